@@ -1,20 +1,20 @@
 //! The ledger: which of a device's SMs are free, in whose floor, shared or quarantined. Bookkeeping without a driver.
 //!
-//! A device is cut into units, and every group of SMs is a choice of units. `cut` says into what a
-//! device is cut, `request` what is asked for, `structure` what of a request needs the driver's
-//! structured split. A `share` is a floor and a ceiling: `choose` is the arithmetic of floors
-//! and `fill` that of ceilings, `assign` gives each group its units, and `refusal` is the answer where
-//! they do not suffice. `account` keeps who has which unit, and which fences the next owner of a free
-//! unit waits for; `recycle` keeps the contexts that nobody uses.
+//! A device is cut into units, and each group of SMs is a choice of units. `units` describes the cut and rounds counts.
+//! `request` holds what is requested, `structure` the part of it that needs the driver's structured split. `share` is a
+//! floor and a ceiling, and `percent` turns percentages into counts. `choose` does the arithmetic, `assign` gives each
+//! group its units, and `refusal` is the answer if they do not suffice. `account` records which group has which unit,
+//! and which fences the next owner of a free unit waits for. `recycle` holds idle contexts.
 //!
-//! Nothing here calls the driver, takes a lock or imports another module of the crate. The owner of a
-//! ledger keeps it under a lock, so no value whose drop could run foreign code is dropped in here: a
-//! call returns the values that it displaces.
+//! Nothing here calls the driver, takes a lock or imports another module of the crate. The owner of a ledger keeps it
+//! under a lock, so no value whose drop could run foreign code is dropped here: a call returns the values that it
+//! displaces.
 #![forbid(unsafe_code)]
 
 mod account;
 mod assign;
 mod choose;
+mod percent;
 mod recycle;
 mod refusal;
 mod request;
@@ -26,13 +26,14 @@ mod units;
 
 pub(crate) use account::{Divided, GroupNumber, Ledger};
 pub(crate) use assign::{GroupUnits, each_its_own};
+pub(crate) use percent::Rounding;
 pub use recycle::{ContextCounts, WorkqueueScope};
 pub(crate) use recycle::{Idle, WorkqueueConfig};
 pub(crate) use refusal::Refusal;
 pub use refusal::{Holder, NotEnoughSms};
 pub(crate) use request::RequestedGroup;
 pub use request::{DryRun, GroupSms, SplitRequest};
-pub use share::{Share, ShareError, ShareKind};
+pub use share::{Amount, Percent, Share, ShareError, ShareKind};
 pub(crate) use structure::{Coscheduling, GroupParams, Structure};
 pub use structure::{LocalityDomain, PerGroup};
 pub(crate) use units::{Cut, Placement, UnitCounts, UnitSet};

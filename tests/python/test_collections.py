@@ -147,7 +147,7 @@ def test_what_is_to_be_copied_makes_the_same_again():
         assert [(part.name, part.floor, part.sm_count) for part in parts.values()] == before
 
 
-SHARES = ["32..", "16..48", "..100", "..", "16", "rest"]
+SHARES = ["32..", "16..48", "..100", "..", "16", "25%", "25%..", "16..50%", "..75%", "rest"]
 
 
 @pytest.mark.parametrize("text", SHARES)
@@ -180,3 +180,11 @@ def test_a_share_compares_with_what_text_means():
     for other in ["half", "", "\ud800", 32, 32.0, None, b"32..", ("32..",)]:
         assert Share(32) != other and not Share(32) == other
     assert Share("16").floor == Share("16").ceiling == 16
+
+
+def test_percentages_count_the_sms_that_are_divided():
+    with partition({"decode": "25%..", "prefill": "..75%", "comm": "25%"}) as parts:
+        sms = {part.name: (part.share, part.floor, part.sm_count) for part in parts.values()}
+    assert sms == {"decode": ("25%..", 32, 100), "prefill": ("..=75%", 0, 68), "comm": ("25%", 32, 32)}
+    with pytest.raises(ValueError, match="the floors add up to 110%; ask for at most 100%"):
+        partition({"a": "60%", "b": "50%.."})

@@ -6,7 +6,7 @@
     with parts["decode"]:
         ...  # torch's work has 32 SMs of its own, and uses the others while prefill leaves them idle
 
-A partition's share is a count such as 16, text ("32..", "16..48", "..100", "..", "rest") or a `Share`. Its floor is
+A partition's share is a count such as 16, text ("32..", "16..48", "..100", "..", "25%", "rest") or a `Share`. Its floor is
 the SMs that no other partition may use, its ceiling the most SMs that it may use; between the two it shares SMs. A count
 is both. Partitions share memory, caches and bandwidth.
 """

@@ -103,8 +103,8 @@ class Share:
     """The SMs that a partition has for itself, its floor, and the most that it may use, its ceiling: None
     for no bound. Between the two it shares with whoever else may use them.
 
-    Takes both, or text such as `"32.."`, `"16..48"`, `"..100"`, `".."`, `"16"` or `"rest"`. A plain count, `"16"`, is
-    exclusive.
+    Takes both, or text such as `"32.."`, `"16..48"`, `"..100"`, `".."`, `"16"`, `"25%.."` or `"rest"`. A plain count,
+    `"16"`, is exclusive. Percentages count the SMs that are divided.
 
     A share equals text that stands for it: `Share(32) == "32.."`. Its hash is that of its own text, `str(share)`, so
     that a share and this text find each other in dictionaries; `"16..48"`, whose own text is `"16..=48"`, does not.
@@ -115,10 +115,10 @@ class Share:
     def __new__(cls, floor: str, ceiling: None = None) -> Share: ...
     @property
     def floor(self) -> int | None:
-        """The SMs that nobody else may use; None where they depend on what is free."""
+        """The SMs that no other partition may use; None if they depend on what is free, or are a percentage."""
     @property
     def ceiling(self) -> int | None:
-        """The most SMs that it may use; None for no bound."""
+        """The most SMs that it may use; None if there is no bound, or if it is a percentage."""
     def __eq__(self, other: object, /) -> bool: ...
     def __hash__(self) -> int: ...
 

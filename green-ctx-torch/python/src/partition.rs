@@ -266,7 +266,10 @@ impl Partition {
     fn requested(&self) -> Option<u32> {
         match self.share?.kind() {
             ShareKind::Count(count) => Some(count),
-            ShareKind::Between { .. } | ShareKind::Regular | ShareKind::Rest => None,
+            ShareKind::Percent(_)
+            | ShareKind::Between { .. }
+            | ShareKind::Regular
+            | ShareKind::Rest => None,
         }
     }
 

@@ -10,8 +10,8 @@ use crate::fault::{Fault, kind};
 /// The SMs that a partition has for itself, its floor, and the most that it may use, its ceiling: None
 /// for no bound. Between the two it shares with whoever else may use them.
 ///
-/// Takes both, or text such as `"32.."`, `"16..48"`, `"..100"`, `".."`, `"16"` or `"rest"`. A plain count, `"16"`, is
-/// exclusive.
+/// Takes both, or text such as `"32.."`, `"16..48"`, `"..100"`, `".."`, `"16"`, `"25%.."` or `"rest"`. A plain count,
+/// `"16"`, is exclusive. Percentages count the SMs that are divided.
 ///
 /// A share equals text that stands for it: `Share(32) == "32.."`. Its hash is that of its own text, `str(share)`, so
 /// that a share and this text find each other in dictionaries; `"16..48"`, whose own text is `"16..=48"`, does not.
@@ -75,13 +75,13 @@ impl Share {
         Ok(Share::parse(&text)?)
     }
 
-    /// The SMs that nobody else may use; None where they depend on what is free.
+    /// The SMs that no other partition may use; None if they depend on what is free, or are a percentage.
     #[getter]
     fn floor(&self) -> Option<u32> {
         self.0.floor()
     }
 
-    /// The most SMs that it may use; None for no bound.
+    /// The most SMs that it may use; None if there is no bound, or if it is a percentage.
     #[getter]
     fn ceiling(&self) -> Option<u32> {
         self.0.ceiling()
@@ -113,12 +113,13 @@ impl Share {
     }
 
     fn __repr__(&self) -> String {
-        match (self.0.is_exclusive(), self.0.floor(), self.0.ceiling()) {
+        let text = self.__str__();
+        match (self.0.is_exclusive() || text.contains('%'), self.0.floor(), self.0.ceiling()) {
             (false, Some(floor), None) => format!("Share(floor={floor})"),
             (false, Some(floor), Some(ceiling)) => {
                 format!("Share(floor={floor}, ceiling={ceiling})")
             }
-            _ => format!("Share({:?})", self.0.to_string()),
+            _ => format!("Share({text:?})"),
         }
     }
 }

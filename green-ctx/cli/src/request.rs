@@ -19,6 +19,7 @@ pub(crate) const SHARES: &str = "Shares:
     16..48   floor 16, ceiling 48; also written 16..=48
     ..100    no floor, ceiling 100; also written ..=100
     ..       no floor, no ceiling
+    25%      25 % of the SMs, exclusive; 25%.., ..75% and 16..50% work too
     rest     what remains, exclusive
     all      as many as can be scheduled together, exclusive
 
@@ -108,7 +109,7 @@ impl Request {
     pub(crate) fn with_remainder(&self) -> Result<SplitRequest, Failure> {
         let request = self.to_split()?;
         let has_rest = self.rest_name().is_some();
-        let leaves_none = |share: Share| !share.is_exclusive() && share.ceiling().is_none();
+        let leaves_none = |share: Share| share.is_unbounded();
         let is_taken = has_rest || self.groups().iter().any(|group| leaves_none(group.share));
         Ok(if is_taken { request } else { request.rest(REMAINDER) })
     }

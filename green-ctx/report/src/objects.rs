@@ -74,6 +74,9 @@ pub fn heading(driver: &DriverInfo, device: &DeviceObject) -> String {
 pub(crate) fn count(share: Share) -> Option<u32> {
     match share.kind() {
         ShareKind::Count(count) => Some(count),
-        ShareKind::Between { .. } | ShareKind::Regular | ShareKind::Rest => None,
+        ShareKind::Percent(_)
+        | ShareKind::Between { .. }
+        | ShareKind::Regular
+        | ShareKind::Rest => None,
     }
 }

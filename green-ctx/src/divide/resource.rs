@@ -23,6 +23,6 @@ pub use workqueue::{Workqueue, WorkqueueOptions, WorkqueueResource};
 
 pub use crate::handle::group::SmGroup;
 pub use crate::ledger::{
-    ContextCounts, DryRun, Granularity, GroupSms, Holder, LocalityDomain, NotEnoughSms, PerGroup,
-    ShareError, ShareKind, UnitSizes, WorkqueueScope,
+    Amount, ContextCounts, DryRun, Granularity, GroupSms, Holder, LocalityDomain, NotEnoughSms,
+    PerGroup, Percent, ShareError, ShareKind, UnitSizes, WorkqueueScope,
 };

@@ -1,4 +1,17 @@
-//! Which units the groups of a request get.
+//! The units that each group of a request gets.
+//!
+//! `Supply::meet` chooses in this order:
+//!
+//! 1. **Counted floors**, all together, from free units (`choose`). They are rounded up to whole units, never
+//!    above the share's ceiling. One after the other, 115 SMs of an H200 would take all 15 units of 8, and 13
+//!    would not fit.
+//! 2. **`None`**: all free units of the regular size.
+//! 3. **Bounded ceilings**, in the request's order, rounded down, from units that are in no floor (`fill`).
+//! 4. **Unbounded ceilings**: every unit that is in no floor.
+//! 5. **The rest**: the free units that are left, as a floor.
+//!
+//! An overlapping request gets its counts without floors, from units that no group shares if these suffice.
+//! In a structured request, each group is one unit. Choosing takes nothing, so a refusal changes nothing.
 
 use std::sync::Arc;
 
@@ -123,13 +136,13 @@ impl<C, L: Fn(usize) -> Option<u32>> Supply<'_, C, L> {
     ) -> Result<Vec<GroupUnits>, Refusal> {
         let shares = request.shares();
         let Some((units, rest)) = self.meet(&shares, request) else {
-            return Err(match self.misfit(request, &shares) {
+            return Err(match self.misfit(request) {
                 Misfit::Shortage(fit) => self.shortage(request, &shares, fit, known()),
                 Misfit::Invalid(reason) => Refusal::InvalidRequest(reason),
             });
         };
         let mut all = Vec::with_capacity(units.len() + 1);
-        for (RequestedGroup { name, share }, units) in request.groups.iter().zip(units) {
+        for (RequestedGroup { name, share, .. }, units) in request.groups.iter().zip(units) {
             if request.takes(name) {
                 all.push(chosen(self.units, self.cut, name, *share, units));
             }
@@ -291,19 +304,22 @@ impl<C, L: Fn(usize) -> Option<u32>> Supply<'_, C, L> {
 
     /// Why a request is not met.
     #[cold]
-    fn misfit(&self, request: &SplitRequest, shares: &[Share]) -> Misfit {
+    fn misfit(&self, request: &SplitRequest) -> Misfit {
         if !matches!(self.cut, Cut::Structured { .. }) {
             let wrong = request.groups.iter().find_map(|group| self.no_whole_unit(group));
             if let Some(reason) = wrong {
                 return Misfit::Invalid(reason);
             }
         }
-        let fits = |count: &usize| self.meet(&shares[..*count], request).is_some();
-        Misfit::Shortage((0..shares.len()).rev().find(fits).unwrap_or(0))
+        let fits = |count: &usize| self.meet(&request.first_shares(*count), request).is_some();
+        Misfit::Shortage((0..request.groups.len()).rev().find(fits).unwrap_or(0))
     }
 
     /// What is wrong with a share that no whole units of the device give, however many are free.
-    fn no_whole_unit(&self, RequestedGroup { name, share }: &RequestedGroup) -> Option<String> {
+    fn no_whole_unit(
+        &self,
+        RequestedGroup { name, counted: share, .. }: &RequestedGroup,
+    ) -> Option<String> {
         let (counts, size) = (self.units.counts(), self.units.size());
         let least = share.wanted().0;
         if share.is_exclusive() || least > self.units.total() {
@@ -353,7 +369,7 @@ impl<C, L: Fn(usize) -> Option<u32>> Supply<'_, C, L> {
             self.all(is_wanted).into_iter().map(|unit| counts[unit]).sum()
         };
         Refusal::NotEnoughSms(Box::new(NotEnoughSms {
-            requested: shares.to_vec(),
+            requested: request.groups.iter().map(|group| group.share).collect(),
             fit,
             free: sms(&|unit| self.free.contains(unit)),
             shareable: sms(&|unit| (self.load)(unit).is_some()),

@@ -68,13 +68,15 @@ impl fmt::Display for NotEnoughSms {
         match requested.as_slice() {
             [] => write!(f, "the request does not fit")?,
             [Share::REST] => write!(f, "no SMs are left to take")?,
-            [one] => write!(f, "a group of {} SMs does not fit", Words(*one))?,
+            [one] => write!(f, "a group of {} does not fit", Words(*one))?,
             [first, rest @ ..] if rest.iter().all(|share| share == first) => {
                 let (count, first) = (requested.len(), Words(*first));
-                write!(f, "{count} groups of {first} SMs do not fit, {fit} fit")?;
+                write!(f, "{count} groups of {first} do not fit, {fit} fit")?;
             }
             shares => {
-                write!(f, "groups of {} SMs do not fit, ", list(shares))?;
+                let of =
+                    if shares.iter().any(|share| share.has_percent()) { " of the" } else { "" };
+                write!(f, "groups of {}{of} SMs do not fit, ", list(shares))?;
                 match fit {
                     0 => write!(f, "not even the first fits")?,
                     1 => write!(f, "the first one fits")?,
@@ -118,14 +120,15 @@ impl fmt::Display for NotEnoughSms {
     }
 }
 
-/// A share in a sentence.
+/// A share's SMs in a sentence.
 struct Words(Share);
 
 impl fmt::Display for Words {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 == Share::from(None) {
-            true => f.write_str("any number of"),
-            false => self.0.fmt(f),
+            true => f.write_str("any number of SMs"),
+            false if self.0.has_percent() => write!(f, "{} of the SMs", self.0),
+            false => write!(f, "{} SMs", self.0),
         }
     }
 }

@@ -1,11 +1,13 @@
 //! Requests to split a device, and what they give.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
+use super::percent::{self, Rounding};
 use super::refusal::Refusal;
 use super::share::{Share, ShareKind};
 use super::structure::{Coscheduling, GroupParams, LocalityDomain, PerGroup, Structure};
-use super::units::Granularity;
+use super::units::{Granularity, UnitSizes};
 
 /// How to divide SMs: groups with names and [shares](Share), and what happens to the rest.
 ///
@@ -48,6 +50,8 @@ pub struct SplitRequest {
     pub(crate) structure: Structure,
     /// The name of the one group that is taken; every group where there is none.
     only: Option<Arc<str>>,
+    /// How its percentages were rounded.
+    rounding: Option<Rounding>,
 }
 
 /// One group of a request.
@@ -55,15 +59,19 @@ pub struct SplitRequest {
 pub(crate) struct RequestedGroup {
     pub(crate) name: Arc<str>,
     pub(crate) share: Share,
+    /// The share with counts in place of percentages, once it is known what is divided.
+    pub(crate) counted: Share,
 }
 
 impl RequestedGroup {
     /// The group's SMs as the driver's structured split takes them: 0 asks for as many as can be scheduled
     /// together.
     pub(crate) fn structured_count(&self) -> Result<u32, Refusal> {
-        let RequestedGroup { name, share } = self;
-        match share.kind() {
+        let RequestedGroup { name, share, counted } = self;
+        match counted.kind() {
             ShareKind::Count(count) => Ok(count),
+            // Not yet known: anything that is not 0.
+            ShareKind::Percent(percent) => Ok(percent),
             ShareKind::Regular => Ok(0),
             ShareKind::Between { .. } | ShareKind::Rest => Err(Refusal::invalid(format!(
                 "group {name} asks for {share}, and a structured request takes counts; leave co-scheduling, \
@@ -86,7 +94,7 @@ impl SplitRequest {
         if share == Share::REST {
             return self.rest(name);
         }
-        self.groups.push(RequestedGroup { name, share });
+        self.groups.push(RequestedGroup { name, share, counted: share });
         self
     }
 
@@ -233,16 +241,54 @@ impl SplitRequest {
         self.rests.first()
     }
 
-    /// The shares of the groups beside the rest, in order.
+    /// The shares of the groups besides the rest, in order, as counts if the request was
+    /// [counted](SplitRequest::counted).
     pub(crate) fn shares(&self) -> Vec<Share> {
-        self.groups.iter().map(|group| group.share).collect()
+        self.groups.iter().map(|group| group.counted).collect()
+    }
+
+    /// The shares of the first groups as they would be without the others.
+    pub(super) fn first_shares(&self, groups: usize) -> Vec<Share> {
+        let shares = self.groups[..groups].iter().map(|group| group.share);
+        match self.rounding {
+            Some(rounding) => percent::resolve(&shares.collect::<Vec<_>>(), rounding),
+            None => shares.collect(),
+        }
+    }
+
+    /// Whether a percentage is part of it.
+    pub(crate) fn has_percent(&self) -> bool {
+        self.groups.iter().any(|group| group.share.has_percent())
+    }
+
+    /// The steps in which a structured split of this many SMs counts.
+    pub(crate) fn structured_steps(&self, sms: u32, device: Coscheduling) -> Rounding {
+        let unit = self.structure.largest_coscheduled(self.groups.len(), device);
+        UnitSizes { sms, unit, odd: 0 }.into()
+    }
+
+    /// The same request with counts in place of percentages. `rounding` is called only if it has any.
+    pub(crate) fn counted<E>(
+        &self,
+        rounding: impl FnOnce() -> Result<Rounding, E>,
+    ) -> Result<Cow<'_, SplitRequest>, E> {
+        if !self.has_percent() {
+            return Ok(Cow::Borrowed(self));
+        }
+        let mut request = self.clone();
+        request.rounding = Some(rounding()?);
+        let counted = request.first_shares(self.groups.len());
+        request.groups.iter_mut().zip(counted).for_each(|(group, share)| group.counted = share);
+        Ok(Cow::Owned(request))
     }
 
     /// The same for as many groups as there are shares.
     pub(crate) fn with_shares(&self, shares: &[Share]) -> SplitRequest {
         let mut request = self.clone();
         request.groups.truncate(shares.len());
-        request.groups.iter_mut().zip(shares).for_each(|(group, share)| group.share = *share);
+        request.groups.iter_mut().zip(shares).for_each(|(group, share)| {
+            (group.share, group.counted) = (*share, *share);
+        });
         request
     }
 
@@ -277,10 +323,16 @@ impl SplitRequest {
         if self.names().any(|name| name.is_empty()) {
             return Err(Refusal::invalid("a group needs a name, and one of the request has none"));
         }
-        for RequestedGroup { name, share } in &self.groups {
+        for RequestedGroup { name, share, .. } in &self.groups {
             if let Some(fault) = share.fault() {
                 return Err(Refusal::invalid(format!("group {name} {fault}")));
             }
+        }
+        let percent: u32 = self.groups.iter().map(|group| group.share.floor_percent()).sum();
+        if percent > 100 {
+            return Err(Refusal::invalid(format!(
+                "the floors add up to {percent}%; ask for at most 100%, or for ceilings such as ..50%"
+            )));
         }
         if let Some(name) = self.twice() {
             return Err(Refusal::invalid(format!("two groups are named {name}")));
@@ -343,7 +395,7 @@ impl SplitRequest {
         let Some(sharer) = self.groups.iter().find(|group| !group.share.is_exclusive()) else {
             return Ok(());
         };
-        let RequestedGroup { name, share } = sharer;
+        let RequestedGroup { name, share, .. } = sharer;
         if self.overlapping {
             return Err(Refusal::invalid(format!(
                 "group {name} asks for {share}, and an overlapping request takes counts; a share \

@@ -16,6 +16,14 @@ use std::str::FromStr;
 /// | `..` | `..` | 0 | every SM in nobody's floor | no promise, no cap |
 /// | `Share::REST` | `rest` | what remains | the same | exclusive |
 /// | `None` | `all` | what can be scheduled together | the same | exclusive |
+/// | [`Percent(25)`](Percent) | `25%` | 25 % | 25 % | exclusive |
+/// | `Percent(25)..` | `25%..` | 25 % | every SM in no other floor | as with counts |
+/// | `..=Percent(75)` | `..=75%` | 0 | 75 % | as with counts |
+///
+/// A percentage counts the SMs of what is divided: the device, or the group that is split again. So one setting serves
+/// GPUs of different sizes. The percentages of one request are rounded together: floors that add up to at most 100 %
+/// always fit into SMs that are all free, as long as there is a unit for each. Counts and percentages can be mixed, as
+/// in `16..50%`. Reports say how many SMs each percentage came to.
 ///
 /// Floors are rounded up to whole units and ceilings are rounded down, never past each other. Text is
 /// inclusive at both ends: `16..48` is read as `16..=48`. Half-open ranges of Rust are no shares, so
@@ -47,12 +55,14 @@ pub struct Share(ShareKind);
 pub enum ShareKind {
     /// This many SMs, exclusive, rounded up to whole units.
     Count(u32),
+    /// This percentage of the SMs, exclusive, rounded together with the request's other percentages.
+    Percent(u32),
     /// `floor` SMs that no other partition may use, and at most `ceiling` SMs in all. `None` sets no ceiling.
     Between {
         /// The SMs that no other partition may use.
-        floor: u32,
+        floor: Amount,
         /// The most SMs that the partition may use, those of the floor included.
-        ceiling: Option<u32>,
+        ceiling: Option<Amount>,
     },
     /// All free SMs that can be scheduled together, exclusive.
     Regular,
@@ -60,9 +70,66 @@ pub enum ShareKind {
     Rest,
 }
 
+/// A number of SMs, or a percentage of the SMs that are divided.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Amount {
+    /// This many SMs.
+    Sms(u32),
+    /// This percentage, from 0 to 100.
+    Percent(u32),
+}
+
+impl Amount {
+    /// The number of SMs; `None` for a percentage.
+    const fn sms(self) -> Option<u32> {
+        match self {
+            Amount::Sms(sms) => Some(sms),
+            Amount::Percent(_) => None,
+        }
+    }
+}
+
+impl fmt::Display for Amount {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Amount::Sms(sms) => sms.fmt(f),
+            Amount::Percent(percent) => write!(f, "{percent}%"),
+        }
+    }
+}
+
+/// A percentage of SMs, to be a [`Share`] by itself or as the bound of a range.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Percent(pub u32);
+
 impl Share {
     /// What remains free, exclusive; nothing where nothing remains.
     pub const REST: Share = Share(ShareKind::Rest);
+
+    /// This percentage of the SMs, exclusive. As a bound of a range write [`Percent`].
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use green_ctx::{Driver, Share, SplitRequest, resource::Percent, sim::Sim};
+    ///
+    /// let request = SplitRequest::new()
+    ///     .group("decode", Share::percent(25))
+    ///     .group("prefill", Percent(25)..=Percent(75));
+    /// let sms = |gpu: &str| -> Result<_, Box<dyn std::error::Error>> {
+    ///     let parts = Driver::simulated(&Sim::new(gpu)?)?.device(0)?.partition(request.clone())?;
+    ///     Ok((parts["decode"].sm_count(), parts["prefill"].floor(), parts["prefill"].sm_count()))
+    /// };
+    /// assert_eq!(sms("h200")?, (32, 32, 92));
+    /// assert_eq!(sms("thor")?, (6, 6, 14));
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub const fn percent(percent: u32) -> Share {
+        Share(ShareKind::Percent(percent))
+    }
 
     /// Returns what the share asks for.
     #[must_use]
@@ -70,32 +137,56 @@ impl Share {
         self.0
     }
 
-    /// The SMs asked for as a floor; `None` where they depend on what is free.
+    /// The requested floor in SMs; `None` if it depends on what is free, or is a percentage.
     #[must_use]
     pub const fn floor(self) -> Option<u32> {
         match self.0 {
             ShareKind::Count(count) => Some(count),
-            ShareKind::Between { floor, .. } => Some(floor),
-            ShareKind::Regular | ShareKind::Rest => None,
+            ShareKind::Between { floor, .. } => floor.sms(),
+            ShareKind::Percent(_) | ShareKind::Regular | ShareKind::Rest => None,
         }
     }
 
-    /// The most SMs asked for; `None` where no number bounds them.
+    /// The requested ceiling in SMs; `None` if there is none, or if it is a percentage.
     #[must_use]
     pub const fn ceiling(self) -> Option<u32> {
         match self.0 {
             ShareKind::Count(count) => Some(count),
-            ShareKind::Between { ceiling, .. } => ceiling,
-            ShareKind::Regular | ShareKind::Rest => None,
+            ShareKind::Between { ceiling: Some(ceiling), .. } => ceiling.sms(),
+            ShareKind::Between { ceiling: None, .. }
+            | ShareKind::Percent(_)
+            | ShareKind::Regular
+            | ShareKind::Rest => None,
         }
+    }
+
+    /// The percentage of its floor; 0 if that is a count.
+    pub(super) const fn floor_percent(self) -> u32 {
+        match self.0 {
+            ShareKind::Percent(percent)
+            | ShareKind::Between { floor: Amount::Percent(percent), .. } => percent,
+            _ => 0,
+        }
+    }
+
+    /// Whether a percentage is part of it.
+    pub(super) const fn has_percent(self) -> bool {
+        matches!(
+            self.0,
+            ShareKind::Percent(_)
+                | ShareKind::Between { floor: Amount::Percent(_), .. }
+                | ShareKind::Between { ceiling: Some(Amount::Percent(_)), .. }
+        )
     }
 
     /// Whether all of the partition's SMs are its own.
     #[must_use]
     pub const fn is_exclusive(self) -> bool {
         match self.0 {
-            ShareKind::Count(_) | ShareKind::Regular | ShareKind::Rest => true,
             ShareKind::Between { .. } => false,
+            ShareKind::Count(_) | ShareKind::Percent(_) | ShareKind::Regular | ShareKind::Rest => {
+                true
+            }
         }
     }
 
@@ -107,18 +198,20 @@ impl Share {
 
     /// The SMs that a counted floor needs, 0 for none, and the most that rounding may come to.
     pub(super) const fn wanted(self) -> (u32, u32) {
+        let least = match self.floor() {
+            Some(floor) => floor,
+            None => 0,
+        };
         match self.0 {
-            ShareKind::Count(count) => (count, u32::MAX),
-            ShareKind::Between { floor, ceiling: Some(ceiling) } => (floor, ceiling),
-            ShareKind::Between { floor, ceiling: None } => (floor, u32::MAX),
-            ShareKind::Regular | ShareKind::Rest => (0, u32::MAX),
+            ShareKind::Between { ceiling: Some(Amount::Sms(most)), .. } => (least, most),
+            _ => (least, u32::MAX),
         }
     }
 
     /// Whether a number says how many SMs its floor has.
     pub(super) const fn is_counted(self) -> bool {
         match self.0 {
-            ShareKind::Count(_) | ShareKind::Between { .. } => true,
+            ShareKind::Count(_) | ShareKind::Percent(_) | ShareKind::Between { .. } => true,
             ShareKind::Regular | ShareKind::Rest => false,
         }
     }
@@ -126,29 +219,48 @@ impl Share {
     /// The same with another floor, or count.
     pub(super) const fn with_floor(self, sm_count: u32) -> Share {
         match self.0 {
-            ShareKind::Count(_) => Share(ShareKind::Count(sm_count)),
+            ShareKind::Count(_) | ShareKind::Percent(_) => Share(ShareKind::Count(sm_count)),
             ShareKind::Between { ceiling, .. } => {
-                Share(ShareKind::Between { floor: sm_count, ceiling })
+                Share(ShareKind::Between { floor: Amount::Sms(sm_count), ceiling })
             }
             ShareKind::Regular | ShareKind::Rest => self,
         }
     }
 
-    /// What is wrong with a share that no device can give, to be said of whoever asks for it.
+    /// What is wrong with a share that no device can give, to follow the name of a group.
     pub(super) fn fault(self) -> Option<String> {
-        match self.0 {
-            ShareKind::Count(0) => Some("asks for 0 SMs; ask for 1 or more".to_owned()),
-            ShareKind::Between { ceiling: Some(0), .. } => {
-                Some(format!("asks for {self}, a ceiling of 0 SMs; ask for 1 or more, or for `..`"))
-            }
-            ShareKind::Between { floor, ceiling: Some(ceiling) } if floor > ceiling => Some(
-                format!("asks for {self}, a floor above its ceiling; ask for {ceiling}..={floor}"),
-            ),
-            ShareKind::Count(_)
-            | ShareKind::Between { .. }
-            | ShareKind::Regular
-            | ShareKind::Rest => None,
+        use Amount::{Percent, Sms};
+        let (floor, ceiling) = match self.0 {
+            ShareKind::Count(0) => return Some("asks for 0 SMs; ask for 1 or more".to_owned()),
+            ShareKind::Percent(0) => return Some("asks for 0%; ask for 1% or more".to_owned()),
+            ShareKind::Percent(percent) => (Percent(percent), None),
+            ShareKind::Between { floor, ceiling } => (floor, ceiling),
+            ShareKind::Count(_) | ShareKind::Regular | ShareKind::Rest => return None,
+        };
+        if let Some(Sms(0) | Percent(0)) = ceiling {
+            return Some(format!(
+                "asks for {self}, a ceiling of 0 SMs; ask for 1 or more, or for `..`"
+            ));
         }
+        let is_above = |amount: &Amount| matches!(amount, Percent(percent) if *percent > 100);
+        if let Some(above) = [Some(floor), ceiling].into_iter().flatten().find(is_above) {
+            return Some(format!("asks for {above}; ask for at most 100%"));
+        }
+        match (floor, ceiling) {
+            (Sms(least), Some(Sms(most))) | (Percent(least), Some(Percent(most)))
+                if least > most =>
+            {
+                let swapped = Share(ShareKind::Between { floor: ceiling?, ceiling: Some(floor) });
+                Some(format!("asks for {self}, a floor above its ceiling; ask for {swapped}"))
+            }
+            _ => None,
+        }
+    }
+}
+
+impl From<ShareKind> for Share {
+    fn from(kind: ShareKind) -> Share {
+        Share(kind)
     }
 }
 
@@ -165,27 +277,47 @@ impl From<Option<u32>> for Share {
     }
 }
 
-impl From<RangeFrom<u32>> for Share {
-    fn from(range: RangeFrom<u32>) -> Share {
-        Share(ShareKind::Between { floor: range.start, ceiling: None })
+impl From<Percent> for Share {
+    fn from(percent: Percent) -> Share {
+        Share::percent(percent.0)
     }
 }
 
-impl From<RangeInclusive<u32>> for Share {
-    fn from(range: RangeInclusive<u32>) -> Share {
-        Share(ShareKind::Between { floor: *range.start(), ceiling: Some(*range.end()) })
-    }
-}
+/// The ranges of counts, and those of percentages.
+macro_rules! ranges {
+    ($($bound:ty: $amount:expr;)*) => {
+        $(
+            impl From<RangeFrom<$bound>> for Share {
+                fn from(range: RangeFrom<$bound>) -> Share {
+                    Share(ShareKind::Between { floor: $amount(range.start), ceiling: None })
+                }
+            }
 
-impl From<RangeToInclusive<u32>> for Share {
-    fn from(range: RangeToInclusive<u32>) -> Share {
-        Share(ShareKind::Between { floor: 0, ceiling: Some(range.end) })
-    }
+            impl From<RangeInclusive<$bound>> for Share {
+                fn from(range: RangeInclusive<$bound>) -> Share {
+                    let (floor, ceiling) = range.into_inner();
+                    let ceiling = Some($amount(ceiling));
+                    Share(ShareKind::Between { floor: $amount(floor), ceiling })
+                }
+            }
+
+            impl From<RangeToInclusive<$bound>> for Share {
+                fn from(range: RangeToInclusive<$bound>) -> Share {
+                    let ceiling = Some($amount(range.end));
+                    Share(ShareKind::Between { floor: Amount::Sms(0), ceiling })
+                }
+            }
+        )*
+    };
+}
+ranges! {
+    u32: Amount::Sms;
+    Percent: |Percent(percent)| Amount::Percent(percent);
 }
 
 impl From<RangeFull> for Share {
     fn from(_: RangeFull) -> Share {
-        Share(ShareKind::Between { floor: 0, ceiling: None })
+        Share(ShareKind::Between { floor: Amount::Sms(0), ceiling: None })
     }
 }
 
@@ -193,11 +325,12 @@ impl fmt::Display for Share {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (floor, ceiling) = match self.0 {
             ShareKind::Count(count) => return count.fmt(f),
+            ShareKind::Percent(percent) => return f.pad(&format!("{percent}%")),
             ShareKind::Regular => return f.pad("all"),
             ShareKind::Rest => return f.pad("rest"),
             ShareKind::Between { floor, ceiling } => (floor, ceiling),
         };
-        let floor = if floor == 0 { String::new() } else { floor.to_string() };
+        let floor = if floor == Amount::Sms(0) { String::new() } else { floor.to_string() };
         let ceiling = ceiling.map_or_else(String::new, |ceiling| format!("={ceiling}"));
         f.pad(&format!("{floor}..{ceiling}"))
     }
@@ -220,16 +353,24 @@ impl FromStr for Share {
             let part = part.trim().replace('+', "?");
             part.parse::<u32>().map_err(|error| ShareError { reason: wrong(text, &error) })
         };
+        let amount = |part: &str| match part.trim().strip_suffix('%') {
+            Some(percent) => number(percent).map(Amount::Percent),
+            None => number(part).map(Amount::Sms),
+        };
         let share = match (text, text.split_once("..")) {
             ("rest", _) => Share::REST,
             ("all", _) => Share(ShareKind::Regular),
-            (_, None) => Share::from(number(text)?),
+            (_, None) => match amount(text)? {
+                Amount::Sms(count) => Share::from(count),
+                Amount::Percent(percent) => Share::percent(percent),
+            },
             (_, Some((floor, ceiling))) => {
-                let floor = if floor.trim().is_empty() { 0 } else { number(floor)? };
+                let floor = if floor.trim().is_empty() { Amount::Sms(0) } else { amount(floor)? };
+                let floor = if floor == Amount::Percent(0) { Amount::Sms(0) } else { floor };
                 let ceiling = match ceiling.strip_prefix('=') {
-                    Some(ceiling) => Some(number(ceiling)?),
+                    Some(ceiling) => Some(amount(ceiling)?),
                     None if ceiling.trim().is_empty() => None,
-                    None => Some(number(ceiling)?),
+                    None => Some(amount(ceiling)?),
                 };
                 Share(ShareKind::Between { floor, ceiling })
             }
@@ -246,16 +387,18 @@ fn wrong(text: &str, error: &std::num::ParseIntError) -> String {
     use std::num::IntErrorKind::PosOverflow;
     match error.kind() {
         _ if text.is_empty() => {
-            "a share is missing; ask for SMs as in 16, 32.., 16..48 or ..100".to_owned()
+            "a share is missing; ask for SMs as in 16, 32.., 16..48, ..100 or 25%".to_owned()
         }
         PosOverflow => format!("{text:?} is more SMs than any device has; ask for fewer"),
-        _ => format!("{text:?} is no share; ask for SMs as in 16, 32.., 16..48, ..100, .. or rest"),
+        _ => format!(
+            "{text:?} is no share; ask for SMs as in 16, 32.., 16..48, ..100, 25%, .. or rest"
+        ),
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::Share;
+    use super::{Percent, Share};
 
     #[test]
     fn text_is_inclusive_and_read_back() {
@@ -266,7 +409,15 @@ mod tests {
         assert_eq!([read("..100"), read("..=100")], [Share::from(..=100); 2]);
         assert_eq!([read(".."), read("0..")], [Share::from(..); 2]);
         assert_eq!([read("rest"), read("all")], [Share::REST, Share::from(None)]);
-        for text in ["16", "32..", "16..=48", "..=100", "..", "rest", "all"] {
+        assert_eq!([read("25%"), read(" 25 % ")], [Share::percent(25), Percent(25).into()]);
+        assert_eq!(
+            [read("25%.."), read("..75%")],
+            [(Percent(25)..).into(), (..=Percent(75)).into()]
+        );
+        assert_eq!(read("25%..75%"), Share::from(Percent(25)..=Percent(75)));
+        let texts =
+            ["16", "32..", "16..=48", "..=100", "..", "rest", "all", "25%", "25%..", "..=75%"];
+        for text in texts.into_iter().chain(["16..=50%", "25%..=48", "10%..=50%"]) {
             assert_eq!(read(text).to_string(), text);
         }
     }
@@ -277,6 +428,12 @@ mod tests {
             ("0", "asks for 0 SMs"),
             ("..0", "a ceiling of 0 SMs"),
             ("48..16", "ask for 16..=48"),
+            ("0%", "ask for 1%"),
+            ("..0%", "a ceiling of 0 SMs"),
+            ("101%", "at most 100%"),
+            ("50%..120%", "asks for 120%"),
+            ("75%..25%", "ask for 25%..=75%"),
+            ("%", "is no share"),
             ("-3", "is no share"),
             ("16...48", "is no share"),
             ("16..=", "is no share"),

@@ -161,6 +161,14 @@ impl Structure {
         }
     }
 
+    /// The largest number of SMs that is scheduled together in one of these groups.
+    pub(super) fn largest_coscheduled(&self, groups: usize, device: Coscheduling) -> u32 {
+        let of = |group| self.coscheduled.as_ref().and_then(|values| values.of(group)).unwrap_or(0);
+        let counts =
+            (0..groups).map(of).map(|count| if count == 0 { device.default } else { count });
+        counts.max().unwrap_or(device.default)
+    }
+
     /// One group of a request as the driver takes it. Refuses what the header rules out, before the
     /// driver is asked.
     pub(super) fn group(

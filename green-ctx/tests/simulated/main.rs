@@ -32,6 +32,7 @@ mod locality;
 mod memory;
 mod nested;
 mod ownership;
+mod percentages;
 mod plans;
 mod quarantine;
 mod race;

@@ -44,6 +44,7 @@ fn the_help_says_what_shares_are() {
         for line in [
             "  A floor is SMs that no other group may use, and a ceiling is the most that a group may use.",
             "    16..48   floor 16, ceiling 48; also written 16..=48",
+            "    25%      25 % of the SMs, exclusive; 25%.., ..75% and 16..50% work too",
             "  green-ctx verify --group decode=32.. --group prefill=..100 --svg shares.svg",
         ] {
             assert!(answer.out.lines().any(|printed| printed == line), "{line}\n{}", answer.out);

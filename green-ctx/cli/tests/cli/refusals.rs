@@ -13,15 +13,21 @@ fn shares_that_are_none_are_bad_usage() {
             ("-3", "invalid value '-3' for '--counts <SHARE,…>': \"-3\" is no share"),
             ("16,-3", "invalid value '-3'"),
             ("-3..", "invalid value '-3..'"),
-            ("abc", "\"abc\" is no share; ask for SMs as in 16, 32.., 16..48, ..100, .. or rest"),
+            (
+                "abc",
+                "\"abc\" is no share; ask for SMs as in 16, 32.., 16..48, ..100, 25%, .. or rest",
+            ),
             ("1.5", "\"1.5\" is no share"),
             ("16...48", "\"16...48\" is no share"),
             ("99999999999", "\"99999999999\" is more SMs than any device has"),
             ("", "a share is missing"),
-            ("16,", "a share is missing; ask for SMs as in 16, 32.., 16..48 or ..100"),
+            ("16,", "a share is missing; ask for SMs as in 16, 32.., 16..48, ..100 or 25%"),
             (",", "a share is missing"),
             ("48..16", "a floor above its ceiling; ask for 16..=48"),
             ("..0", "a ceiling of 0 SMs; ask for 1 or more"),
+            ("0%", "asks for 0%; ask for 1% or more"),
+            ("150%", "asks for 150%; ask for at most 100%"),
+            ("2.5%", "\"2.5%\" is no share"),
         ] {
             refused(&["--driver", "sim", command, "--counts", counts], 2, "usage", part);
         }

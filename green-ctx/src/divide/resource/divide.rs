@@ -8,7 +8,7 @@ use super::split::Split;
 use crate::handle::error::{Error, Refused, Result};
 use crate::handle::fence::Fences;
 use crate::handle::group::{Hold, Parent, SmGroup};
-use crate::ledger::{Cut, DryRun, GroupUnits, Placement, SplitRequest, UnitSet};
+use crate::ledger::{Cut, DryRun, GroupUnits, Placement, SplitRequest, UnitSet, UnitSizes};
 
 impl SmGroup {
     /// Splits the group into smaller ones, whose SMs are among its own: their floors are of its floor, and
@@ -110,6 +110,11 @@ impl SmGroup {
         if Some(request.granularity) != cut.granularity() {
             return Err(Error::CutInUse { held: cut.to_string(), holders: Vec::new() });
         }
+        let request = &*request.counted(|| {
+            let (counts, members) = (self.units().counts().counts(), &self.placement().members);
+            let counts: Vec<u32> = members.iter().map(|unit| counts[*unit]).collect();
+            Ok::<_, Error>(UnitSizes::of(&counts).into())
+        })?;
         let ledger = self.device().ledger()?;
         let divided = self.divided(quarantined);
         Ok(ledger.choose_within(self.units().counts(), &divided, request, preferred)?)

@@ -1,10 +1,15 @@
 //! Groups that the driver splits out of another group's SMs.
 //!
-//! The driver does not split the results of a split again, but the resource of a context can be split
-//! (recorded on an H200 for splits by count; of structured ones, from CUDA 13.1 on, the header says
-//! it). So the group gets a context of its own, which nobody works in, and is held with it until the
-//! last group that was split out of it is gone. Pieces of a context that was destroyed stay good
-//! (recorded on an H200: `lifetime/children-outlive-their-parent`).
+//! Structured requests within a group are split by the driver, and so are all requests within a group that a
+//! structured split made, since each of its groups is one unit. All parts are exclusive. CUDA 13.1 or newer;
+//! not yet run on hardware.
+//!
+//! The driver does not split the results of a split again, but it splits the resource of a context (recorded
+//! on an H200 for splits by count; the header says so for structured splits). So the group gets a context
+//! that runs no work. Group and context are held until the last part is gone. The pieces of a destroyed
+//! context stay valid (recorded on an H200: `lifetime/children-outlive-their-parent`).
+//!
+//! A dry run makes the same split, takes nothing, and leaves the context to be used again.
 
 use std::sync::Arc;
 
@@ -17,7 +22,7 @@ use super::sm::{SmResource, check_version};
 use super::split::Split;
 use crate::handle::dev_resource;
 use crate::handle::dev_resource::Units;
-use crate::handle::error::{Refused, Result};
+use crate::handle::error::{Error, Refused, Result};
 use crate::handle::green::{self, RawGreen};
 use crate::handle::group::{Hold, Parent, SmGroup};
 use crate::ledger::{
@@ -65,6 +70,13 @@ fn pieces(group: &SmGroup, request: &SplitRequest) -> Result<Pieces> {
     let (needs, call) = cut::needs(&request.structure);
     check_version(device, needs.max(STRUCTURED), call)?;
     let sms = SmResource::of_device(device)?;
+    let request = &*request.counted(|| {
+        let (sm_count, odd) = (group.sm_count(), 0);
+        if request.is_structured() {
+            return Ok(request.structured_steps(sm_count, sms.coscheduling()?));
+        }
+        Ok::<_, Error>(UnitSizes { sms: sm_count, unit: alignment(group, &sms), odd }.into())
+    })?;
     let groups: Arc<[GroupParams]> = if request.is_structured() {
         request.structured_groups(sms.coscheduling()?)?.into()
     } else {

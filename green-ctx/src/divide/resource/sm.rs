@@ -187,7 +187,7 @@ impl SmResource {
             let reason = "only a structured request has counts that do not depend on what is free";
             return Err(Error::InvalidRequest(reason.to_owned()));
         }
-        Ok(split::units_for(self, &request)?.1.counts().counts().to_vec())
+        Ok(split::units_for(self, &*split::counted(self, &request)?)?.1.counts().counts().to_vec())
     }
 
     /// What a split would give now, without taking anything. It only reads: what a split first tries to get

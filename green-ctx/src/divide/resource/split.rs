@@ -1,5 +1,6 @@
 //! Splits of a device: which units a request is met from, and the groups that it takes.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use green_ctx_sys::CUdevResourceType;
@@ -12,8 +13,8 @@ use crate::handle::error::{Error, Result};
 use crate::handle::fence::Fences;
 use crate::handle::group::{Hold, SmGroup};
 use crate::ledger::{
-    Cut, DryRun, Granularity, GroupUnits, NotEnoughSms, RequestedGroup, Share, ShareKind,
-    SplitRequest,
+    Cut, DryRun, Granularity, GroupUnits, NotEnoughSms, RequestedGroup, Rounding, Share, ShareKind,
+    SplitRequest, UnitSizes,
 };
 
 /// The groups that a split took, to be made into contexts or dropped.
@@ -56,6 +57,7 @@ pub(super) fn would_give(
     without: &[&SmGroup],
 ) -> Result<DryRun> {
     request.validate()?;
+    let request = &*counted(sms, request)?;
     let (cut, units) = units_for(sms, request)?;
     let gone = without.iter().filter(|group| *group.device() == sms.device);
     let gone: Vec<_> = gone.filter_map(|group| group.entry()).collect();
@@ -119,6 +121,7 @@ pub(super) fn take(sms: &SmResource, request: &SplitRequest) -> Result<Split> {
     request.validate()?;
     sms.device.driver().reclaim();
     sms.device.retry_quarantine();
+    let request = &*counted(sms, request)?;
     let (cut, units) = units_for(sms, request)?;
     let (chosen, taken) = {
         let mut ledger = sms.device.ledger()?;
@@ -130,6 +133,21 @@ pub(super) fn take(sms: &SmResource, request: &SplitRequest) -> Result<Split> {
     };
     let holds = taken.into_iter().map(|taken| (taken.fences.into(), Hold::Ledger(taken.group)));
     Ok(Split::of(&sms.device, &units, request, chosen, holds))
+}
+
+/// A valid request with counts in place of percentages of the device's SMs.
+pub(super) fn counted<'a>(
+    sms: &SmResource,
+    request: &'a SplitRequest,
+) -> Result<Cow<'a, SplitRequest>> {
+    request.counted(|| {
+        if request.is_structured() {
+            return Ok(request.structured_steps(sms.sm_count(), sms.coscheduling()?));
+        }
+        let sizes = UnitSizes::of(smallest(sms, request.granularity)?.1.counts().counts());
+        // Older drivers make equal groups only.
+        Ok(Rounding { sizes, is_equal: sms.device.driver().version() < COMPOSITION })
+    })
 }
 
 /// The units that a valid request is met from.
@@ -163,10 +181,10 @@ pub(super) fn units_for(sms: &SmResource, request: &SplitRequest) -> Result<(Cut
         let counts = units.counts().counts().iter();
         counts.filter(|count| **count == units.counts().size()).sum()
     };
-    let count = |group: &RequestedGroup| match group.share.kind() {
+    let count = |group: &RequestedGroup| match group.counted.kind() {
         ShareKind::Count(count) => Some(count),
         ShareKind::Regular => Some(regular()),
-        ShareKind::Between { .. } | ShareKind::Rest => None,
+        ShareKind::Percent(_) | ShareKind::Between { .. } | ShareKind::Rest => None,
     };
     let Some(size) = request.groups.first().and_then(count) else {
         return Ok((smallest, units));

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use green_ctx::{
     Error, Result, Share, SplitRequest, Version,
-    resource::{DryRun, SmGroup, Split},
+    resource::{Amount, DryRun, Percent, ShareKind, SmGroup, Split},
 };
 
 use super::objects::GroupEntry;
@@ -32,17 +32,34 @@ impl Asked {
     /// The request as it is written in a program.
     pub(super) fn written(&self, end: &str) -> String {
         let shares: Vec<String> =
-            self.shares.iter().map(|share| format!("Share::from({share})")).collect();
+            self.shares.iter().map(|share| format!("\"{share}\".parse::<Share>()?")).collect();
         let rest = if self.rest { ".rest(\"rest\")" } else { "" };
         format!("SplitRequest::from([{}]){rest}{end}", shares.join(", "))
     }
 }
 
-/// Whether a group has what was asked for.
-fn check_share(share: Share, floor: u32, sm_count: u32) -> Result<(), Violation> {
-    let too_little = share.floor().is_some_and(|least| floor < least);
-    let most = if share.is_exclusive() { None } else { share.ceiling() };
-    if too_little || most.is_some_and(|most| sm_count > most) || sm_count < floor {
+/// Whether a group has what was requested, of this many SMs whose units have at most so many SMs each.
+fn check_share(
+    share: Share,
+    (floor, sm_count): (u32, u32),
+    (total, unit): (u32, u32),
+) -> Result<(), Violation> {
+    // Percentages are rounded to units, and to at least one.
+    let percent = |percent: u32| (percent * total / 100).saturating_add(unit);
+    let sms = |amount: Amount| match amount {
+        Amount::Sms(sms) => sms,
+        Amount::Percent(of) => percent(of),
+    };
+    let (most_floor, most) = match share.kind() {
+        ShareKind::Percent(of) => (percent(of), percent(of)),
+        ShareKind::Between { floor: Amount::Percent(of), ceiling } => {
+            (percent(of), ceiling.map_or(total, |ceiling| sms(ceiling).max(floor)))
+        }
+        ShareKind::Between { ceiling: Some(ceiling), .. } => (total, sms(ceiling)),
+        _ => (total, total),
+    };
+    let too_little = share.floor().map_or(floor == 0, |least| floor < least);
+    if too_little || floor > most_floor || sm_count > most || sm_count < floor {
         let seen = format!("asked for {share}, and given a floor of {floor} and {sm_count} SMs");
         return Err(Violation::new(Rule::Share, seen));
     }
@@ -63,6 +80,7 @@ impl World {
             let uneven = [[67, 11, 36], [8, 4, 8], [48, 6, 24], [107, 107, 107]];
             return match n >> 2 & 7 {
                 0 => Asked::counts(&uneven[n as usize % 4]),
+                1 => Asked { shares: vec![Share::percent(25); 1 + n as usize % 2], rest: false },
                 _ => Asked::counts(&vec![16; 1 + n as usize % 2]),
             };
         }
@@ -77,13 +95,19 @@ impl World {
                 // Now and then a ceiling between units.
                 5 => Share::from(wanted * unit..=ceiling + bits % 3),
                 6 => Share::from(wanted * unit..),
-                7 => Share::from(..=ceiling),
+                7 if bits & 1 == 0 => Share::from(..=ceiling),
+                7 => Share::from(..=Percent((100 * ceiling / in_all.max(1)).clamp(1, 100))),
+                4 if wanted > 0 => {
+                    let percent = Percent((100 * wanted * unit / in_all.max(1)).max(1));
+                    if bits & 1 == 0 { Share::from(percent) } else { Share::from(percent..) }
+                }
                 _ if wanted == 0 => Share::from(..=ceiling),
                 _ => Share::from(wanted * unit),
             });
-            left -= shares.last().and_then(|share| share.floor()).unwrap_or(0) / unit;
+            left -=
+                if shares.last().and_then(|share| share.floor()) == Some(0) { 0 } else { wanted };
         }
-        let unbounded = |share: &Share| !share.is_exclusive() && share.ceiling().is_none();
+        let unbounded = |share: &Share| share.is_unbounded();
         let rest = n >> 20 & 3 == 0 && !shares.iter().any(unbounded);
         Asked { shares, rest }
     }
@@ -139,7 +163,11 @@ impl World {
         }
         for (share, group) in asked.shares.iter().zip(&split.groups) {
             if group.floor() > 0 || !share.is_exclusive() {
-                check_share(*share, group.floor(), group.sm_count())?;
+                check_share(
+                    *share,
+                    (group.floor(), group.sm_count()),
+                    (self.total, self.unit.max(self.units.largest())),
+                )?;
             }
         }
         self.took(split, structured, |of| {
@@ -250,11 +278,16 @@ impl World {
         let asked = self.asked(n[1], entry.group.floor(), entry.group.sm_count());
         let request = self.request(&asked);
         let GroupEntry { name, group, held, structured, set } = entry;
+        let of = group.sm_count();
         match group.split(request) {
             Ok(split) => {
                 let groups: Vec<_> = split.groups.into_iter().chain(split.remainder).collect();
                 for (share, group) in asked.shares.iter().zip(&groups) {
-                    check_share(*share, group.floor(), group.sm_count())?;
+                    check_share(
+                        *share,
+                        (group.floor(), group.sm_count()),
+                        (of, self.unit.max(self.units.largest())),
+                    )?;
                 }
                 // A level stays until its last child is gone, and what is divided for good goes at once.
                 let is_level = asked.shares.iter().any(|share| !share.is_exclusive());

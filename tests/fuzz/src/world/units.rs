@@ -44,6 +44,11 @@ impl Units {
         Ok(Units { sms })
     }
 
+    /// The SMs of the largest unit.
+    pub(super) fn largest(&self) -> u32 {
+        self.sms.iter().map(|sms| sms.len()).max().unwrap_or(0)
+    }
+
     /// Where a group is; `None` where that is not known.
     pub(super) fn place(&self, group: &SmGroup) -> Option<Place> {
         let floor = self.all(&group.floor_unit_indices())?;

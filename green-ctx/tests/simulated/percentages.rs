@@ -1,0 +1,161 @@
+//! Percentages as shares, on every simulated GPU and driver version.
+
+use green_ctx::sim::Spec;
+use green_ctx::{
+    Driver, Error, Partitions, PlanRequest, PlanSet, Share, SplitRequest, Version,
+    error::ErrorKind,
+    resource::{Granularity, Percent},
+    sim::Sim,
+};
+
+use crate::common::{Outcome, simulated};
+
+/// Four quarters, three thirds, one and three quarters, the smallest and the largest.
+const REQUESTS: [&[u32]; 4] = [&[25; 4], &[33; 3], &[25, 75], &[1, 99]];
+
+fn shares(percents: &[u32]) -> Vec<Share> {
+    percents.iter().map(|percent| Share::percent(*percent)).collect()
+}
+
+/// Whether counts are what percentages of so many SMs come to in units of at most so many.
+fn check(what: &str, percents: &[u32], counts: &[u32], total: u32, unit: u32) {
+    assert_eq!(percents.len(), counts.len(), "{what}");
+    assert!(counts.iter().sum::<u32>() <= total, "{what}: {counts:?}");
+    for (percent, count) in percents.iter().zip(counts) {
+        let ideal = f64::from(percent * total) / 100.0;
+        let is_near = (f64::from(*count) - ideal).abs() < f64::from(unit);
+        assert!(*count > 0 && is_near, "{what}: {percent}% of {total} came to {count}");
+    }
+}
+
+fn floors(parts: &Partitions) -> Vec<u32> {
+    parts.iter().map(|part| part.floor()).collect()
+}
+
+#[test]
+fn they_fit_on_every_gpu_and_driver() -> Outcome {
+    for spec in Spec::all() {
+        let device = Driver::simulated(&Sim::new(spec)?)?.device(0)?;
+        let (sms, version) = (device.resources().sm()?, device.driver().version());
+        for (percents, granularity) in
+            REQUESTS.iter().flat_map(|all| [(*all, Granularity::Coarse), (*all, Granularity::Fine)])
+        {
+            let unit = sms.unit_counts(granularity)?.into_iter().max().unwrap_or(0);
+            let request = SplitRequest::from(shares(percents)).granularity(granularity);
+            let what = format!("{spec} {granularity} {percents:?}");
+            let dry = sms.dry_run(request.clone());
+            match device.partition(request) {
+                Ok(parts) => {
+                    check(&what, percents, &floors(&parts), sms.sm_count(), unit);
+                    let dry = dry?.groups;
+                    assert!(dry.iter().zip(&parts).all(|(dry, part)| dry.floor == part.floor()));
+                    assert!(parts.iter().all(|part| part.floor() == part.sm_count()));
+                    assert_eq!(parts[0].share().to_string(), format!("{}%", percents[0]));
+                }
+                // Such a driver makes contexts of one piece, and so groups of one size.
+                Err(error @ Error::Unsupported { .. }) => {
+                    assert!(version < Version::new(12, 5), "{what}: {error}");
+                    assert!(
+                        percents.iter().any(|percent| *percent != percents[0]),
+                        "{what}: {error}"
+                    );
+                    assert!(error.to_string().contains("12.5"), "{error}");
+                }
+                Err(error) => panic!("{what}: {error}"),
+            }
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn floors_and_ceilings() -> Outcome {
+    for spec in Spec::all() {
+        let device = Driver::simulated(&Sim::new(spec)?)?.device(0)?;
+        if device.driver().version() < Version::new(12, 5) {
+            let error = device.partition([Share::from(Percent(25)..)]).expect_err("one piece");
+            assert_eq!(error.kind(), ErrorKind::Unsupported, "{spec}: {error}");
+            continue;
+        }
+        let total = device.resources().sm()?.sm_count();
+        let unit = device.resources().sm()?.unit_counts(Granularity::Coarse)?;
+        let unit = unit.into_iter().max().unwrap_or(0);
+        let (least, most) = (Share::from(Percent(25)..), Share::from(..=Percent(75)));
+        let parts = device.partition([least, most])?;
+        check(&format!("{spec}"), &[25], &floors(&parts)[..1], total, unit);
+        assert_eq!((parts[0].sm_count(), parts[1].floor()), (total, 0), "{spec}");
+        assert!(parts[1].sm_count() * 100 <= 75 * total, "{spec}");
+        drop(parts);
+        for text in ["1%..99%", "..1%", "99%..", "1%", "..99%", "1%..1%"] {
+            let parts = device.partition([text.parse::<Share>()?])?;
+            assert!(parts[0].sm_count() > 0 && parts[0].sm_count() <= total, "{spec} {text}");
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn of_a_group_that_is_split_again() -> Outcome {
+    let (_sim, device) = simulated("h200@13.0")?;
+    let group = device.resources().sm()?.split([64])?.groups.remove(0);
+    let split = group.split(shares(&[25, 75]))?;
+    assert_eq!(split.groups.iter().map(|group| group.sm_count()).collect::<Vec<_>>(), [16, 48]);
+    drop(split);
+
+    let request = |percents: &[u32]| SplitRequest::from(shares(percents));
+    let first = PlanRequest::new("day", request(&[25, 75]));
+    let plans = PlanSet::new(device.rest("all")?, first)?;
+    let night = plans.prepare(PlanRequest::new("night", request(&[50, 50])))?;
+    assert_eq!(floors(plans.active().partitions()), [32, 100]);
+    assert_eq!(floors(night.partitions()), [68, 64]);
+    Ok(())
+}
+
+#[test]
+fn of_a_structured_split() -> Outcome {
+    for spec in ["h200@13.1", "b200@13.4"] {
+        let (_sim, device) = simulated(spec)?;
+        let sms = device.resources().sm()?;
+        for percents in REQUESTS {
+            let request = SplitRequest::from(shares(percents)).coscheduled(2);
+            let counts = sms.structured_counts(request.clone())?;
+            check(spec, percents, &counts[..percents.len()], sms.sm_count(), 2);
+            let split = sms.split(request)?;
+            let given: Vec<u32> = split.groups.iter().map(|group| group.sm_count()).collect();
+            assert_eq!(given, counts[..percents.len()], "{spec} {percents:?}");
+        }
+        let group = sms.split(SplitRequest::from([64]).coscheduled(2))?.groups.remove(0);
+        let split = group.split(SplitRequest::from(shares(&[25, 75])).coscheduled(2))?;
+        let given: Vec<u32> = split.groups.iter().map(|group| group.sm_count()).collect();
+        assert_eq!(given, [16, 48], "{spec}");
+    }
+    Ok(())
+}
+
+#[test]
+fn what_is_refused_says_what_to_write() -> Outcome {
+    let (_sim, device) = simulated("h200@13.0")?;
+    let refused = |shares: &[Share]| {
+        let error = device.partition(shares).expect_err("it cannot be met");
+        assert_eq!(device.resources().sm().map(|sms| sms.free_sm_count()).ok(), Some(132));
+        error.to_string()
+    };
+    for (shares, words) in [
+        (vec![Share::percent(0)], "ask for 1% or more"),
+        (vec![Share::percent(101)], "ask for at most 100%"),
+        (vec![Share::percent(60), Share::from(Percent(50)..)], "the floors add up to 110%"),
+        (vec![Share::from(Percent(75)..=Percent(25))], "ask for 25%..=75%"),
+        (vec![Share::from(..=Percent(0))], "ask for 1 or more"),
+        (vec!["25%..=16".parse()?], "no whole units of 8 SMs"),
+        (vec![Share::percent(1); 17], "17 groups of 1% of the SMs do not fit, 16 fit"),
+    ] {
+        let error = refused(&shares);
+        assert!(error.contains(words), "{error}");
+    }
+    let held = device.partition([100])?;
+    let error = device.partition([Share::percent(50)]).expect_err("32 are free").to_string();
+    assert!(error.starts_with("a group of 50% of the SMs does not fit"), "{error}");
+    assert!(error.contains("a group of 32 would fit"), "{error}");
+    drop(held);
+    Ok(())
+}
