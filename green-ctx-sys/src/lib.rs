@@ -49,8 +49,10 @@ mod api;
 mod bindings;
 mod enums;
 mod table;
+mod text;
 
 pub use api::SYMBOLS;
 pub use bindings::*;
 pub use load::{Api, GetProcAddress, LIBRARY, LoadError, OLDEST, Unsupported};
+pub use text::fmt_with_sources;
 pub use version::{Version, kernel_driver};

@@ -251,8 +251,10 @@ impl Resolver<'_> {
     }
 }
 
+crate::debug_as_text!(LoadError, Unsupported);
+
 /// A function that this driver does not have.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Unsupported {
     /// The function.
     pub call: &'static str,
@@ -272,7 +274,6 @@ impl std::error::Error for Unsupported {}
 
 /// Why no driver was loaded. Where there was no path, because the caller gave the entry point, the
 /// path is empty.
-#[derive(Debug)]
 #[non_exhaustive]
 pub enum LoadError {
     /// There is no such file: no NVIDIA driver is installed, or the path is wrong.

@@ -8,7 +8,7 @@ use green_ctx::{Device, Error};
 pub type Result<T, E = TorchError> = std::result::Result<T, E>;
 
 /// Why an operation failed. Unless said otherwise, nothing was created or changed.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum TorchError {
     /// No PyTorch is loaded in this process.
@@ -73,6 +73,8 @@ pub enum TorchError {
     #[error(transparent)]
     Driver(#[from] Error),
 }
+
+green_ctx::sys::debug_as_text!(TorchError);
 
 /// Refuses to go on in a process that was forked since the driver was loaded.
 #[inline]

@@ -8,19 +8,22 @@
 //! 6. [`escapes`]: finding work that runs outside of its partition.
 //! 7. [`explicit_model`]: why nothing depends on the current context, and how to work with code that does.
 //! 8. [`ownership`]: the layer below: the ledger, groups and contexts, when SMs are free.
-//! 9. [`versions`]: what each driver from CUDA 12.4 on can do, and what an older one returns instead.
-//! 10. `testing`, with the feature `sim`: testing programs that use partitions without a GPU.
-//! 11. [`green-ctx-tune`](https://docs.rs/green-ctx-tune), a crate of its own: which division is best, and whether to
+//! 9. [`errors`]: what each kind of error means, and what to do about it.
+//! 10. [`versions`]: what each driver from CUDA 12.4 on can do, and what an older one returns instead.
+//! 11. `testing`, with the feature `sim`: testing programs that use partitions without a GPU.
+//! 12. [`green-ctx-tune`](https://docs.rs/green-ctx-tune), a crate of its own: which division is best, and whether to
 //!     divide at all.
-//! 12. [`when_it_pays`]: which jobs gain from partitions, which lose, and why.
-//! 13. [`coming_from`]: call by call from the driver API, cuda.core, PyTorch, FlashInfer and cudarc.
-//! 14. [`pitfalls`]: what surprises people, and when not to partition at all.
+//! 13. [`when_it_pays`]: which jobs gain from partitions, which lose, and why.
+//! 14. [`coming_from`]: call by call from the driver API, cuda.core, PyTorch, FlashInfer and cudarc.
+//! 15. [`pitfalls`]: what surprises people, and when not to partition at all.
 //!
 //! Statements about the driver name their source: the header (`cuda.h`), NVIDIA's documentation, or a
 //! record of hardware in `tests/conformance/records` of the repository.
 
 #[doc = include_str!("../guide/coming_from.md")]
 pub mod coming_from {}
+#[doc = include_str!("../guide/errors.md")]
+pub mod errors {}
 #[doc = include_str!("../guide/escapes.md")]
 pub mod escapes {}
 #[doc = include_str!("../guide/explicit_model.md")]

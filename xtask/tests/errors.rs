@@ -16,21 +16,23 @@ fn rust_files(folder: &Path) -> Vec<PathBuf> {
     files.chain(folders.iter().flat_map(|folder| rust_files(folder))).collect()
 }
 
-fn derives_error(attributes: &[Attribute]) -> bool {
+fn derives(attributes: &[Attribute], what: &str) -> bool {
     let text = |attribute: &Attribute| match &attribute.meta {
         syn::Meta::List(list) if list.path.is_ident("derive") => list.tokens.to_string(),
         _ => String::new(),
     };
-    attributes.iter().any(|attribute| text(attribute).split([' ', ',']).any(|name| name == "Error"))
+    attributes.iter().any(|attribute| text(attribute).split([' ', ',']).any(|name| name == what))
 }
 
 /// The name of a public type that is an error.
 fn error_of(item: &Item) -> Option<String> {
     match item {
-        Item::Enum(item) if derives_error(&item.attrs) => {
+        Item::Enum(item) if derives(&item.attrs, "Error") => {
+            assert!(!derives(&item.attrs, "Debug"), "{} prints its fields", item.ident);
             matches!(item.vis, Visibility::Public(_)).then(|| item.ident.to_string())
         }
-        Item::Struct(item) if derives_error(&item.attrs) => {
+        Item::Struct(item) if derives(&item.attrs, "Error") => {
+            assert!(!derives(&item.attrs, "Debug"), "{} prints its fields", item.ident);
             matches!(item.vis, Visibility::Public(_)).then(|| item.ident.to_string())
         }
         Item::Impl(item) => {

@@ -5,7 +5,7 @@ use green_ctx::Error;
 use super::account::Owner;
 
 /// Why an operation of an [`Allocator`](super::Allocator) failed.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum AllocatorError {
     /// A limit would be passed. Nothing was allocated.
@@ -53,6 +53,8 @@ pub enum AllocatorError {
     #[error(transparent)]
     Driver(#[from] Error),
 }
+
+green_ctx::sys::debug_as_text!(AllocatorError);
 
 impl AllocatorError {
     /// The error in the form that goes to the driver's clean-up hook.

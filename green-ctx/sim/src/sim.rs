@@ -65,7 +65,7 @@ struct Inner {
 }
 
 /// Why there is no simulated driver, or why it refused a request.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SimError {
     /// So many simulated drivers live already that there is no place for another, and none ended in
@@ -90,6 +90,8 @@ pub enum SimError {
         name: String,
     },
 }
+
+green_ctx_sys::debug_as_text!(SimError);
 
 /// Makes a [`Sim`]; from [`Sim::builder`].
 #[derive(Clone, Debug)]

@@ -31,7 +31,7 @@ use crate::work::fit::occupancy::Occupancy;
 use crate::work::launch::{LaunchConfig, Shape};
 
 /// Why a graph was not moved. The graph is what it was, and there is no copy.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum RetargetError {
     /// A node is of a kind that no copy of a graph can have.
@@ -77,6 +77,8 @@ pub enum RetargetError {
     #[error(transparent)]
     Error(#[from] Error),
 }
+
+green_ctx_sys::debug_as_text!(RetargetError);
 
 impl Graph {
     /// A copy of the graph whose kernels, copies and memsets run on the SMs of another context, those

@@ -15,7 +15,7 @@ use crate::work::fit::DoesNotFit;
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// Why an operation failed. Whatever the reason, nothing was created, taken or changed.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// There is no usable CUDA driver.
@@ -139,11 +139,12 @@ pub enum Error {
     Simulator(green_ctx_sim::SimError),
 }
 
+green_ctx_sys::debug_as_text!(Error);
+
 /// Something that was not done, with what was given for it. It prints as the reason.
 ///
 /// What was given is as usable as before. `?` makes an [`Error`] of a refusal whose reason is one, and drops what was
 /// given.
-#[derive(Debug)]
 pub struct Refused<T, R = Error> {
     /// What was given.
     pub given: T,
@@ -157,7 +158,13 @@ impl<T, R: fmt::Display> fmt::Display for Refused<T, R> {
     }
 }
 
-impl<T: fmt::Debug, R: std::error::Error> std::error::Error for Refused<T, R> {
+impl<T, R: std::error::Error> fmt::Debug for Refused<T, R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        green_ctx_sys::fmt_with_sources(self, f)
+    }
+}
+
+impl<T, R: std::error::Error> std::error::Error for Refused<T, R> {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         self.reason.source()
     }

@@ -70,13 +70,13 @@ impl RequestedGroup {
         let RequestedGroup { name, share, counted } = self;
         match counted.kind() {
             ShareKind::Count(count) => Ok(count),
-            // Not yet known: anything that is not 0.
-            ShareKind::Percent(percent) => Ok(percent),
             ShareKind::Regular => Ok(0),
-            ShareKind::Between { .. } | ShareKind::Rest => Err(Refusal::invalid(format!(
-                "group {name} asks for {share}, and a structured request takes counts; leave co-scheduling, \
+            ShareKind::Percent(_) | ShareKind::Between { .. } | ShareKind::Rest => {
+                Err(Refusal::invalid(format!(
+                    "group {name} asks for {share}, and a structured request takes counts; leave co-scheduling, \
                  backfill and locality out, or ask for a count"
-            ))),
+                )))
+            }
         }
     }
 }
@@ -390,7 +390,13 @@ impl SplitRequest {
     /// Refuses what does not go with groups that share SMs.
     fn validate_sharing(&self) -> Result<(), Refusal> {
         if self.is_structured() {
-            self.groups.iter().try_for_each(|group| group.structured_count().map(drop))?;
+            // Percentages become counts later.
+            let is_percent = |group: &&RequestedGroup| group.share.floor_percent() > 0;
+            let mut others = self
+                .groups
+                .iter()
+                .filter(|group| !(is_percent(group) && group.share.is_exclusive()));
+            others.try_for_each(|group| group.structured_count().map(drop))?;
         }
         let Some(sharer) = self.groups.iter().find(|group| !group.share.is_exclusive()) else {
             return Ok(());

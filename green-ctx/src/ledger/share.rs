@@ -337,11 +337,13 @@ impl fmt::Display for Share {
 }
 
 /// Text that is no share, or a share that no device can give.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{reason}")]
 pub struct ShareError {
     reason: String,
 }
+
+green_ctx_sys::debug_as_text!(ShareError);
 
 impl FromStr for Share {
     type Err = ShareError;

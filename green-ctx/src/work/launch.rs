@@ -225,10 +225,22 @@ fn wrong_arguments(kernel: &Kernel, given: &[usize]) -> Error {
 /// # Ok(())
 /// # }
 /// ```
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot be an argument of a kernel",
+    label = "not a kernel argument",
+    note = "pass a `DeviceBuffer` as `buffer.as_argument()`, and a number with the kernel's own type, such as `1u32`",
+    note = "a structure of your own needs `unsafe impl Argument`"
+)]
 pub unsafe trait Argument: Copy + 'static {}
 
 /// The arguments of a launch: a tuple of up to 32 values. A kernel that takes more takes them better as a
 /// structure.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not a tuple of kernel arguments",
+    label = "not the arguments of a launch",
+    note = "write a tuple even for one argument, as in `(buffer.as_argument(),)`, and `()` for none",
+    note = "pass a `DeviceBuffer` as `buffer.as_argument()`"
+)]
 pub trait Arguments: sealed::Arguments {}
 
 mod sealed {

@@ -1,12 +1,12 @@
 //! Errors: which constraint failed and what would work, and what is left after a fault.
 
-use green_ctx::sim::Fault;
+use green_ctx::sim::{Fault, Sim};
 use green_ctx::{
     CUresult, Device, DeviceBuffer, Error, Kernel, LaunchConfig, Library, Share, Stream,
     StreamOptions, error::ErrorKind, event::EventOptions,
 };
 
-use crate::common::{Outcome, partition};
+use crate::common::{Outcome, partition, simulated};
 use crate::{COMPOSITION, Machine, STRUCTURED, each_driver, each_failing_driver, kernels};
 
 /// What makes a driver call, so that it can fail.
@@ -225,4 +225,25 @@ fn errors_have_one_line_and_a_class() {
     assert!(!error(CUresult::CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES).is_sticky());
     assert!(!error(CUresult::CUDA_ERROR_UNKNOWN).is_misuse());
     assert!(Error::GuardOrder.is_misuse() && !Error::GuardOrder.is_sticky());
+}
+
+/// `?` in `main` prints an error for debugging.
+#[test]
+fn errors_print_as_text_where_a_program_debugs() -> Outcome {
+    let (_sim, device) = simulated("h200@13.0")?;
+    let parts = device.partition([64])?;
+    let shortage = device.partition([100]).expect_err("68 are free");
+    let refused = parts[0].clone().close().expect_err("there are two handles");
+    let unknown = Sim::new("h2000").expect_err("there is none");
+    let share = "half".parse::<Share>().expect_err("no share");
+    for (debug, words) in [
+        (format!("{shortage:?}"), "a group of 100 SMs does not fit: 68 of"),
+        (format!("{refused:?}"), "is still in use"),
+        (format!("{unknown:?}"), "the profiles are a100"),
+        (format!("{share:?}"), "\"half\" is no share"),
+        (format!("{:?}", Error::Capturing), "captured"),
+    ] {
+        assert!(debug.contains(words) && !debug.contains('{'), "{debug}");
+    }
+    Ok(())
 }

@@ -248,7 +248,7 @@ impl Request {
 }
 
 /// Why nothing was tuned.
-#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[derive(Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RequestError {
     /// The request cannot be met by anything.
@@ -301,7 +301,7 @@ impl RequestError {
 }
 
 /// Why nothing was tuned: the request, or whatever runs the jobs.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 pub enum TuneError<E> {
     /// The request.
     #[error(transparent)]
@@ -309,6 +309,14 @@ pub enum TuneError<E> {
     /// What runs the jobs.
     #[error("the jobs cannot run any more")]
     Failed(#[source] E),
+}
+
+green_ctx::sys::debug_as_text!(RequestError);
+
+impl<E: std::error::Error + 'static> std::fmt::Debug for TuneError<E> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        green_ctx::sys::fmt_with_sources(self, f)
+    }
 }
 
 /// Tunes jobs that something runs and measures, on a device of these pieces. `go_on` is called before each block. Where

@@ -40,11 +40,13 @@ pub struct Store {
 }
 
 /// Why a file has no outcome that can be used. That is no error: what is asked for is measured then.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{reason}")]
 pub struct Miss {
     reason: String,
 }
+
+green_ctx::sys::debug_as_text!(Miss);
 
 impl Miss {
     fn new(reason: impl Into<String>) -> Miss {

@@ -38,7 +38,7 @@ pub struct Spec {
 }
 
 /// Why a [`Spec`] could not be read.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SpecError {
     /// There is no profile of this name.
@@ -64,6 +64,8 @@ pub enum SpecError {
         first: u32,
     },
 }
+
+green_ctx_sys::debug_as_text!(SpecError);
 
 fn list(items: impl Iterator<Item = impl fmt::Display>) -> String {
     items.map(|item| item.to_string()).collect::<Vec<_>>().join(", ")

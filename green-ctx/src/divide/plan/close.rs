@@ -11,7 +11,7 @@ use crate::handle::error::{Error, Refused};
 use crate::handle::group::{Parent, SmGroup};
 
 /// Why a set of plans was not closed.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum CloseSetReason {
     /// Something else keeps the set, one of its plans, or a partition; the text says which.
@@ -34,6 +34,8 @@ pub enum CloseSetReason {
     #[error(transparent)]
     Driver(#[from] Error),
 }
+
+green_ctx_sys::debug_as_text!(CloseSetReason);
 
 impl PlanSet {
     /// Waits for all work of the set's plans and gives its SMs back as a group, to be divided again or dropped.

@@ -5,7 +5,7 @@ use std::fmt;
 use crate::handle::error::{Error, Refused};
 
 /// Why a plan was not prepared, switched to or retired. The active plan is what it was.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum PlanError {
     /// No plan of this name is prepared.
@@ -67,6 +67,8 @@ pub enum PlanError {
     #[error(transparent)]
     Error(#[from] Error),
 }
+
+green_ctx_sys::debug_as_text!(PlanError);
 
 /// Gives up what was given, and keeps the reason.
 impl<T> From<Refused<T, PlanError>> for PlanError {

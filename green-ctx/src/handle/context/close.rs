@@ -29,7 +29,7 @@ pub(crate) trait OwnStream {
 }
 
 /// Why a context was not closed.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum CloseReason {
     /// Something else keeps it.
@@ -55,6 +55,8 @@ pub enum CloseReason {
     #[error(transparent)]
     Driver(#[from] Error),
 }
+
+green_ctx_sys::debug_as_text!(CloseReason);
 
 fn keepers(streams: Option<usize>) -> Cow<'static, str> {
     match streams {

@@ -1,0 +1,32 @@
+//! Errors as text, where a program prints them for debugging.
+
+use core::error::Error;
+use core::fmt;
+
+/// Writes an error's message and those of its sources, as `a: b: c`.
+#[doc(hidden)]
+pub fn fmt_with_sources(error: &dyn Error, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    write!(f, "{error}")?;
+    let mut source = error.source();
+    while let Some(error) = source {
+        write!(f, ": {error}")?;
+        source = error.source();
+    }
+    Ok(())
+}
+
+/// Makes `Debug` of errors print their message and sources, which is what a program shows whose `main`
+/// returns them.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! debug_as_text {
+    ($($error:ty),* $(,)?) => {
+        $(
+            impl ::core::fmt::Debug for $error {
+                fn fmt(&self, f: &mut ::core::fmt::Formatter<'_>) -> ::core::fmt::Result {
+                    $crate::fmt_with_sources(self, f)
+                }
+            }
+        )*
+    };
+}
