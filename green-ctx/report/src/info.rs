@@ -17,6 +17,8 @@ pub struct Info {
     sources: Option<Vec<SourceObject>>,
     abilities: [AbilityObject; Ability::ALL.len()],
     devices: Vec<DeviceInfo>,
+    /// What can make partitions other than requested.
+    warnings: Vec<String>,
 }
 
 impl Info {
@@ -38,6 +40,7 @@ impl Info {
             sources,
             abilities: Ability::ALL.map(|ability| ability.on(driver)),
             devices: devices.iter().map(DeviceInfo::of).collect::<Result<_>>()?,
+            warnings: warnings(std::env::vars_os().filter_map(|(name, _)| name.into_string().ok())),
         })
     }
 
@@ -68,6 +71,7 @@ impl Info {
             let gibibytes = info.memory_bytes as f64 / f64::from(1 << 30);
             // Writing to a string does not fail.
             let _ = writeln!(text, "\ndevice  {}: {}", device.ordinal.unwrap_or(0), device.name);
+            line(&mut text, "status", &info.status);
             line(&mut text, "UUID", &info.uuid);
             line(&mut text, "compute capability", &device.compute_capability);
             line(&mut text, "SMs", device.sm_count);
@@ -80,6 +84,9 @@ impl Info {
                 let queues = format!("{concurrency_limit}, shared by scope: {scope}");
                 line(&mut text, "concurrent workqueues", queues);
             }
+        }
+        for warning in &info.warnings {
+            let _ = writeln!(text, "\nwarning: {warning}");
         }
         text
     }
@@ -97,6 +104,8 @@ struct SourceObject {
 struct DeviceInfo {
     #[serde(flatten)]
     device: DeviceObject,
+    /// Whether this project has run on such a device and driver.
+    status: String,
     uuid: String,
     memory_bytes: usize,
     min_partition: u32,
@@ -127,6 +136,7 @@ impl DeviceInfo {
         let sms = device.resources().sm()?;
         Ok(DeviceInfo {
             device: DeviceObject::of(device)?,
+            status: status(device)?,
             uuid: device.uuid()?.to_string(),
             memory_bytes: device.total_memory()?,
             min_partition: sms.min_partition(),
@@ -139,6 +149,33 @@ impl DeviceInfo {
             },
         })
     }
+}
+
+/// The devices on which this project has run, by a part of the name, with the driver's CUDA version.
+const RUN: [(&str, Version); 2] = [("H100", Version::new(13, 0)), ("H200", Version::new(13, 0))];
+
+/// The row of docs/requirements.md for a device, in short.
+fn status(device: &Device) -> Result<String> {
+    let driver = device.driver();
+    let (name, version) = (device.name()?, driver.version());
+    let was_run = RUN.iter().any(|(known, cuda)| name.contains(known) && *cuda == version);
+    Ok(match (driver.is_simulated(), was_run) {
+        (true, _) => "simulated".to_owned(),
+        (false, true) => format!("run: this project was tested on such a GPU with CUDA {version}"),
+        (false, false) => format!("untested: no tests ran on such a GPU with CUDA {version}"),
+    })
+}
+
+/// Warnings about a process that has these environment variables.
+fn warnings(variables: impl Iterator<Item = String>) -> Vec<String> {
+    let mut mps: Vec<String> = variables.filter(|name| name.starts_with("CUDA_MPS_")).collect();
+    mps.sort_unstable();
+    let text = |name| {
+        format!(
+            "{name} is set: under MPS a partition can get more SMs than requested; check with green-ctx verify"
+        )
+    };
+    mps.into_iter().map(text).collect()
 }
 
 fn workqueues(device: &Device) -> Result<Option<Workqueues>> {
@@ -221,7 +258,15 @@ fn runs(units: &[u32]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::runs;
+    use super::{runs, warnings};
+
+    #[test]
+    fn mps_is_warned_about() {
+        let variables = ["PATH", "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", "CUDA_VISIBLE_DEVICES"];
+        let warned = warnings(variables.into_iter().map(str::to_owned));
+        assert_eq!(warned.len(), 1, "{warned:?}");
+        assert!(warned[0].starts_with("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE is set"), "{warned:?}");
+    }
 
     #[test]
     fn equal_units_are_counted() {

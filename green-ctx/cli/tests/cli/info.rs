@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 
-use crate::{run, simulated};
+use crate::{Run, run, simulated};
 
 #[test]
 fn info_shows_what_there_is() {
@@ -17,6 +17,7 @@ fn info_shows_what_there_is() {
         "  groups of several units  yes",
         "  structured split         needs CUDA 13.1",
         "device  0: NVIDIA H200",
+        "  status                   simulated",
         "  compute capability       9.0",
         "  memory                   139.8 GiB",
         "  smallest partition       8 SMs",
@@ -81,4 +82,14 @@ fn info_says_what_was_not_recorded() {
         "from": "the conformance record",
     });
     assert_eq!(sources[0], first);
+}
+
+#[test]
+fn info_warns_about_mps() {
+    let mut command = crate::command(&["--driver", "sim", "info", "--json"]);
+    let output = command.env("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", "20").output();
+    let answer = Run::of(output.expect("the command starts"));
+    let warnings = answer.json()["warnings"].clone();
+    let warning = warnings[0].as_str().expect("a warning");
+    assert!(warning.starts_with("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE is set"), "{warning}");
 }
