@@ -23,7 +23,7 @@ enum Task {
     /// Generate the bindings of green-ctx-sys and the list of all functions from NVIDIA's headers.
     RegenBindings(regen::Options),
     /// Run every test, on the simulated driver: no GPU is needed.
-    Test(clients::Options),
+    Test(test::Selection),
     /// Run programs that know nothing of the simulator on its libcuda.so.1.
     Clients(clients::Options),
     /// Run random operations on simulated drivers and check each by a model.

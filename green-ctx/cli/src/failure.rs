@@ -30,6 +30,9 @@ pub(crate) enum Failure {
     /// The library refused the request, or the driver failed.
     #[error(transparent)]
     Library(#[from] Error),
+    /// The library refused the request, and would not with the option `--fine`.
+    #[error("{0}; with --fine the request fits")]
+    FitsFinely(Error),
     /// The installed driver does not work, and the user did not say which driver to use.
     #[error("the installed NVIDIA driver does not work; use --driver sim for a simulated GPU")]
     BrokenDriver(#[source] Error),
@@ -61,7 +64,9 @@ impl Failure {
         match self {
             Failure::Usage(_) | Failure::Request(_) => "usage",
             Failure::NotMet(_) => "not_met",
-            Failure::Library(error) | Failure::BrokenDriver(error) => kind(error).as_str(),
+            Failure::Library(error) | Failure::FitsFinely(error) | Failure::BrokenDriver(error) => {
+                kind(error).as_str()
+            }
             Failure::File { .. } | Failure::Output(_) => "io",
         }
     }
@@ -69,7 +74,8 @@ impl Failure {
     /// What a request lacks that does not fit.
     pub(crate) fn shortage(&self) -> Option<&NotEnoughSms> {
         match self {
-            Failure::Library(Error::NotEnoughSms(shortage)) => Some(shortage),
+            Failure::Library(Error::NotEnoughSms(shortage))
+            | Failure::FitsFinely(Error::NotEnoughSms(shortage)) => Some(shortage),
             _ => None,
         }
     }
@@ -79,7 +85,7 @@ impl Failure {
         match self {
             Failure::BrokenDriver(_) => NO_DRIVER,
             Failure::NotMet(_) => NOT_VERIFIED,
-            Failure::Library(error) => match kind(error) {
+            Failure::Library(error) | Failure::FitsFinely(error) => match kind(error) {
                 ErrorKind::InvalidRequest | ErrorKind::Unavailable => BAD_USAGE,
                 _ => NO_DRIVER,
             },

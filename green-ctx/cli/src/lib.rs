@@ -89,7 +89,17 @@ enum Command {
     /// that may be best, and compares the best partition with the best of the others at the end.
     #[command(after_help = with_jobs())]
     Tune(tune::Arguments),
+    /// Prints a script that completes the command's arguments in a shell.
+    #[command(after_help = COMPLETIONS)]
+    Completions {
+        /// The shell.
+        shell: clap_complete::Shell,
+    },
 }
+
+const COMPLETIONS: &str = "Examples:
+  source <(green-ctx completions bash)
+  green-ctx completions fish > ~/.config/fish/completions/green-ctx.fish";
 
 const EXIT_STATUS: &str = "Exit status:
   0  done; for verify, the partitions are verified
@@ -157,5 +167,10 @@ fn answer(arguments: &Arguments) -> Result<Outcome, Failure> {
         Command::Split(arguments) => split::run(options, arguments),
         Command::Verify(arguments) => verify::run(options, arguments),
         Command::Tune(arguments) => tune::run(options, arguments),
+        Command::Completions { shell } => {
+            let mut script = Vec::new();
+            clap_complete::generate(*shell, &mut Arguments::command(), "green-ctx", &mut script);
+            Ok(Outcome { text: String::from_utf8_lossy(&script).into_owned(), status: 0 })
+        }
     }
 }

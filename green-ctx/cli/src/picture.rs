@@ -17,6 +17,11 @@ pub(crate) struct Picture {
 impl Picture {
     /// Opens the file, and leaves what is in it until there is something better.
     pub(crate) fn open(path: PathBuf) -> Result<Picture, Failure> {
+        if let Some(other) = path.extension().filter(|extension| *extension != "svg") {
+            let (other, svg) = (other.display(), path.with_extension("svg"));
+            let reason = format!("pictures are SVG, not {other}; write --svg {}", svg.display());
+            return Err(Failure::Request(reason));
+        }
         let opened = match OpenOptions::new().write(true).create_new(true).open(&path) {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
                 OpenOptions::new().write(true).open(&path).map(|file| (file, false))

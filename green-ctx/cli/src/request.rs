@@ -78,6 +78,11 @@ struct Named {
 }
 
 impl Request {
+    /// Whether the option `--fine` would cut the device finer.
+    pub(crate) fn is_coarse(&self) -> bool {
+        !self.fine && !self.largest_clusters && self.coscheduled.is_empty() && !self.backfill
+    }
+
     /// The request as the library takes it.
     pub(crate) fn to_split(&self) -> Result<SplitRequest, Failure> {
         let groups = self.groups();

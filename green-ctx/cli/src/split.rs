@@ -1,5 +1,6 @@
 //! `green-ctx split`: what each group of a split is given.
 
+use green_ctx::{error::ErrorKind, resource::Granularity};
 use green_ctx_report::Split;
 
 use crate::Options;
@@ -20,7 +21,14 @@ pub(crate) fn run(options: &Options, arguments: &Arguments) -> Result<Outcome, F
     // Before the driver is loaded, so that a wrong request costs nothing.
     let request = arguments.request.to_split()?;
     let device = options.driver.device(options.device)?;
-    let dry = device.resources().sm()?.dry_run(request)?;
+    let sms = device.resources().sm()?;
+    let dry = sms.dry_run(request.clone()).map_err(|error| {
+        let is_finer = arguments.request.is_coarse() && error.kind() != ErrorKind::Unsupported;
+        match is_finer && sms.dry_run(request.granularity(Granularity::Fine)).is_ok() {
+            true => Failure::FitsFinely(error),
+            false => Failure::Library(error),
+        }
+    })?;
     let answer = Split::of(&device, &dry, arguments.request.rest_name())?;
     if options.json {
         return Outcome::json(&answer, 0);

@@ -71,3 +71,19 @@ fn an_output_that_cannot_be_written_is_reported() {
         assert!(answer.err.starts_with("error: cannot write the output\n"), "{}", answer.err);
     }
 }
+
+#[test]
+fn completions_are_scripts_of_the_shell() {
+    for (shell, words) in
+        [("bash", "complete -F"), ("zsh", "#compdef green-ctx"), ("fish", "complete -c green-ctx")]
+    {
+        let answer = run(&["completions", shell]);
+        assert_eq!((answer.status, answer.err.as_str()), (0, ""));
+        assert!(
+            answer.out.contains(words) && answer.out.contains("--counts") || shell == "fish",
+            "{}",
+            answer.out
+        );
+    }
+    assert_eq!(run(&["completions", "tcsh"]).status, 2);
+}

@@ -133,3 +133,23 @@ fn split_says_what_to_do_where_sharing_leaves_no_floor() {
     let old = line(&["--driver", "sim:h200@12.4", "split", "--counts", ".."]);
     assert_eq!(old, "free for floors: 0 SMs");
 }
+
+#[test]
+fn split_says_when_finer_units_would_fit() {
+    let counts = ["16"; 9].join(",");
+    let answer = simulated(&["split", "--counts", &format!("{counts},2")]);
+    assert!(answer.err.contains("do not fit"), "{}", answer.err);
+    assert!(!answer.err.contains("--fine"), "146 SMs fit in no units: {}", answer.err);
+    for counts in ["8,8,8,8,8,8,8,8,8,8,8,8,8,8,8,2,2", "17..=18"] {
+        let answer = simulated(&["split", "--counts", counts]);
+        assert_eq!(answer.status, 2);
+        assert!(answer.err.trim_end().ends_with("with --fine the request fits"), "{}", answer.err);
+        let value = simulated(&["--json", "split", "--counts", counts]).json();
+        assert_eq!(
+            value["error"]["kind"].as_str().map(|kind| kind == "usage"),
+            Some(false),
+            "{value}"
+        );
+        assert_eq!(simulated(&["split", "--fine", "--counts", counts]).status, 0);
+    }
+}

@@ -107,6 +107,9 @@ fn verify_draws_a_picture() {
 #[test]
 fn a_picture_that_cannot_be_written_is_bad_usage() {
     let folder = Folder::new("unwritable");
+    let png = simulated(&["verify", "--counts", "16", "--svg", &folder.file("a.png")]);
+    assert_eq!(png.status, 2);
+    assert!(png.err.contains("pictures are SVG, not png; write --svg"), "{}", png.err);
     let inside = folder.file("missing/a.svg");
     for wrong in [inside.as_str(), folder.0.to_str().expect("plain characters")] {
         let answer = simulated(&["verify", "--counts", "16", "--svg", wrong]);

@@ -34,8 +34,7 @@ use crate::work::stream::Stream;
 /// # let driver = Driver::simulated(&Sim::new("h200")?)?;
 /// # let device = driver.device(0)?;
 /// # let stream = device.primary_context()?.create_stream(StreamOptions::default())?;
-/// let mut values = PinnedBuffer::zeroed(&device, 3)?;
-/// values.as_mut_slice()?.copy_from_slice(&[1u32, 2, 3]);
+/// let mut values = PinnedBuffer::from_slice(&device, &[1u32, 2, 3])?;
 ///
 /// // Each line returns at once. The work is in the stream's order, the allocation and its end too.
 /// let buffer: DeviceBuffer<u32> = stream.allocate(3)?;
@@ -91,6 +90,17 @@ impl<T: Element> PinnedBuffer<T> {
         // every element.
         unsafe { raw.write_bytes(0, len) };
         Ok(PinnedBuffer { raw, len, done, unrecorded: Vec::new(), context })
+    }
+
+    /// Allocates pinned memory with a copy of these values.
+    ///
+    /// # Errors
+    ///
+    /// The errors of [`zeroed`](PinnedBuffer::zeroed).
+    pub fn from_slice(device: &Device, values: &[T]) -> Result<PinnedBuffer<T>> {
+        let mut buffer = PinnedBuffer::zeroed(device, values.len())?;
+        buffer.as_mut_slice()?.copy_from_slice(values);
+        Ok(buffer)
     }
 
     /// The number of values.
