@@ -25,6 +25,7 @@ pub(crate) struct Package {
     pub(crate) description: Option<String>,
     pub(crate) documentation: Option<String>,
     pub(crate) license: Option<String>,
+    pub(crate) repository: Option<String>,
     pub(crate) readme: Option<PathBuf>,
     pub(crate) rust_version: Option<String>,
     pub(crate) keywords: Vec<String>,

@@ -34,6 +34,7 @@ fn lacking(package: &Package) -> impl Iterator<Item = &'static str> {
         ("description", package.description.is_some()),
         ("documentation", package.documentation.is_some()),
         ("license", package.license.is_some()),
+        ("repository", package.repository.is_some()),
         ("rust-version", package.rust_version.is_some()),
         ("keywords", !package.keywords.is_empty()),
         ("categories", !package.categories.is_empty()),
