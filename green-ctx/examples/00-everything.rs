@@ -1,7 +1,7 @@
 //! Everything once: two partitions, a kernel, copies, an event, and a captured graph that moves to the other partition.
 use green_ctx::graph::CaptureMode;
 use green_ctx::sim::{KernelCall, Sim};
-use green_ctx::{DeviceBuffer, Driver, LaunchConfig, Library, Share, SplitRequest, Stream};
+use green_ctx::{DeviceBuffer, Driver, LaunchConfig, Library, Share, Stream};
 use green_ctx::{event::EventOptions, memory::PinnedBuffer};
 
 /// Adds 1 to each number. `nvcc -ptx` compiles such text from CUDA C++.
@@ -23,7 +23,6 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     sim.register_kernel("add_one", |call: &mut KernelCall<'_>| {
         let (mut bytes, Some(at)) = ([0; 16], call.param_u64(0)) else { return };
         if call.read(at, &mut bytes).is_ok() {
-            // The numbers are small, so that only their first bytes change.
             bytes.iter_mut().step_by(4).for_each(|byte| *byte += 1);
             let _ = call.write(at, &bytes);
         }
@@ -32,9 +31,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let device = driver.device(0)?;
     let kernel = Library::from_ptx(&device, PTX)?.kernel("add_one")?;
 
-    let (small, large) = (Share::percent(25), Share::percent(75));
-    let parts = device.partition(SplitRequest::new().group("a", small).group("b", large))?;
-    let (a, b) = (parts["a"].stream(), parts["b"].stream());
+    let parts = device.partition([Share::percent(25), Share::percent(75)])?;
+    let (a, b) = (parts[0].stream(), parts[1].stream());
 
     let mut input = PinnedBuffer::from_slice(&device, &[1u32, 2, 3, 4])?;
     let numbers = DeviceBuffer::<u32>::zeroed(&device, 4)?;
@@ -49,9 +47,11 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     b.wait(&done)?;
 
     let graph = a.capture(CaptureMode::default(), || add_one(a))?;
-    let moved = graph.retarget(parts["b"].context())?.instantiate()?;
-    // SAFETY: `numbers` is alive, and both launches are in the order of one stream.
-    unsafe { b.launch_graph(&moved).and_then(|()| b.launch_graph(&moved)) }?;
+    let moved = graph.retarget(parts[1].context())?.instantiate()?;
+    for _ in 0..2 {
+        // SAFETY: `numbers` is alive, and the launches are in the order of one stream.
+        unsafe { b.launch_graph(&moved) }?;
+    }
     let mut output = PinnedBuffer::zeroed(&device, 4)?;
     numbers.copy_to(&mut output, b)?;
     assert_eq!(output.as_slice()?, [4, 5, 6, 7]);

@@ -25,7 +25,7 @@ __all__ = [
 class Error(Exception):
     """The base class of this module's exceptions."""
 
-    kind: str
+    kind: str = ""
     """The reason as one word: `no_driver`, `unsupported`, `invalid_request`, `unavailable`, `driver` or `closed`."""
 
     requested: list[str] | None = None

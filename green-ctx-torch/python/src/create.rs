@@ -15,17 +15,17 @@ use crate::fault::Fault;
 use crate::limits::{Limits, limits, runtime};
 use crate::workqueue::{self, Workqueue};
 
-/// What a green context is asked for.
+/// A request for a green context.
 #[derive(Clone)]
 pub(crate) struct Request {
     sms: Sms,
     workqueue: Option<Workqueue>,
 }
 
-/// Which SMs.
+/// The requested SMs.
 #[derive(Clone)]
 enum Sms {
-    /// Those that nobody has for itself.
+    /// All SMs in no floor, shared.
     Shared,
     Count(i64),
     Described(Arc<Description>),
@@ -102,24 +102,24 @@ impl Request {
     }
 }
 
-/// A context, and what it was made of.
+/// A new context, and what was requested for it.
 pub(crate) struct Created {
     pub(crate) context: Context,
-    /// The SMs asked for.
+    /// The number of SMs requested.
     pub(crate) requested: Option<u32>,
-    /// Where an `SMPartition` describes its SMs.
+    /// The claim of the `SMPartition` that describes its SMs, if there is one.
     pub(crate) claim: Option<Arc<Claim>>,
 }
 
 impl Created {
-    /// Of a context that was made for so many SMs.
+    /// A context that was requested by a number of SMs.
     pub(crate) fn counted(context: Context, requested: Option<u32>) -> Created {
         Created { context, requested, claim: None }
     }
 }
 
-/// The SMs of a context: rounded up as the driver does or, where so many are not free, the next count
-/// that is. Without a count every SM that nobody has for itself, shared with whoever else asks so.
+/// Takes the SMs of a context. A count is rounded up as the driver does; if that many are not free, the ledger
+/// chooses the nearest count that is. Without a count it takes every SM in no floor, shared with other such contexts.
 fn take(
     device: &Device,
     name: &Arc<str>,
@@ -145,7 +145,7 @@ fn take(
     first.ok_or_else(|| Error::InvalidRequest("the split gave no group".to_owned()))
 }
 
-/// A count that the device has.
+/// Checks that the device has this many SMs.
 fn checked(count: i64, limits: Limits) -> Result<u32, Fault> {
     let known = u32::try_from(count).ok().filter(|known| (1..=limits.sizes.sms).contains(known));
     known.ok_or_else(|| {

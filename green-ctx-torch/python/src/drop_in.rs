@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// What the ledger calls the SMs of the drop-ins' contexts, with a number for each: names are what the
-/// allocator's accounts go by.
+/// The drop-in that a context belongs to. Its contexts are named in the ledger with a number each, because the
+/// allocator keeps its accounts by name.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum DropIn {
     GreenContext,
@@ -12,7 +12,7 @@ pub(crate) enum DropIn {
     SgLang,
 }
 
-/// How many names were given out. A number says nothing but which context it is.
+/// The number of names given out.
 static NAMED: AtomicU64 = AtomicU64::new(0);
 
 impl DropIn {
@@ -26,10 +26,10 @@ impl DropIn {
         }
     }
 
-    /// A name that no other context has or had.
+    /// Returns a name that no other context has or had.
     pub(crate) fn fresh_name(self) -> Arc<str> {
         let mut number = NAMED.fetch_add(1, Ordering::Relaxed) + 1;
-        // By hand: formatting takes as long as a fifth of what else a context costs that is used again.
+        // Written by hand: formatting would add a fifth to the cost of reusing a context.
         let mut text = [b' '; 40];
         let mut begin = text.len();
         while number > 0 {
@@ -43,11 +43,11 @@ impl DropIn {
         Arc::from(std::str::from_utf8(&text[begin..]).unwrap_or_default())
     }
 
-    /// Whose context was given a name.
+    /// Returns the drop-in whose context has this name.
     pub(crate) fn of(name: &str) -> Option<DropIn> {
         let (of, number) = name.split_once(' ')?;
         let number: u64 = number.parse().ok()?;
-        // Read back: other texts stand for the number too.
+        // Compared as text, since other texts parse to the same number.
         let was_given = (1..=NAMED.load(Ordering::Relaxed)).contains(&number)
             && name == format!("{of} {number}");
         DropIn::ALL.into_iter().find(|known| was_given && known.name() == of)

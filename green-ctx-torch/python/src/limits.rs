@@ -15,7 +15,7 @@ use crate::gil::blocking;
 /// The first driver that has green contexts.
 const OLDEST: Version = Version::new(12, 4);
 
-/// How a device's SMs can be cut.
+/// The limits of dividing a device's SMs.
 #[derive(Clone, Copy)]
 pub(crate) struct Limits {
     pub(crate) sizes: UnitSizes,
@@ -24,14 +24,14 @@ pub(crate) struct Limits {
 }
 
 impl Limits {
-    /// The count that the driver would give: whole pieces, or all that there are.
+    /// The count that the driver would give: whole units, or all SMs.
     pub(crate) fn rounded(self, count: u32) -> u32 {
         let rounded = self.sizes.round_up(count.max(self.min), false);
         if count <= self.sizes.sms { rounded.min(self.sizes.sms) } else { rounded }
     }
 
-    /// The groups of so many SMs, and how many remain; 0 is as many as can be scheduled together. Nothing
-    /// is rounded.
+    /// Divides `sm_count` SMs into groups of these counts, and returns the groups and the number that remains. A count
+    /// of 0 takes as many as can be scheduled together. Nothing is rounded.
     pub(crate) fn divide(self, sm_count: u32, counts: &[u32]) -> Result<(Vec<u32>, u32), Fault> {
         let too_many = || {
             let counts = counts.iter().map(u32::to_string).collect::<Vec<_>>().join(", ");
@@ -62,7 +62,7 @@ impl Limits {
         units * self.sizes.unit + if odd { self.sizes.odd } else { 0 }
     }
 
-    /// The pieces of a count, as text.
+    /// The units of a count, as text.
     fn pieces(self, count: u32) -> String {
         match self.sizes.exactly(count) {
             Some((units, true)) => {
@@ -72,7 +72,7 @@ impl Limits {
         }
     }
 
-    /// That no pieces make up a count.
+    /// The error for a count that whole units do not make up.
     fn inexact(self, count: u32, sm_count: u32) -> Fault {
         let is_exact = |count: &u32| self.sizes.exactly(*count).is_some();
         let end = sm_count.saturating_add(1);
@@ -88,10 +88,10 @@ impl Limits {
     }
 }
 
-/// What is known of devices, so that asking is no driver call. Only taken without the GIL.
+/// The limits of each device, so that asking again needs no driver call. Only locked without the GIL.
 static KNOWN: Mutex<Vec<(u32, Limits)>> = Mutex::new(Vec::new());
 
-/// A device and how it can be cut.
+/// Returns a device and its limits.
 pub(crate) fn limits(ordinal: i64) -> Result<(Device, Limits), Fault> {
     let device = device(ordinal).map_err(runtime)?;
     let known = KNOWN.lock().iter().find(|(known, _)| *known == device.ordinal()).copied();
@@ -108,7 +108,7 @@ pub(crate) fn limits(ordinal: i64) -> Result<(Device, Limits), Fault> {
     Ok((device, limits))
 }
 
-/// A failure of a drop-in: the originals raise RuntimeError for every failure.
+/// Turns an error into the drop-ins' RuntimeError: the originals raise it for every failure.
 pub(crate) fn runtime(error: impl Into<Fault>) -> Fault {
     Fault::Runtime(Box::new(error.into()))
 }

@@ -11,9 +11,8 @@ use crate::gil::blocking;
 use crate::green_context::GreenContext;
 use crate::limits::{limits, runtime};
 
-/// Contexts of these counts or, unless they are to be exact, of at least as many SMs: all of them, or with an
-/// error none. They share no SMs with each other, and may share all of them with whoever has none for
-/// itself.
+/// Creates contexts with these numbers of SMs, or with at least as many unless `exact` is set: all of them, or none and an
+/// error. They share no SMs with each other. Other contexts without a floor may share any of them.
 #[pyfunction]
 #[pyo3(signature = (device, counts, name, exact=true))]
 pub(crate) fn split_green(

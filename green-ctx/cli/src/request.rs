@@ -36,8 +36,8 @@ pub(crate) struct Request {
     /// Cuts the device as finely as the driver can, where clusters of blocks may not fit.
     #[arg(long, conflicts_with = "largest_clusters")]
     fine: bool,
-    /// Cuts the device for the largest clusters of blocks, where the driver makes a difference.
-    #[arg(long)]
+    /// Cuts the device for the largest clusters of blocks, if the driver makes a difference.
+    #[arg(long, conflicts_with = "fine")]
     largest_clusters: bool,
     /// The SMs of a group that are scheduled together: one count for all, or one for each group.
     /// Takes groups with counts only. Needs CUDA 13.1.
@@ -163,6 +163,9 @@ pub(crate) fn explained(error: clap::Error, arguments: &[OsString]) -> clap::Err
     let Some(ContextValue::String(extra)) = error.get(ContextKind::InvalidArg) else {
         return error;
     };
+    if error.kind() != ErrorKind::UnknownArgument {
+        return error;
+    }
     let texts: Vec<_> = arguments.iter().map(|text| text.to_string_lossy()).collect();
     let place = texts.iter().position(|text| text == extra).unwrap_or(0);
     let option = texts[..place].iter().rev().find(|text| text.starts_with("--"));

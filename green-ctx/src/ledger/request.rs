@@ -323,6 +323,9 @@ impl SplitRequest {
         if self.names().any(|name| name.is_empty()) {
             return Err(Refusal::invalid("a group needs a name, and one of the request has none"));
         }
+        if let Some(name) = self.names().find(|name| name.contains(char::is_control)) {
+            return Err(Refusal::invalid(format!("the name {name:?} has a control character")));
+        }
         for RequestedGroup { name, share, .. } in &self.groups {
             if let Some(fault) = share.fault() {
                 return Err(Refusal::invalid(format!("group {name} {fault}")));

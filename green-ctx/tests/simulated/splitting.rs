@@ -335,6 +335,8 @@ fn a_group_needs_a_name() -> Outcome {
         SplitRequest::new().group("a", 8).rest(""),
         SplitRequest::new().group("", 8..),
         SplitRequest::new().group("", 8).coscheduled(8),
+        SplitRequest::new().group("a\nb", 8),
+        SplitRequest::new().group("a", 8).rest("\u{1b}[31m"),
     ];
     for request in requests {
         assert!(matches!(sms.dry_run(request.clone()), Err(Error::InvalidRequest(_))));

@@ -56,6 +56,10 @@ fn groups_that_are_none_are_bad_usage() {
         ] {
             refused(&["--driver", "sim", command, "--group", group], 2, "usage", part);
         }
+        let cut = ["--driver", "sim", command, "--counts", "8", "--fine", "--largest-clusters"];
+        refused(&cut, 2, "usage", "cannot be used with");
+        let line = ["--driver", "sim", command, "--group", "a\nb=8"];
+        assert_eq!(crate::run(&line).status, 2);
         let twice = ["--driver", "sim", command, "--group", "a=8", "--group", "a=..16"];
         refused(&twice, 2, "usage", "two groups are named a; give each a name of its own");
         // Bad usage is reported without a driver.

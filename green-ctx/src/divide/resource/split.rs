@@ -17,7 +17,7 @@ use crate::ledger::{
     SplitRequest, UnitSizes,
 };
 
-/// The groups that a split took, to be made into contexts or dropped.
+/// The groups that a split took. Make contexts of them, or drop them.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Split {
