@@ -58,8 +58,8 @@ pub(super) fn resolve(shares: &[Share], rounding: Rounding) -> Vec<Share> {
         })
         .collect();
     let counted = shares.iter().map(|share| sizes.round_up(share.floor().unwrap_or(0), false));
-    let regular = sizes.sms.saturating_sub(sizes.odd).saturating_sub(counted.sum());
-    let counts = apportion(&floors, Rounding { sizes, ..rounding }, regular / sizes.unit.max(1));
+    let counted = counted.fold(0, u32::saturating_add);
+    let counts = apportion(&floors, Rounding { sizes, ..rounding }, counted);
     let mut resolved = shares.to_vec();
     for (floor, count) in floors.iter().zip(counts) {
         resolved[floor.place] = resolved[floor.place].with_floor(count);
@@ -67,26 +67,32 @@ pub(super) fn resolve(shares: &[Share], rounding: Rounding) -> Vec<Share> {
     resolved.into_iter().map(|share| with_ceiling(share, sizes)).collect()
 }
 
-/// The counts of floors, from this many regular units and the odd one. The choice with the smallest errors is taken;
+/// The counts of floors, beside floors of this many SMs that are counts. The choice with the smallest errors is taken;
 /// of equal ones that without the odd unit.
-fn apportion(floors: &[Floor], rounding: Rounding, regular: u32) -> Vec<u32> {
+fn apportion(floors: &[Floor], rounding: Rounding, counted: u32) -> Vec<u32> {
     let sizes = rounding.sizes;
-    let odd = (0..floors.len()).filter(|_| sizes.odd > 0).map(Some);
-    let ways = std::iter::once(None).chain(odd).filter_map(|odd| {
-        let counts = with_odd(floors, rounding, regular, odd)?;
-        let error = |(floor, count): (&Floor, &u32)| floor.ideal.abs_diff(hundredths(*count));
-        Some((floors.iter().zip(&counts).map(error).sum::<u64>(), counts))
-    });
-    // Without a unit for each there is no way, and the refusal says what would fit.
-    let none = || vec![sizes.unit; floors.len()];
-    ways.min_by_key(|(error, _)| *error).map_or_else(none, |(_, counts)| counts)
+    let all = sizes.sms.saturating_sub(sizes.odd) / sizes.unit.max(1);
+    let beside = all.saturating_sub(counted / sizes.unit.max(1));
+    let nearest = |left: u32| {
+        let odd = (0..floors.len()).filter(|_| sizes.odd > 0).map(Some);
+        let ways = std::iter::once(None).chain(odd).filter_map(|odd| {
+            let counts = with_odd(floors, rounding, (all, left), odd)?;
+            let error = |(floor, count): (&Floor, &u32)| floor.ideal.abs_diff(hundredths(*count));
+            Some((floors.iter().zip(&counts).map(error).sum::<u64>(), counts))
+        });
+        ways.min_by_key(|(error, _)| *error).map(|(_, counts)| counts)
+    };
+    // If they do not fit beside the counts, or there is no unit for each, the refusal says what would fit.
+    let alone = || nearest(all).unwrap_or_else(|| vec![sizes.unit; floors.len()]);
+    nearest(beside).unwrap_or_else(alone)
 }
 
-/// The counts if one floor has the odd unit, or none has.
+/// The counts if one floor has the odd unit, or none has. There are `all` regular units, and `left` of them for these
+/// floors.
 fn with_odd(
     floors: &[Floor],
     Rounding { sizes, is_equal }: Rounding,
-    regular: u32,
+    (all, left): (u32, u32),
     odd: Option<usize>,
 ) -> Option<Vec<u32>> {
     let unit = hundredths(sizes.unit.max(1));
@@ -97,18 +103,21 @@ fn with_odd(
     let mut units: Vec<u32> =
         (0..floors.len()).map(|place| whole(place).max(least(place))).collect();
     // Small percentages that came to a whole unit leave less for the largest ones.
-    while units.iter().sum::<u32>() > regular {
+    while units.iter().sum::<u32>() > all {
         let larger = (0..floors.len()).filter(|place| units[*place] > least(*place));
         let largest = larger.max_by_key(|place| units[*place])?;
         units[largest] -= 1;
     }
+    if units.iter().sum::<u32>() > left {
+        return None;
+    }
     let sms = |place: usize, units: u32| beside(place) + units * sizes.unit;
-    let left = |place: usize| ideal(place) % unit;
+    let over = |place: usize| ideal(place) % unit;
     let mut nearer: Vec<usize> =
-        (0..floors.len()).filter(|place| !is_equal && 2 * left(*place) >= unit).collect();
-    nearer.sort_by_key(|place| std::cmp::Reverse(left(*place)));
+        (0..floors.len()).filter(|place| !is_equal && 2 * over(*place) >= unit).collect();
+    nearer.sort_by_key(|place| std::cmp::Reverse(over(*place)));
     for place in nearer {
-        let is_there = units.iter().sum::<u32>() < regular;
+        let is_there = units.iter().sum::<u32>() < left;
         if is_there
             && units[place] == whole(place)
             && sms(place, units[place] + 1) <= floors[place].most
@@ -160,6 +169,22 @@ mod tests {
         assert_eq!(counts(&[33; 3], &[[8; 18].as_slice(), &[4]].concat()), [48; 3]);
         // A unit each, and what is left of the rest.
         assert_eq!(counts(&[1, 1, 1, 1, 1, 95], &[8; 8])[5], 24);
+    }
+
+    #[test]
+    fn counts_do_not_make_percentages_smaller() {
+        let given = |texts: &[&str]| {
+            let share = |text: &&str| text.parse::<Share>().expect("a share");
+            let shares: Vec<Share> = texts.iter().map(share).collect();
+            let resolved = resolve(&shares, UnitSizes::of(&h200()).into());
+            resolved.into_iter().map(|share| share.floor().expect("a count")).collect::<Vec<_>>()
+        };
+        assert_eq!(given(&["13", "90%"]), [13, 116]);
+        assert_eq!(given(&["16", "50%", "25%"]), [16, 64, 32]);
+        assert_eq!(given(&["100", "25%"]), [100, 28]);
+        // More than there is, so that it is refused.
+        assert_eq!(given(&["100", "30%"]), [100, 40]);
+        assert_eq!(given(&["4294967295", "4294967295..", "25%"])[2], 32);
     }
 
     #[test]

@@ -152,6 +152,11 @@ fn what_is_refused_says_what_to_write() -> Outcome {
         let error = refused(&shares);
         assert!(error.contains(words), "{error}");
     }
+    let error = refused(&[Share::from(100), Share::percent(30)]);
+    assert!(
+        error.starts_with("groups of 100, 30% of the SMs do not fit, the first one fits"),
+        "{error}"
+    );
     let held = device.partition([100])?;
     let error = device.partition([Share::percent(50)]).expect_err("32 are free").to_string();
     assert!(error.starts_with("a group of 50% of the SMs does not fit"), "{error}");
