@@ -673,9 +673,8 @@ def sm_limits(device: SupportsIndex) -> tuple[int, int, int, int]:
 def split_green(
     device: SupportsIndex, counts: Sequence[int], name: str, exact: bool = True
 ) -> list[GreenContext]:
-    """Contexts of these counts or, unless they are to be exact, of at least as many SMs: all of them, or with an
-    error none. They share no SMs with each other, and may share all of them with whoever has none for
-    itself.
+    """Creates contexts with these numbers of SMs, or with at least as many unless `exact` is set: all of them, or none and an
+    error. They share no SMs with each other. Other contexts without a floor may share any of them.
     """
 
 @final
