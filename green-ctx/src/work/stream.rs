@@ -240,7 +240,6 @@ impl Stream {
     pub fn keep_alive(&self) -> Result<()> {
         let inner = &self.inner;
         if inner.kept.get().is_none() && inner.ownership.is_owned() && self.context().keep()? {
-            self.register();
             let _same = inner.kept.set(self.priority()?);
         }
         Ok(())
@@ -450,7 +449,19 @@ mod tests {
         assert_eq!(counts(), (1, 0, 0));
         let _ = (stream.as_raw(), event.as_raw());
         assert_eq!(counts(), (1, 1, 1));
-        drop((stream, event, context));
+        drop((stream, event));
+        assert_eq!(counts(), (1, 0, 0));
+
+        let mut raw = std::ptr::null_mut();
+        {
+            let _current = context.make_current()?;
+            // SAFETY: the pointer is to a live handle.
+            unsafe { call!(driver.api(), cuStreamCreate(&raw mut raw, 1)) }?;
+        }
+        // SAFETY: the stream lives until the test's end.
+        let foreign = unsafe { Stream::from_raw_borrowed(&driver, raw, ()) }?;
+        assert_eq!(counts(), (1, 1, 0));
+        drop((foreign, context));
         assert_eq!(counts(), (0, 0, 0));
         Ok(())
     }

@@ -31,6 +31,8 @@ fn a_kept_stream_serves_the_next_partition_of_its_sms() -> Outcome {
         let other = again.create_stream(StreamOptions::default())?;
         assert_ne!(other.as_raw(), raw, "of another priority");
         let second = again.create_stream(StreamOptions::default().priority(-2))?;
+        // Foreign code has had the handle all the time.
+        assert_eq!(machine.driver().find_stream(raw).as_ref(), Some(&second));
         assert_eq!((second.as_raw(), second.priority()?), (raw, -2));
         // It is in use, and the next one is new and like any other.
         let third = again.create_stream(StreamOptions::default().priority(-2))?;
