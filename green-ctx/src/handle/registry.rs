@@ -14,6 +14,7 @@
 //! source.
 
 use std::collections::HashMap;
+use std::sync::atomic::{Ordering, fence};
 
 use rustc_hash::FxBuildHasher;
 
@@ -90,9 +91,26 @@ impl<T> Registry<T> {
     /// with the entry as it was, where somebody has it beside the caller, who has so many of its handles.
     /// An object that is not closed after all is entered again by [`get_or_enter`](Registry::get_or_enter).
     pub(crate) fn seclude(&self, address: usize, object: &Arc<T>, handles: usize) -> bool {
+        self.seclude_if(address, object, handles, || true)
+    }
+
+    /// As [`seclude`](Registry::seclude), if something else holds too. It is asked once no other handle of the object
+    /// exists or can be found, under the lock: it may take another registry's, and no more.
+    pub(crate) fn seclude_if(
+        &self,
+        address: usize,
+        object: &Arc<T>,
+        handles: usize,
+        and: impl FnOnce() -> bool,
+    ) -> bool {
         let mut entries = self.entries.lock();
-        // Under the lock, where nobody gets a handle of it from here.
+        // Under the lock, where no other thread gets a handle from here.
         if Arc::strong_count(object) > handles {
+            return false;
+        }
+        // What other threads did before they dropped their handles is seen from here.
+        fence(Ordering::Acquire);
+        if !and() {
             return false;
         }
         let removed = entries.remove_own(address, Arc::as_ptr(object));
@@ -219,6 +237,45 @@ mod tests {
             registry.forget(1, Arc::as_ptr(&new));
             assert_eq!(registry.find(1), None);
             assert_eq!(registry.len(), 0);
+        });
+    }
+
+    /// A stream is entered when its handle is first given out, perhaps by a clone on another thread.
+    #[test]
+    fn a_late_entry_is_gone_once_its_object_is_secluded() {
+        check(|| {
+            let registry = Arc::new(Registry::default());
+            let object = Arc::new(7);
+            let (theirs, clone) = (Arc::clone(&registry), Arc::clone(&object));
+            let other = thread::spawn(move || {
+                theirs.enter(1, &clone);
+                drop(clone);
+            });
+            if registry.seclude(1, &object, 1) {
+                assert_eq!(registry.find(1), None);
+            }
+            other.join().expect("it does not panic");
+        });
+    }
+
+    /// A partition's stream gives out its context.
+    #[test]
+    fn what_an_object_gives_out_is_counted_after_it() {
+        check(|| {
+            let registry = Arc::new(Registry::default());
+            let context = Arc::new(2);
+            let stream = Arc::new(Arc::clone(&context));
+            registry.enter(1, &stream);
+            let clone = Arc::clone(&stream);
+            let other = thread::spawn(move || {
+                let given = Arc::clone(&*clone);
+                drop(clone);
+                given
+            });
+            let alone = registry.seclude_if(1, &stream, 1, || Arc::strong_count(&context) == 2);
+            let given = other.join().expect("it does not panic");
+            assert!(!alone, "the other thread has {}", *given);
+            assert!(registry.find(1).is_some(), "nothing was removed");
         });
     }
 

@@ -357,12 +357,9 @@ pub(crate) struct EndHooks {
 pub(crate) static END_HOOKS: OnceLock<EndHooks> = OnceLock::new();
 
 impl OwnStream for Stream {
-    fn seclude(&self) -> bool {
-        let inner = &self.inner;
-        match inner.registered.get() {
-            Some(()) => self.driver().streams().seclude(inner.raw.address(), inner, 1),
-            None => Arc::strong_count(inner) == 1,
-        }
+    fn seclude(&self, and: &mut dyn FnMut() -> bool) -> bool {
+        // Also if the registry has no entry: a clone on another thread can make one until the count is taken.
+        self.driver().streams().seclude_if(self.inner.raw.address(), &self.inner, 1, and)
     }
 
     fn reveal(&self) {

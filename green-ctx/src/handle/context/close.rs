@@ -21,8 +21,9 @@ use crate::handle::trace;
 
 /// The stream that a partition comes with, which is closed with its context.
 pub(crate) trait OwnStream {
-    /// Whether this is the only handle; from then on nobody finds the stream.
-    fn seclude(&self) -> bool;
+    /// Whether this is the only handle and `and` holds, which is asked under the registry's lock; from then on the
+    /// stream is not found.
+    fn seclude(&self, and: &mut dyn FnMut() -> bool) -> bool;
 
     /// Undoes [`seclude`](OwnStream::seclude).
     fn reveal(&self);
@@ -108,16 +109,19 @@ impl Context {
     /// either from then on.
     pub(crate) fn seclude(&self, stream: Option<&dyn OwnStream>) -> bool {
         let contexts = self.device().driver().contexts();
-        // A stream keeps one.
         let handles = 1 + usize::from(stream.is_some());
-        if !contexts.seclude(self.inner.raw.address(), &self.inner, handles) {
-            return false;
-        }
-        let alone = stream.is_none_or(OwnStream::seclude)
-            && (!matches!(self.inner.kind, Kind::Primary)
-                || self.device().forget_primary(&self.inner));
-        if !alone {
-            self.enter_again();
+        let mut seclude = || contexts.seclude(self.inner.raw.address(), &self.inner, handles);
+        // The context is counted while no other handle of the stream exists, since one gives out the context. Either both
+        // leave their registries or neither does.
+        let mut alone = match stream {
+            Some(stream) => stream.seclude(&mut seclude),
+            None => seclude(),
+        };
+        if alone && matches!(self.inner.kind, Kind::Primary) {
+            alone = self.device().forget_primary(&self.inner);
+            if !alone {
+                self.enter_again();
+            }
         }
         alone
     }
