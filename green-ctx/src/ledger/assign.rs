@@ -369,7 +369,7 @@ impl<C, L: Fn(usize) -> Option<u32>> Supply<'_, C, L> {
             self.all(is_wanted).into_iter().map(|unit| counts[unit]).sum()
         };
         Refusal::NotEnoughSms(Box::new(NotEnoughSms {
-            requested: request.groups.iter().map(|group| group.share).collect(),
+            requested: request.requested(),
             fit,
             free: sms(&|unit| self.free.contains(unit)),
             shareable: sms(&|unit| (self.load)(unit).is_some()),

@@ -1,11 +1,44 @@
 //! Percentages of SMs, turned into counts.
 //!
-//! All percentages of one request are rounded together: each comes to the nearest count that whole units make, and
-//! together to no more than there is. So percentages that add up to at most 100 fit into SMs that are all free, as long
-//! as there is a unit for each of them.
+//! All percentages of one request are rounded together: each comes to a count near it that whole units make, and together
+//! they come to no more than there is. So percentages that add up to at most 100 fit into SMs that are all free, as long
+//! as there is a unit for each of them. If the request also takes the rest and adds up to less, the rest keeps a unit.
 
+use super::refusal::Refusal;
 use super::share::{Amount, Share, ShareKind};
 use super::units::UnitSizes;
+
+/// The SMs that percentages count, and how counts are rounded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Rounding {
+    /// The SMs of which 100 % are all.
+    pub(crate) sms: u32,
+    /// The SMs of a unit.
+    pub(crate) unit: u32,
+    /// The number of units.
+    pub(crate) units: u32,
+    /// The SMs of the odd unit; 0 if there is none that a group can have.
+    pub(crate) odd: u32,
+    /// Whether equal percentages come to equal counts, each rounded down.
+    pub(crate) is_equal: bool,
+}
+
+impl From<UnitSizes> for Rounding {
+    fn from(UnitSizes { sms, unit, odd }: UnitSizes) -> Rounding {
+        let unit = unit.max(1);
+        Rounding { sms, unit, units: sms.saturating_sub(odd) / unit, odd, is_equal: false }
+    }
+}
+
+/// What the groups of a request leave to a group without a number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Others {
+    None,
+    /// The rest, which can be any unit.
+    Rest,
+    /// Regular units.
+    Regular,
+}
 
 /// A floor that is a percentage.
 struct Floor {
@@ -17,27 +50,18 @@ struct Floor {
     most: u32,
 }
 
-/// How percentages are rounded.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Rounding {
-    /// The units of the SMs that are divided.
-    pub(crate) sizes: UnitSizes,
-    /// Whether equal percentages come to equal counts, each rounded down.
-    pub(crate) is_equal: bool,
-}
-
-impl From<UnitSizes> for Rounding {
-    fn from(sizes: UnitSizes) -> Rounding {
-        Rounding { sizes, is_equal: false }
-    }
+/// The group that has the odd unit.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Odd {
+    Unused,
+    /// A floor that is a count.
+    Count,
+    /// The percentage of this place among the floors.
+    Percent(usize),
 }
 
 /// The same shares with counts in place of percentages.
-pub(super) fn resolve(shares: &[Share], rounding: Rounding) -> Vec<Share> {
-    let sizes = match rounding {
-        Rounding { sizes, is_equal: false } => sizes,
-        Rounding { sizes, is_equal: true } => UnitSizes { odd: 0, ..sizes },
-    };
+pub(super) fn resolve(shares: &[Share], rounding: Rounding, others: Others) -> Vec<Share> {
     let floors: Vec<Floor> = shares
         .iter()
         .enumerate()
@@ -47,95 +71,164 @@ pub(super) fn resolve(shares: &[Share], rounding: Rounding) -> Vec<Share> {
                 ShareKind::Between { floor: Amount::Percent(percent), ceiling } => {
                     let most = match ceiling {
                         Some(Amount::Sms(most)) => most,
-                        // Of the same SMs: rounded up to the floor.
+                        // A percentage of the same SMs grows with the floor, at most by a unit.
                         Some(Amount::Percent(_)) | None => u32::MAX,
                     };
                     (percent, most)
                 }
                 _ => return None,
             };
-            Some(Floor { place, ideal: u64::from(percent) * u64::from(sizes.sms), most })
+            Some(Floor { place, ideal: u64::from(percent) * u64::from(rounding.sms), most })
         })
         .collect();
-    let counted = shares.iter().map(|share| sizes.round_up(share.floor().unwrap_or(0), false));
-    let counted = counted.fold(0, u32::saturating_add);
-    let counts = apportion(&floors, Rounding { sizes, ..rounding }, counted);
+    let counts: Vec<u32> = shares.iter().filter_map(|share| share.floor()).collect();
+    let given = Apportioned { floors: &floors, counts: &counts, rounding, others }.counts();
     let mut resolved = shares.to_vec();
-    for (floor, count) in floors.iter().zip(counts) {
+    for (floor, count) in floors.iter().zip(given) {
         resolved[floor.place] = resolved[floor.place].with_floor(count);
     }
-    resolved.into_iter().map(|share| with_ceiling(share, sizes)).collect()
+    resolved.into_iter().map(|share| with_ceiling(share, rounding)).collect()
 }
 
-/// The counts of floors, beside floors of this many SMs that are counts. The choice with the smallest errors is taken;
-/// of equal ones that without the odd unit.
-fn apportion(floors: &[Floor], rounding: Rounding, counted: u32) -> Vec<u32> {
-    let sizes = rounding.sizes;
-    let all = sizes.sms.saturating_sub(sizes.odd) / sizes.unit.max(1);
-    let beside = all.saturating_sub(counted / sizes.unit.max(1));
-    let nearest = |left: u32| {
-        let odd = (0..floors.len()).filter(|_| sizes.odd > 0).map(Some);
-        let ways = std::iter::once(None).chain(odd).filter_map(|odd| {
-            let counts = with_odd(floors, rounding, (all, left), odd)?;
-            let error = |(floor, count): (&Floor, &u32)| floor.ideal.abs_diff(hundredths(*count));
-            Some((floors.iter().zip(&counts).map(error).sum::<u64>(), counts))
-        });
-        ways.min_by_key(|(error, _)| *error).map(|(_, counts)| counts)
-    };
-    // If they do not fit beside the counts, or there is no unit for each, the refusal says what would fit.
-    let alone = || nearest(all).unwrap_or_else(|| vec![sizes.unit; floors.len()]);
-    nearest(beside).unwrap_or_else(alone)
-}
-
-/// The counts if one floor has the odd unit, or none has. There are `all` regular units, and `left` of them for these
-/// floors.
-fn with_odd(
-    floors: &[Floor],
-    Rounding { sizes, is_equal }: Rounding,
-    (all, left): (u32, u32),
-    odd: Option<usize>,
-) -> Option<Vec<u32>> {
-    let unit = hundredths(sizes.unit.max(1));
-    let beside = |place: usize| if odd == Some(place) { sizes.odd } else { 0 };
-    let ideal = |place: usize| floors[place].ideal.saturating_sub(hundredths(beside(place)));
-    let least = |place: usize| u32::from(odd != Some(place));
-    let whole = |place: usize| u32::try_from(ideal(place) / unit).unwrap_or(u32::MAX);
-    let mut units: Vec<u32> =
-        (0..floors.len()).map(|place| whole(place).max(least(place))).collect();
-    // Small percentages that came to a whole unit leave less for the largest ones.
-    while units.iter().sum::<u32>() > all {
-        let larger = (0..floors.len()).filter(|place| units[*place] > least(*place));
-        let largest = larger.max_by_key(|place| units[*place])?;
-        units[largest] -= 1;
-    }
-    if units.iter().sum::<u32>() > left {
-        return None;
-    }
-    let sms = |place: usize, units: u32| beside(place) + units * sizes.unit;
-    let over = |place: usize| ideal(place) % unit;
-    let mut nearer: Vec<usize> =
-        (0..floors.len()).filter(|place| !is_equal && 2 * over(*place) >= unit).collect();
-    nearer.sort_by_key(|place| std::cmp::Reverse(over(*place)));
-    for place in nearer {
-        let is_there = units.iter().sum::<u32>() < left;
-        if is_there
-            && units[place] == whole(place)
-            && sms(place, units[place] + 1) <= floors[place].most
-        {
-            units[place] += 1;
+/// Refuses a floor above its ceiling if one of them is a percentage and the other a count.
+pub(super) fn check(
+    name: &str,
+    share: Share,
+    Rounding { sms, .. }: Rounding,
+) -> Result<(), Refusal> {
+    let of = |percent: u32| u64::from(percent) * u64::from(sms) / 100;
+    let reason = match share.kind() {
+        ShareKind::Between {
+            floor: Amount::Sms(least),
+            ceiling: Some(Amount::Percent(percent)),
+        } if u64::from(least) > of(percent) => {
+            format!("{percent}% of {sms} SMs are {}; ask for a floor of at most that", of(percent))
         }
-    }
-    Some(units.into_iter().enumerate().map(|(place, units)| sms(place, units)).collect())
+        ShareKind::Between {
+            floor: Amount::Percent(percent),
+            ceiling: Some(Amount::Sms(most)),
+        } if of(percent) > u64::from(most) => {
+            format!(
+                "{percent}% of {sms} SMs are {}; ask for a ceiling of at least that",
+                of(percent)
+            )
+        }
+        _ => return Ok(()),
+    };
+    Err(Refusal::invalid(format!("group {name} asks for {share}, and {reason}")))
 }
 
-/// A share with a count for a ceiling that is a percentage: rounded down, but at least a unit and the floor.
-fn with_ceiling(share: Share, sizes: UnitSizes) -> Share {
+/// Percentages that are to become counts.
+struct Apportioned<'a> {
+    floors: &'a [Floor],
+    /// The floors of the same request that are counts.
+    counts: &'a [u32],
+    rounding: Rounding,
+    others: Others,
+}
+
+impl Apportioned<'_> {
+    /// The counts with the smallest errors; of equal ones those that use the odd unit least.
+    fn counts(&self) -> Vec<u32> {
+        let Rounding { sms, unit, odd, is_equal, .. } = self.rounding;
+        if let [Floor { ideal, most, .. }] = self.floors
+            && *ideal == hundredths(sms)
+            && *most >= sms
+            && (is_equal || odd + self.rounding.units * unit == sms)
+        {
+            return vec![sms];
+        }
+        let nearest = |others| {
+            let percents = (0..self.floors.len()).map(Odd::Percent);
+            let ways = [Odd::Unused, Odd::Count].into_iter().chain(percents);
+            let ways = ways.filter(|way| odd > 0 || *way == Odd::Unused).filter_map(|way| {
+                let given = self.with_odd(way, others)?;
+                let error =
+                    |(floor, count): (&Floor, &u32)| floor.ideal.abs_diff(hundredths(*count));
+                Some((self.floors.iter().zip(&given).map(error).sum::<u64>(), given))
+            });
+            ways.min_by_key(|(error, _)| *error).map(|(_, given)| given)
+        };
+        let leaves_some = self.requested() < hundredths(sms);
+        let with_others = if leaves_some { nearest(self.others) } else { None };
+        with_others.or_else(|| nearest(Others::None)).unwrap_or_else(|| {
+            // They do not fit, and the refusal says what would.
+            let whole =
+                |floor: &Floor| u32::try_from(floor.ideal / hundredths(unit)).unwrap_or(u32::MAX);
+            self.floors.iter().map(|floor| whole(floor).max(1).saturating_mul(unit)).collect()
+        })
+    }
+
+    /// All SMs that the request asks for by number, in hundredths.
+    fn requested(&self) -> u64 {
+        let ideals = self.floors.iter().map(|floor| floor.ideal).sum::<u64>();
+        self.counts.iter().fold(ideals, |sum, count| sum.saturating_add(hundredths(*count)))
+    }
+
+    /// The regular units that counts leave, with the odd one if that is theirs.
+    fn left(&self, way: Odd) -> Option<u32> {
+        let Rounding { unit, units, odd, .. } = self.rounding;
+        let all = |count: &u32| count.div_ceil(unit);
+        let spared = |count: &u32| all(count) - count.saturating_sub(odd).div_ceil(unit);
+        let needed = self.counts.iter().map(all).fold(0, u32::saturating_add);
+        let spared = self.counts.iter().map(spared).max().filter(|_| way == Odd::Count);
+        units.checked_sub(needed.saturating_sub(spared.unwrap_or(0)))
+    }
+
+    /// The counts in one way, if there are enough units for it.
+    fn with_odd(&self, way: Odd, others: Others) -> Option<Vec<u32>> {
+        let (floors, Rounding { sms, unit, units: there, odd, is_equal }) =
+            (self.floors, self.rounding);
+        let kept = match others {
+            Others::None => 0,
+            Others::Rest => u32::from(way != Odd::Unused || odd == 0),
+            Others::Regular => 1,
+        };
+        let left = self.left(way)?.checked_sub(kept)?;
+        let own = |place: usize| if way == Odd::Percent(place) { odd } else { 0 };
+        if (0..floors.len()).any(|place| own(place) > floors[place].most) {
+            return None;
+        }
+        let ideal = |place: usize| floors[place].ideal.saturating_sub(hundredths(own(place)));
+        let least = |place: usize| u32::from(own(place) == 0);
+        let whole =
+            |place: usize| u32::try_from(ideal(place) / hundredths(unit)).unwrap_or(u32::MAX);
+        let mut units: Vec<u32> =
+            (0..floors.len()).map(|place| whole(place).max(least(place))).collect();
+        // What small percentages get to come to a whole unit, the largest ones lose; but no more than that if the
+        // request asks for more than there is.
+        let bound = if self.requested() <= hundredths(sms) { left } else { there };
+        while units.iter().sum::<u32>() > bound {
+            let larger = (0..floors.len()).filter(|place| units[*place] > least(*place));
+            let largest = larger.max_by_key(|place| units[*place])?;
+            units[largest] -= 1;
+        }
+        if units.iter().sum::<u32>() > left {
+            return None;
+        }
+        let sms = |place: usize, units: u32| own(place) + units * unit;
+        let over = |place: usize| ideal(place) % hundredths(unit);
+        let is_nearer = |place: &usize| !is_equal && 2 * over(*place) >= hundredths(unit);
+        let mut nearer: Vec<usize> = (0..floors.len()).filter(is_nearer).collect();
+        nearer.sort_by_key(|place| std::cmp::Reverse(over(*place)));
+        for place in nearer {
+            let is_there = units.iter().sum::<u32>() < left;
+            let fits = sms(place, units[place] + 1) <= floors[place].most;
+            if is_there && fits && units[place] == whole(place) {
+                units[place] += 1;
+            }
+        }
+        Some(units.into_iter().enumerate().map(|(place, units)| sms(place, units)).collect())
+    }
+}
+
+/// A share with a count for a ceiling that is a percentage: at least a unit, and at least a floor that is a percentage too.
+fn with_ceiling(share: Share, Rounding { sms, unit, .. }: Rounding) -> Share {
     let ShareKind::Between { floor, ceiling: Some(Amount::Percent(percent)) } = share.kind() else {
         return share;
     };
-    let most = u64::from(percent) * u64::from(sizes.sms) / 100;
-    let most = sizes.round_down(u32::try_from(most).unwrap_or(u32::MAX), true);
-    let most = most.max(sizes.unit).max(share.floor().unwrap_or(0));
+    let most = u64::from(percent) * u64::from(sms) / 100;
+    let most = u32::try_from(most).unwrap_or(u32::MAX).max(unit).max(share.floor().unwrap_or(0));
     Share::from(ShareKind::Between { floor, ceiling: Some(Amount::Sms(most)) })
 }
 
@@ -145,13 +238,19 @@ fn hundredths(sms: u32) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use super::super::choose::choose;
+    use super::super::units::UnitSet;
     use super::*;
 
     /// What percentages come to on a device with these units.
     fn counts(percents: &[u32], units: &[u32]) -> Vec<u32> {
         let shares: Vec<Share> = percents.iter().map(|percent| Share::percent(*percent)).collect();
-        let resolved = resolve(&shares, UnitSizes::of(units).into());
+        let resolved = resolve(&shares, UnitSizes::of(units).into(), Others::None);
         resolved.into_iter().map(|share| share.floor().expect("a count")).collect()
+    }
+
+    fn read(texts: &[&str]) -> Vec<Share> {
+        texts.iter().map(|text| text.parse().expect("a share")).collect()
     }
 
     fn h200() -> Vec<u32> {
@@ -174,17 +273,87 @@ mod tests {
     #[test]
     fn counts_do_not_make_percentages_smaller() {
         let given = |texts: &[&str]| {
-            let share = |text: &&str| text.parse::<Share>().expect("a share");
-            let shares: Vec<Share> = texts.iter().map(share).collect();
-            let resolved = resolve(&shares, UnitSizes::of(&h200()).into());
+            let resolved = resolve(&read(texts), UnitSizes::of(&h200()).into(), Others::None);
             resolved.into_iter().map(|share| share.floor().expect("a count")).collect::<Vec<_>>()
         };
         assert_eq!(given(&["13", "90%"]), [13, 116]);
         assert_eq!(given(&["16", "50%", "25%"]), [16, 64, 32]);
-        assert_eq!(given(&["100", "25%"]), [100, 28]);
+        assert_eq!(given(&["100", "25%"]), [100, 32]);
+        // The odd unit is the count's.
+        assert_eq!(given(&["116", "12%"]), [116, 16]);
+        assert_eq!(given(&["8", "90%", "2%", "1%"]), [8, 108, 8, 8]);
         // More than there is, so that it is refused.
-        assert_eq!(given(&["100", "30%"]), [100, 40]);
+        assert_eq!(given(&["100", "30%"]), [100, 32]);
         assert_eq!(given(&["4294967295", "4294967295..", "25%"])[2], 32);
+        // Never the odd unit above a ceiling.
+        assert_eq!(given(&["8%..=11"]), [8]);
+    }
+
+    #[test]
+    fn the_rest_keeps_a_unit() {
+        let given = |texts: &[&str], others| {
+            let resolved = resolve(&read(texts), UnitSizes::of(&h200()).into(), others);
+            resolved.into_iter().map(|share| share.floor().expect("a count")).collect::<Vec<_>>()
+        };
+        assert_eq!(given(&["97%"], Others::Rest), [124]);
+        assert_eq!(given(&["48%", "49%"], Others::Rest), [60, 64]);
+        assert_eq!(given(&["97%"], Others::Regular), [124]);
+        // Nothing is left for it.
+        assert_eq!(given(&["100%"], Others::Rest), [132]);
+        assert_eq!(given(&["5%"; 16], Others::Rest).iter().sum::<u32>(), 132);
+    }
+
+    /// An H200 has 120 SMs in sets of 8, and 112 in sets of 16.
+    #[test]
+    fn sets_of_a_structured_split_are_fewer_than_the_sms() {
+        let given = |percents: &[u32], unit, units| {
+            let rounding = Rounding { sms: 132, unit, units, odd: 0, is_equal: false };
+            let shares: Vec<Share> =
+                percents.iter().map(|percent| Share::percent(*percent)).collect();
+            let resolved = resolve(&shares, rounding, Others::None);
+            resolved.into_iter().map(|share| share.floor().expect("a count")).collect::<Vec<_>>()
+        };
+        assert_eq!(given(&[25; 4], 8, 15), [32, 32, 32, 24]);
+        assert_eq!(given(&[100], 8, 15), [120]);
+        assert_eq!(given(&[50; 2], 16, 7), [64, 48]);
+        assert_eq!(given(&[25; 4], 6, 17), [30, 24, 24, 24]);
+    }
+
+    /// A request that adds up to at most 100 % fits if a unit for each percentage does.
+    #[test]
+    fn counts_and_percentages_fit_together() {
+        let mut random = fastrand::Rng::with_seed(46);
+        let devices = [h200(), vec![2; 10], [[8; 18].as_slice(), &[4]].concat(), vec![4; 27]];
+        let mut tried = 0;
+        for _ in 0..20_000 {
+            let units = random.choice(&devices).expect("there are some");
+            let sizes = UnitSizes::of(units);
+            let (mut left, mut shares) = (u64::from(sizes.sms) * 100, Vec::new());
+            while left > 100 && shares.len() < 5 && random.u32(..6) > 0 {
+                let (share, takes) = match random.bool() {
+                    true => {
+                        let count = random.u32(1..=(left / 100) as u32);
+                        (Share::from(count), u64::from(count) * 100)
+                    }
+                    false => {
+                        let percent = random.u32(1..=(left / u64::from(sizes.sms)).max(1) as u32);
+                        (Share::percent(percent), u64::from(percent) * u64::from(sizes.sms))
+                    }
+                };
+                let Some(less) = left.checked_sub(takes) else { continue };
+                (left, _) = (less, shares.push(share));
+            }
+            let fits = |shares: &[Share]| {
+                choose(units, sizes.unit, &UnitSet::all(units.len()), shares).is_some()
+            };
+            let least = |share: &Share| if share.has_percent() { Share::from(1) } else { *share };
+            if fits(&shares.iter().map(least).collect::<Vec<_>>()) {
+                let resolved = resolve(&shares, sizes.into(), Others::None);
+                assert!(fits(&resolved), "{shares:?} {resolved:?}");
+                tried += 1;
+            }
+        }
+        assert!(tried > 10_000, "{tried}");
     }
 
     #[test]
@@ -216,13 +385,13 @@ mod tests {
     fn ceilings_are_rounded_down_but_not_to_nothing() {
         let ceiling = |text: &str| {
             let share: Share = text.parse().expect("a share");
-            let resolved = resolve(&[share], UnitSizes::of(&h200()).into());
+            let resolved = resolve(&[share], UnitSizes::of(&h200()).into(), Others::None);
             (resolved[0].floor(), resolved[0].ceiling())
         };
-        assert_eq!(ceiling("..75%"), (Some(0), Some(96)));
+        assert_eq!(ceiling("..75%"), (Some(0), Some(99)));
         assert_eq!(ceiling("..1%"), (Some(0), Some(8)));
-        assert_eq!(ceiling("16..50%"), (Some(16), Some(64)));
-        assert_eq!(ceiling("25%..50%"), (Some(32), Some(64)));
+        assert_eq!(ceiling("16..50%"), (Some(16), Some(66)));
+        assert_eq!(ceiling("25%..50%"), (Some(32), Some(66)));
         assert_eq!(ceiling("1%..1%"), (Some(8), Some(8)));
         assert_eq!(ceiling("25%.."), (Some(32), None));
     }

@@ -3,11 +3,11 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use super::percent::{self, Rounding};
+use super::percent::{self, Others, Rounding};
 use super::refusal::Refusal;
 use super::share::{Share, ShareKind};
 use super::structure::{Coscheduling, GroupParams, LocalityDomain, PerGroup, Structure};
-use super::units::{Granularity, UnitSizes};
+use super::units::Granularity;
 
 /// How to divide SMs: groups with names and [shares](Share), and what happens to the rest.
 ///
@@ -251,7 +251,16 @@ impl SplitRequest {
     pub(super) fn first_shares(&self, groups: usize) -> Vec<Share> {
         let shares = self.groups[..groups].iter().map(|group| group.share);
         match self.rounding {
-            Some(rounding) => percent::resolve(&shares.collect::<Vec<_>>(), rounding),
+            Some(rounding) => {
+                let shares: Vec<Share> = shares.collect();
+                let is_regular = |share: &Share| share.kind() == ShareKind::Regular;
+                let others = match self.rests.is_empty() {
+                    _ if shares.iter().any(is_regular) => Others::Regular,
+                    true => Others::None,
+                    false => Others::Rest,
+                };
+                percent::resolve(&shares, rounding, others)
+            }
             None => shares.collect(),
         }
     }
@@ -261,14 +270,20 @@ impl SplitRequest {
         self.groups.iter().any(|group| group.share.has_percent())
     }
 
-    /// The steps in which a structured split of this many SMs counts.
-    pub(crate) fn structured_steps(&self, sms: u32, device: Coscheduling) -> Rounding {
-        let unit = self.structure.largest_coscheduled(self.groups.len(), device);
-        UnitSizes { sms, unit, odd: 0 }.into()
+    /// How percentages of a structured request are rounded: to sets of SMs that are scheduled together, of which
+    /// `available` tells how many SMs there are in sets of a size.
+    pub(crate) fn structured_rounding<E: From<Refusal>>(
+        &self,
+        sms: u32,
+        device: Coscheduling,
+        available: impl FnOnce(u32) -> Result<u32, E>,
+    ) -> Result<Rounding, E> {
+        let unit = self.structure.set_of_percentages(self.groups.len(), device)?;
+        Ok(Rounding { sms, unit, units: available(unit)? / unit, odd: 0, is_equal: false })
     }
 
     /// The same request with counts in place of percentages. `rounding` is called only if it has any.
-    pub(crate) fn counted<E>(
+    pub(crate) fn counted<E: From<Refusal>>(
         &self,
         rounding: impl FnOnce() -> Result<Rounding, E>,
     ) -> Result<Cow<'_, SplitRequest>, E> {
@@ -276,10 +291,19 @@ impl SplitRequest {
             return Ok(Cow::Borrowed(self));
         }
         let mut request = self.clone();
-        request.rounding = Some(rounding()?);
+        let rounding = rounding()?;
+        self.groups
+            .iter()
+            .try_for_each(|group| percent::check(&group.name, group.share, rounding))?;
+        request.rounding = Some(rounding);
         let counted = request.first_shares(self.groups.len());
         request.groups.iter_mut().zip(counted).for_each(|(group, share)| group.counted = share);
         Ok(Cow::Owned(request))
+    }
+
+    /// The shares as they were requested.
+    pub(crate) fn requested(&self) -> Vec<Share> {
+        self.groups.iter().map(|group| group.share).collect()
     }
 
     /// The same for as many groups as there are shares.

@@ -258,9 +258,15 @@ impl Share {
     }
 }
 
+/// A floor of 0 % is one of no SMs.
 impl From<ShareKind> for Share {
     fn from(kind: ShareKind) -> Share {
-        Share(kind)
+        match kind {
+            ShareKind::Between { floor: Amount::Percent(0), ceiling } => {
+                Share(ShareKind::Between { floor: Amount::Sms(0), ceiling })
+            }
+            kind => Share(kind),
+        }
     }
 }
 
@@ -289,7 +295,7 @@ macro_rules! ranges {
         $(
             impl From<RangeFrom<$bound>> for Share {
                 fn from(range: RangeFrom<$bound>) -> Share {
-                    Share(ShareKind::Between { floor: $amount(range.start), ceiling: None })
+                    Share::from(ShareKind::Between { floor: $amount(range.start), ceiling: None })
                 }
             }
 
@@ -297,7 +303,7 @@ macro_rules! ranges {
                 fn from(range: RangeInclusive<$bound>) -> Share {
                     let (floor, ceiling) = range.into_inner();
                     let ceiling = Some($amount(ceiling));
-                    Share(ShareKind::Between { floor: $amount(floor), ceiling })
+                    Share::from(ShareKind::Between { floor: $amount(floor), ceiling })
                 }
             }
 
@@ -368,13 +374,12 @@ impl FromStr for Share {
             },
             (_, Some((floor, ceiling))) => {
                 let floor = if floor.trim().is_empty() { Amount::Sms(0) } else { amount(floor)? };
-                let floor = if floor == Amount::Percent(0) { Amount::Sms(0) } else { floor };
                 let ceiling = match ceiling.strip_prefix('=') {
                     Some(ceiling) => Some(amount(ceiling)?),
                     None if ceiling.trim().is_empty() => None,
                     None => Some(amount(ceiling)?),
                 };
-                Share(ShareKind::Between { floor, ceiling })
+                Share::from(ShareKind::Between { floor, ceiling })
             }
         };
         match share.fault() {
@@ -391,6 +396,7 @@ fn wrong(text: &str, error: &std::num::ParseIntError) -> String {
         _ if text.is_empty() => {
             "a share is missing; ask for SMs as in 16, 32.., 16..48, ..100 or 25%".to_owned()
         }
+        PosOverflow if text.contains('%') => format!("{text:?} is more than 100%; ask for less"),
         PosOverflow => format!("{text:?} is more SMs than any device has; ask for fewer"),
         _ => format!(
             "{text:?} is no share; ask for SMs as in 16, 32.., 16..48, ..100, 25%, .. or rest"
@@ -417,6 +423,8 @@ mod tests {
             [(Percent(25)..).into(), (..=Percent(75)).into()]
         );
         assert_eq!(read("25%..75%"), Share::from(Percent(25)..=Percent(75)));
+        assert_eq!([read("0%.."), Share::from(Percent(0)..)], [Share::from(..); 2]);
+        assert_eq!([read("0%..50%"), Share::from(Percent(0)..=Percent(50))], [read("..50%"); 2]);
         let texts =
             ["16", "32..", "16..=48", "..=100", "..", "rest", "all", "25%", "25%..", "..=75%"];
         for text in texts.into_iter().chain(["16..=50%", "25%..=48", "10%..=50%"]) {

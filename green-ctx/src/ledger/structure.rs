@@ -161,12 +161,28 @@ impl Structure {
         }
     }
 
-    /// The largest number of SMs that is scheduled together in one of these groups.
-    pub(super) fn largest_coscheduled(&self, groups: usize, device: Coscheduling) -> u32 {
+    /// The number of SMs that are scheduled together in each group of a request with percentages. It must be one number,
+    /// since they are rounded together, and they do not count the SMs of a domain.
+    pub(super) fn set_of_percentages(
+        &self,
+        groups: usize,
+        device: Coscheduling,
+    ) -> Result<u32, Refusal> {
+        if self.locality.is_some() {
+            let reason =
+                "percentages count all SMs, and a locality domain has some of them; ask for counts";
+            return Err(Refusal::invalid(reason));
+        }
         let of = |group| self.coscheduled.as_ref().and_then(|values| values.of(group)).unwrap_or(0);
-        let counts =
-            (0..groups).map(of).map(|count| if count == 0 { device.default } else { count });
-        counts.max().unwrap_or(device.default)
+        let set = |group| if of(group) == 0 { device.default } else { of(group) };
+        let first = set(0).max(1);
+        match (0..groups).map(set).find(|other| *other != set(0)) {
+            Some(other) => Err(Refusal::invalid(format!(
+                "percentages are rounded together, and the groups have {first} and {other} co-scheduled SMs; give all \
+                 groups the same number, or ask for counts"
+            ))),
+            None => Ok(first),
+        }
     }
 
     /// One group of a request as the driver takes it. Refuses what the header rules out, before the

@@ -4,7 +4,7 @@ use green_ctx::sim::Spec;
 use green_ctx::{
     Driver, Error, Partitions, PlanRequest, PlanSet, Share, SplitRequest, Version,
     error::ErrorKind,
-    resource::{Granularity, Percent},
+    resource::{Granularity, LocalityDomain, Percent},
     sim::Sim,
 };
 
@@ -17,7 +17,7 @@ fn shares(percents: &[u32]) -> Vec<Share> {
     percents.iter().map(|percent| Share::percent(*percent)).collect()
 }
 
-/// Whether counts are what percentages of so many SMs come to in units of at most so many.
+/// Checks that each count is less than a unit away from its percentage of `total` SMs.
 fn check(what: &str, percents: &[u32], counts: &[u32], total: u32, unit: u32) {
     assert_eq!(percents.len(), counts.len(), "{what}");
     assert!(counts.iter().sum::<u32>() <= total, "{what}: {counts:?}");
@@ -112,6 +112,14 @@ fn of_a_group_that_is_split_again() -> Outcome {
 }
 
 #[test]
+fn the_rest_keeps_a_unit() -> Outcome {
+    let (_sim, device) = simulated("h200@13.0")?;
+    let parts = device.partition(SplitRequest::from(shares(&[97])).rest("rest"))?;
+    assert_eq!(floors(&parts), [124, 8]);
+    Ok(())
+}
+
+#[test]
 fn of_a_structured_split() -> Outcome {
     for spec in ["h200@13.1", "b200@13.4"] {
         let (_sim, device) = simulated(spec)?;
@@ -132,6 +140,31 @@ fn of_a_structured_split() -> Outcome {
     Ok(())
 }
 
+/// Larger sets leave SMs that are in none, and percentages then fit into the others.
+#[test]
+fn of_larger_sets() -> Outcome {
+    let all = shares(&[100]);
+    for (spec, set, available, counts) in [
+        ("h200@13.1", 4, 120, [&[32, 32, 28, 28][..], &[40, 40, 40], &[32, 88], &[4, 116]]),
+        ("h200@13.1", 8, 120, [&[32, 32, 32, 24], &[40, 40, 40], &[32, 88], &[8, 112]]),
+        ("h200@13.1", 16, 112, [&[32, 32, 32, 16], &[48, 32, 32], &[32, 80], &[16, 96]]),
+        ("b200@13.4", 4, 136, [&[36, 36, 32, 32], &[48, 44, 44], &[36, 100], &[4, 132]]),
+        ("b200@13.4", 8, 128, [&[32, 32, 32, 32], &[48, 40, 40], &[32, 96], &[8, 120]]),
+        ("b200@13.4", 16, 128, [&[32, 32, 32, 32], &[48, 48, 32], &[32, 96], &[16, 112]]),
+    ] {
+        let (_sim, device) = simulated(spec)?;
+        let sms = device.resources().sm()?;
+        let structured = |shares: Vec<Share>| SplitRequest::from(shares).coscheduled(set);
+        assert_eq!(sms.structured_counts(structured(all.clone()))?[0], available, "{spec} {set}");
+        for (percents, counts) in REQUESTS.into_iter().zip(counts) {
+            let split = sms.split(structured(shares(percents)))?;
+            let given: Vec<u32> = split.groups.iter().map(|group| group.sm_count()).collect();
+            assert_eq!(given, counts, "{spec} {set} {percents:?}");
+        }
+    }
+    Ok(())
+}
+
 #[test]
 fn what_is_refused_says_what_to_write() -> Outcome {
     let (_sim, device) = simulated("h200@13.0")?;
@@ -146,17 +179,27 @@ fn what_is_refused_says_what_to_write() -> Outcome {
         (vec![Share::percent(60), Share::from(Percent(50)..)], "the floors add up to 110%"),
         (vec![Share::from(Percent(75)..=Percent(25))], "ask for 25%..=75%"),
         (vec![Share::from(..=Percent(0))], "ask for 1 or more"),
-        (vec!["25%..=16".parse()?], "no whole units of 8 SMs"),
+        (vec!["25%..=16".parse()?], "25% of 132 SMs are 33; ask for a ceiling of at least that"),
+        (vec!["100..=50%".parse()?], "50% of 132 SMs are 66; ask for a floor of at most that"),
         (vec![Share::percent(1); 17], "17 groups of 1% of the SMs do not fit, 16 fit"),
     ] {
         let error = refused(&shares);
         assert!(error.contains(words), "{error}");
     }
-    let error = refused(&[Share::from(100), Share::percent(30)]);
+    let error = refused(&[Share::from(100), Share::percent(40)]);
     assert!(
-        error.starts_with("groups of 100, 30% of the SMs do not fit, the first one fits"),
+        error.starts_with("groups of 100, 40% of the SMs do not fit, the first one fits"),
         "{error}"
     );
+    let structured = |request: SplitRequest| {
+        let (_sim, device) = simulated("b200@13.4").expect("it is simulated");
+        device.partition(request).expect_err("it cannot be met").to_string()
+    };
+    let error = structured(SplitRequest::from(shares(&[25, 75])).coscheduled([2, 8]));
+    assert!(error.contains("2 and 8 co-scheduled SMs; give all groups the same"), "{error}");
+    let error =
+        structured(SplitRequest::from(shares(&[25, 75])).locality_domain(LocalityDomain::Id(0)));
+    assert!(error.contains("a locality domain has some of them; ask for counts"), "{error}");
     let held = device.partition([100])?;
     let error = device.partition([Share::percent(50)]).expect_err("32 are free").to_string();
     assert!(error.starts_with("a group of 50% of the SMs does not fit"), "{error}");

@@ -145,7 +145,7 @@ pub(super) fn structured(
             }
             Err(Error::NotEnoughSms(Box::new(NotEnoughSms {
                 within: input.within.map(str::to_owned),
-                requested: request.shares(),
+                requested: request.requested(),
                 fit,
                 free: dev_resource::sm_part(&input.resource).smCount,
                 total: input.total,
@@ -153,6 +153,21 @@ pub(super) fn structured(
                 local: groups.get(fit).is_some_and(|group| group.locality.is_some()),
                 ..NotEnoughSms::default()
             })))
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// The SMs that the driver's structured split gives in sets that are scheduled together.
+pub(super) fn available(device: &Device, input: &CUdevResource, coscheduled: u32) -> Result<u32> {
+    match split_structured(device, input, &[GroupParams::plain(0, coscheduled)]) {
+        Ok((resources, _)) => {
+            Ok(resources.first().map_or(0, |all| dev_resource::sm_part(all).smCount))
+        }
+        Err(error)
+            if error.status() == Some(CUresult::CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION) =>
+        {
+            Ok(0)
         }
         Err(error) => Err(error),
     }

@@ -111,7 +111,9 @@ impl SmGroup {
             return Err(Error::CutInUse { held: cut.to_string(), holders: Vec::new() });
         }
         let request = &*request.counted(|| {
-            let (counts, members) = (self.units().counts().counts(), &self.placement().members);
+            // Of the floor, since that is what floors can be of; of what it shares, if it has none.
+            let (counts, own) = (self.units().counts().counts(), self.floor_unit_indices());
+            let members = if own.is_empty() { &self.placement().members } else { &own };
             let counts: Vec<u32> = members.iter().map(|unit| counts[*unit]).collect();
             Ok::<_, Error>(UnitSizes::of(&counts).into())
         })?;

@@ -11,6 +11,7 @@
 //!
 //! A dry run makes the same split, takes nothing, and leaves the context to be used again.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use green_ctx_sys::CUdevResourceType;
@@ -26,7 +27,8 @@ use crate::handle::error::{Error, Refused, Result};
 use crate::handle::green::{self, RawGreen};
 use crate::handle::group::{Hold, Parent, SmGroup};
 use crate::ledger::{
-    self, Cut, DryRun, GroupParams, GroupUnits, RequestedGroup, SplitRequest, UnitSet, UnitSizes,
+    self, Cut, DryRun, GroupParams, GroupUnits, RequestedGroup, Rounding, SplitRequest, UnitSet,
+    UnitSizes,
 };
 
 /// Splits a group, which comes back where that fails.
@@ -70,38 +72,55 @@ fn pieces(group: &SmGroup, request: &SplitRequest) -> Result<Pieces> {
     let (needs, call) = cut::needs(&request.structure);
     check_version(device, needs.max(STRUCTURED), call)?;
     let sms = SmResource::of_device(device)?;
-    let request = &*request.counted(|| {
-        let (sm_count, odd) = (group.sm_count(), 0);
-        if request.is_structured() {
-            return Ok(request.structured_steps(sm_count, sms.coscheduling()?));
-        }
-        Ok::<_, Error>(UnitSizes { sms: sm_count, unit: alignment(group, &sms), odd }.into())
-    })?;
-    let groups: Arc<[GroupParams]> = if request.is_structured() {
-        request.structured_groups(sms.coscheduling()?)?.into()
-    } else {
-        plain_groups(request, alignment(group, &sms))?
-    };
-    let within = Some(Arc::new(group.placement().clone()));
-    let cut = Cut::Structured { within, groups: Arc::clone(&groups) };
+    // Before a context is made, so that a wrong request leaves none.
+    let guess = |sets: u32| Ok::<_, Error>(group.sm_count() / sets * sets);
+    params(group, &sms, &*counted(group, &sms, request, guess)?)?;
     let context = obtain(device, group.units(), group.placement(), None, group.sm_count())?;
-    let units = device.units(&cut, || {
+    let split = || {
         let kind = CUdevResourceType::CU_DEV_RESOURCE_TYPE_SM;
-        let resource = dev_resource::of_green(device.functions()?, context.green, kind)?;
-        let (total, alignment) = (sms.sm_count(), sms.alignment());
-        let input = Input { resource, within: Some(group.name()), total, alignment };
-        cut::structured(device, &input, request, &groups)
-    });
-    match units {
-        Ok(units) => {
-            let chosen = ledger::each_its_own(units.counts(), &cut, request);
-            Ok(Pieces { context, units, chosen })
+        let resource = || dev_resource::of_green(device.functions()?, context.green, kind);
+        let available = |sets| cut::available(device, &resource()?, sets);
+        let request = &*counted(group, &sms, request, available)?;
+        let groups = params(group, &sms, request)?;
+        let within = Some(Arc::new(group.placement().clone()));
+        let cut = Cut::Structured { within, groups: Arc::clone(&groups) };
+        let units = device.units(&cut, || {
+            let (total, alignment) = (sms.sm_count(), sms.alignment());
+            let input =
+                Input { resource: resource()?, within: Some(group.name()), total, alignment };
+            cut::structured(device, &input, request, &groups)
+        })?;
+        let chosen = ledger::each_its_own(units.counts(), &cut, request);
+        Ok(Pieces { context, units, chosen })
+    };
+    split().inspect_err(|_| {
+        green::leave(device, context, group.placement(), None, group.sm_count());
+    })
+}
+
+/// A request with counts in place of percentages of the group's SMs.
+fn counted<'a>(
+    group: &SmGroup,
+    sms: &SmResource,
+    request: &'a SplitRequest,
+    available: impl FnOnce(u32) -> Result<u32>,
+) -> Result<Cow<'a, SplitRequest>> {
+    request.counted(|| {
+        if request.is_structured() {
+            return request.structured_rounding(group.sm_count(), sms.coscheduling()?, available);
         }
-        Err(error) => {
-            green::leave(device, context, group.placement(), None, group.sm_count());
-            Err(error)
-        }
+        let unit = alignment(group, sms).max(1);
+        let (sms, units) = (group.sm_count(), available(unit)? / unit);
+        Ok(Rounding { sms, unit, units, odd: 0, is_equal: false })
+    })
+}
+
+/// The groups of a request without percentages as the driver takes them.
+fn params(group: &SmGroup, sms: &SmResource, request: &SplitRequest) -> Result<Arc<[GroupParams]>> {
+    if request.is_structured() {
+        return Ok(request.structured_groups(sms.coscheduling()?)?.into());
     }
+    plain_groups(request, alignment(group, sms))
 }
 
 /// How many of a group's SMs are scheduled together.

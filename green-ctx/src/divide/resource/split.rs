@@ -142,11 +142,22 @@ pub(super) fn counted<'a>(
 ) -> Result<Cow<'a, SplitRequest>> {
     request.counted(|| {
         if request.is_structured() {
-            return Ok(request.structured_steps(sms.sm_count(), sms.coscheduling()?));
+            let kind = CUdevResourceType::CU_DEV_RESOURCE_TYPE_SM;
+            let device = &sms.device;
+            let available = |coscheduled| {
+                let resource = dev_resource::of_device(device.functions()?, device.as_raw(), kind)?;
+                cut::available(device, &resource, coscheduled)
+            };
+            let (needs, call) = cut::needs(&request.structure);
+            check_version(device, needs, call)?;
+            return request.structured_rounding(sms.sm_count(), sms.coscheduling()?, available);
         }
         let sizes = UnitSizes::of(smallest(sms, request.granularity)?.1.counts().counts());
         // Older drivers make equal groups only.
-        Ok(Rounding { sizes, is_equal: sms.device.driver().version() < COMPOSITION })
+        Ok(match sms.device.driver().version() < COMPOSITION {
+            true => Rounding { is_equal: true, ..UnitSizes { odd: 0, ..sizes }.into() },
+            false => sizes.into(),
+        })
     })
 }
 
