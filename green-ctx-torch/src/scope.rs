@@ -78,7 +78,6 @@ struct Frame {
 
 #[derive(Default)]
 struct Thread {
-    #[allow(clippy::vec_box, reason = "moving a frame takes longer than its allocation")]
     frames: Vec<Frame>,
     /// Events for the next partition that is entered, at most one a device.
     spares: Vec<Event>,

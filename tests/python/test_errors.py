@@ -45,6 +45,7 @@ def test_a_request_that_does_not_fit_names_numbers_and_holders():
 
 def test_the_classes_of_common_mistakes():
     assert type(raised(lambda: partition({"a": 1000}))) is module.InvalidValueError
+    assert type(raised(lambda: partition({"a": 100, "b": "50%"}))) is module.InvalidValueError
     assert type(raised(lambda: partition({"a": 8}, 7))) is module.InvalidValueError
     assert type(raised(lambda: module.GreenContext.create(1000))) is module.InvalidStateError
     with closing(partition({"a": 8})) as parts:

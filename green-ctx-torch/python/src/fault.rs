@@ -2,7 +2,13 @@
 
 use std::error::Error as StdError;
 
-use green_ctx::{Error, error::ErrorKind, graph::RetargetError, plan::PlanError, resource::Holder};
+use green_ctx::{
+    Error, Share,
+    error::ErrorKind,
+    graph::RetargetError,
+    plan::PlanError,
+    resource::{Amount, Holder, ShareKind},
+};
 use green_ctx_torch::TorchError;
 use green_ctx_torch::allocator::AllocatorError;
 use pyo3::exceptions::PyRuntimeError;
@@ -91,10 +97,12 @@ impl Reason {
             ) => Reason::State,
             // The device has fewer SMs, even if all of them are free.
             (Error::NotEnoughSms(shortage), _)
-                if {
-                    let floors = shortage.requested.iter().filter_map(|share| share.floor());
-                    floors.map(u64::from).sum::<u64>() > u64::from(shortage.total)
-                } =>
+                if shortage
+                    .requested
+                    .iter()
+                    .map(|share| least(*share, shortage.total))
+                    .sum::<u64>()
+                    > u64::from(shortage.total) =>
             {
                 Reason::Value
             }
@@ -262,6 +270,17 @@ impl From<Fault> for PyErr {
         let made = Python::try_attach(|py| fault.exception(py).unwrap_or_else(|error| error));
         // The interpreter is ending, and has no classes left.
         made.unwrap_or_else(|| PyRuntimeError::new_err(fault.message()))
+    }
+}
+
+/// The SMs that a share needs for itself, of a device with `total`.
+fn least(share: Share, total: u32) -> u64 {
+    match share.kind() {
+        ShareKind::Percent(percent)
+        | ShareKind::Between { floor: Amount::Percent(percent), .. } => {
+            u64::from(percent) * u64::from(total) / 100
+        }
+        _ => share.floor().map_or(0, u64::from),
     }
 }
 

@@ -30,7 +30,6 @@ mod partition_report;
 mod partitions;
 mod plain_stream;
 mod plan;
-
 mod report;
 mod request;
 mod runtime;

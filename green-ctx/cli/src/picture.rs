@@ -17,7 +17,9 @@ pub(crate) struct Picture {
 impl Picture {
     /// Opens the file, and leaves what is in it until there is something better.
     pub(crate) fn open(path: PathBuf) -> Result<Picture, Failure> {
-        if let Some(other) = path.extension().filter(|extension| *extension != "svg") {
+        if let Some(other) =
+            path.extension().filter(|extension| !extension.eq_ignore_ascii_case("svg"))
+        {
             let (other, svg) = (other.display(), path.with_extension("svg"));
             let reason = format!("pictures are SVG, not {other}; write --svg {}", svg.display());
             return Err(Failure::Request(reason));

@@ -40,7 +40,7 @@ pub(crate) struct Request {
     #[arg(long, conflicts_with = "fine")]
     largest_clusters: bool,
     /// The SMs of a group that are scheduled together: one count for all, or one for each group.
-    /// Takes groups with counts only. Needs CUDA 13.1.
+    /// Takes counts and percentages; percentages need one count for all. Needs CUDA 13.1.
     #[arg(long, value_name = "N,…", value_delimiter = ',', value_parser = count)]
     coscheduled: Vec<u32>,
     /// Fills groups up with SMs that are not scheduled together. Needs CUDA 13.1.
@@ -263,7 +263,7 @@ mod tests {
             ("..=100", "write NAME=..=100"),
             ("16..=48", "write NAME=16..=48"),
             ("decode=", "a share is missing"),
-            ("decode=-3", "\"-3\" is no share"),
+            ("decode=-3", "\"-3\" is not a share"),
             ("decode=48..16", "ask for 16..=48"),
             ("remainder=16", "choose another"),
         ] {

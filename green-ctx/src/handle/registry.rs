@@ -1,8 +1,7 @@
 //! The registry: a map from raw handles to the objects that represent them.
 //!
 //! Contexts and graphs are entered when they are made. Streams and events are entered when their raw handle
-//! is first given out, since no caller can look up a handle before that. A stream that is kept alive for
-//! foreign code is entered as well. Foreign handles are looked up and entered under one lock
+//! is first given out, since no caller can look up a handle before that. Foreign handles are looked up and entered under one lock
 //! (`get_or_enter`), so that one handle has one object.
 //!
 //! An object removes its own entry before its handle is destroyed, since the driver may reuse the address at

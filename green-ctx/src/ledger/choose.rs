@@ -133,7 +133,7 @@ impl Ways<'_> {
 /// choices the one that shares the fewest SMs with others, then the one with the fewest odd units, then
 /// the units of a context that there is, then the first ones. Without a budget it is all of them.
 ///
-/// `load` says how many share each unit, `None` where none may. `existing` are the units of contexts,
+/// `load` is the number of partitions that share each unit, `None` if it cannot be shared. `existing` are the units of contexts,
 /// those of the floor included.
 pub(super) fn fill<'a>(
     counts: &[u32],

@@ -10,10 +10,10 @@ use std::str::FromStr;
 /// | in Rust | as text | floor | ceiling | meaning |
 /// |---|---|---|---|---|
 /// | `16` | `16` | 16 | 16 | exclusive |
-/// | `32..` | `32..` | 32 | every SM in nobody else's floor | 32 for sure, the rest while it is idle |
+/// | `32..` | `32..` | 32 | every SM in no other floor | 32 for sure, the rest while it is idle |
 /// | `16..=48` | `16..=48` | 16 | 48 | 16 for sure, at most 48 |
 /// | `..=100` | `..=100` | 0 | 100 | nothing for sure, never more than 100 |
-/// | `..` | `..` | 0 | every SM in nobody's floor | no promise, no cap |
+/// | `..` | `..` | 0 | every SM in no floor | no promise, no cap |
 /// | `Share::REST` | `rest` | what remains | the same | exclusive |
 /// | `None` | `all` | what can be scheduled together | the same | exclusive |
 /// | [`Percent(25)`](Percent) | `25%` | 25 % | 25 % | exclusive |
@@ -21,13 +21,14 @@ use std::str::FromStr;
 /// | `..=Percent(75)` | `..=75%` | 0 | 75 % | as with counts |
 ///
 /// A percentage counts the SMs of what is divided: the device, or the group that is split again. So one setting serves
-/// GPUs of different sizes. The percentages of one request are rounded together: floors that add up to at most 100 %
-/// always fit into SMs that are all free, as long as there is a unit for each. Counts and percentages can be mixed, as
-/// in `16..50%`. Reports say how many SMs each percentage came to.
+/// GPUs of different sizes. The percentages of one request are rounded together, so that floors which add up to at most
+/// 100 % fit into SMs that are all free, if there is a unit for each. A [structured](crate::SplitRequest::coscheduled) split
+/// rounds them to sets of SMs that are scheduled together, and SMs that are in no such set are in no group. Counts and
+/// percentages can be mixed, as in `16..50%`. Reports say how many SMs each percentage came to.
 ///
 /// Floors are rounded up to whole units and ceilings are rounded down, never past each other. Text is
-/// inclusive at both ends: `16..48` is read as `16..=48`. Half-open ranges of Rust are no shares, so
-/// that nobody means one thing and gets another:
+/// inclusive at both ends: `16..48` is read as `16..=48`. Half-open ranges of Rust are not
+/// shares, so that the two cannot be confused:
 ///
 /// ```compile_fail,E0277
 /// let request = green_ctx::SplitRequest::new().group("decode", 16..48);
@@ -342,7 +343,7 @@ impl fmt::Display for Share {
     }
 }
 
-/// Text that is no share, or a share that no device can give.
+/// Text that is not a share, or a share that no device can give.
 #[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{reason}")]
 pub struct ShareError {
@@ -389,7 +390,7 @@ impl FromStr for Share {
     }
 }
 
-/// Why a text is no share.
+/// Why a text is not a share.
 fn wrong(text: &str, error: &std::num::ParseIntError) -> String {
     use std::num::IntErrorKind::PosOverflow;
     match error.kind() {
@@ -399,7 +400,7 @@ fn wrong(text: &str, error: &std::num::ParseIntError) -> String {
         PosOverflow if text.contains('%') => format!("{text:?} is more than 100%; ask for less"),
         PosOverflow => format!("{text:?} is more SMs than any device has; ask for fewer"),
         _ => format!(
-            "{text:?} is no share; ask for SMs as in 16, 32.., 16..48, ..100, 25%, .. or rest"
+            "{text:?} is not a share; ask for SMs as in 16, 32.., 16..48, ..100, 25%, .. or rest"
         ),
     }
 }
@@ -443,11 +444,11 @@ mod tests {
             ("101%", "at most 100%"),
             ("50%..120%", "asks for 120%"),
             ("75%..25%", "ask for 25%..=75%"),
-            ("%", "is no share"),
-            ("-3", "is no share"),
-            ("16...48", "is no share"),
-            ("16..=", "is no share"),
-            ("+16", "is no share"),
+            ("%", "is not a share"),
+            ("-3", "is not a share"),
+            ("16...48", "is not a share"),
+            ("16..=", "is not a share"),
+            ("+16", "is not a share"),
             ("", "missing"),
             ("4294967296", "more SMs than any device has"),
         ] {

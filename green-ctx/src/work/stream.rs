@@ -393,7 +393,7 @@ impl Drop for Inner {
         match self.kept.get() {
             Some(priority) => context.put_kept_stream(raw, *priority),
             None if self.ownership.is_owned() => {
-                // SAFETY: this is the handle's only end, and nobody else has it.
+                // SAFETY: the handle is destroyed only here, and no other code has it.
                 let destroy =
                     || unsafe { call!(driver.functions()?, cuStreamDestroy(raw.as_ptr())) };
                 driver.report(context.destroy_stream(destroy));

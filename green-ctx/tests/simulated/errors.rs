@@ -240,7 +240,7 @@ fn errors_print_as_text_where_a_program_debugs() -> Outcome {
         (format!("{shortage:?}"), "a group of 100 SMs does not fit: 68 of"),
         (format!("{refused:?}"), "is still in use"),
         (format!("{unknown:?}"), "the profiles are a100"),
-        (format!("{share:?}"), "\"half\" is no share"),
+        (format!("{share:?}"), "\"half\" is not a share"),
         (format!("{:?}", Error::Capturing), "captured"),
     ] {
         assert!(debug.contains(words) && !debug.contains('{'), "{debug}");

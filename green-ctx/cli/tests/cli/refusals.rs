@@ -10,15 +10,15 @@ fn shares_that_are_none_are_bad_usage() {
         for (counts, part) in [
             ("0", "the share asks for 0 SMs; ask for 1 or more"),
             ("16,0", "invalid value '0'"),
-            ("-3", "invalid value '-3' for '--counts <SHARE,…>': \"-3\" is no share"),
+            ("-3", "invalid value '-3' for '--counts <SHARE,…>': \"-3\" is not a share"),
             ("16,-3", "invalid value '-3'"),
             ("-3..", "invalid value '-3..'"),
             (
                 "abc",
-                "\"abc\" is no share; ask for SMs as in 16, 32.., 16..48, ..100, 25%, .. or rest",
+                "\"abc\" is not a share; ask for SMs as in 16, 32.., 16..48, ..100, 25%, .. or rest",
             ),
-            ("1.5", "\"1.5\" is no share"),
-            ("16...48", "\"16...48\" is no share"),
+            ("1.5", "\"1.5\" is not a share"),
+            ("16...48", "\"16...48\" is not a share"),
             ("99999999999", "\"99999999999\" is more SMs than any device has"),
             ("", "a share is missing"),
             ("16,", "a share is missing; ask for SMs as in 16, 32.., 16..48, ..100 or 25%"),
@@ -27,7 +27,7 @@ fn shares_that_are_none_are_bad_usage() {
             ("..0", "a ceiling of 0 SMs; ask for 1 or more"),
             ("0%", "asks for 0%; ask for 1% or more"),
             ("150%", "asks for 150%; ask for at most 100%"),
-            ("2.5%", "\"2.5%\" is no share"),
+            ("2.5%", "\"2.5%\" is not a share"),
         ] {
             refused(&["--driver", "sim", command, "--counts", counts], 2, "usage", part);
         }
@@ -50,7 +50,7 @@ fn groups_that_are_none_are_bad_usage() {
             ("=16", "the group's name is missing; write NAME=16"),
             ("..=100", "the group's name is missing; write NAME=..=100"),
             ("decode=", "a share is missing"),
-            ("decode=-3", "\"-3\" is no share"),
+            ("decode=-3", "\"-3\" is not a share"),
             ("decode=48..16", "ask for 16..=48"),
             ("remainder=16", "choose another, or ask for remainder=rest"),
         ] {

@@ -63,7 +63,7 @@ fn verify_prints_a_table_and_a_verdict() {
 #[test]
 fn verify_takes_a_device_apart_into_66_fine_partitions() {
     let folder = Folder::new("fine");
-    let picture = folder.file("fine.svg");
+    let picture = folder.file("fine.SVG");
     let counts = vec!["2"; 66].join(",");
     let answer = simulated(&["verify", "--counts", &counts, "--fine", "--json", "--svg", &picture]);
     let value = answer.json();

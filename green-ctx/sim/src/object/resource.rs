@@ -48,7 +48,7 @@ pub(crate) struct Resource {
     fine: bool,
     /// Whether a context that it is of, or is made of it, is split in fine units.
     loose: bool,
-    /// What a structured split said of it.
+    /// What a structured split reports of it.
     structure: Option<Structure>,
     sms: SmSet,
     count: u32,
@@ -66,7 +66,7 @@ pub(crate) struct Partition {
     pub(crate) loose: bool,
     /// The SMs in sets of those that a cluster can lie in.
     pub(crate) places: Vec<SmSet>,
-    /// What a structured split said of it, where it comes from one.
+    /// What a structured split reports of it; `None` if no structured split made it.
     pub(crate) structure: Option<Structure>,
 }
 
@@ -89,7 +89,7 @@ pub(crate) struct Structure {
     /// the same number is not recorded.
     pub(crate) coscheduled: u32,
     pub(crate) flags: u32,
-    /// The locality domain, 0 where the flags say nothing of one.
+    /// The locality domain, 0 if the flags do not say that it has one.
     pub(crate) domain: u32,
 }
 

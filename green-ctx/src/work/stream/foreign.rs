@@ -59,7 +59,7 @@ impl Stream {
     ///     let status = unsafe { driver.api().cuStreamCreate()?(&raw mut raw, 1) };
     ///     assert_eq!(status, CUresult::CUDA_SUCCESS);
     /// }
-    /// // SAFETY: it was made just now, and nobody else has it.
+    /// // SAFETY: it was made just now, and no other code has it.
     /// let stream = unsafe { Stream::from_raw_owned(&context, raw) }?;
     /// assert_eq!(driver.find_stream(raw), Some(stream));
     /// # Ok(())
@@ -154,7 +154,7 @@ impl Inner {
         ownership: Ownership,
     ) -> Result<Arc<Inner>> {
         let (slot, context) = (context.enter_stream(raw), context.for_stream());
-        // Whoever calls this enters it in the registry.
+        // The caller enters it in the registry.
         let (registered, kept) = (OnceLock::from(()), OnceLock::new());
         let inner = Arc::new(Inner { raw, context, slot, registered, kept, ownership });
         inner.context.expose()?;

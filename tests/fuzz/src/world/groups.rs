@@ -38,7 +38,7 @@ impl Asked {
     }
 }
 
-/// Whether a group has what was requested, of this many SMs whose units have at most so many SMs each.
+/// Checks that a group has what was requested of `total` SMs, in units of at most `unit` SMs.
 fn check_share(
     share: Share,
     (floor, sm_count): (u32, u32),
