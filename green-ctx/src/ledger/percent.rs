@@ -131,6 +131,14 @@ impl Apportioned<'_> {
     /// The counts with the smallest errors; of equal ones those that use the odd unit least.
     fn counts(&self) -> Vec<u32> {
         let Rounding { sms, unit, odd, is_equal, .. } = self.rounding;
+        // Of a request that does not fit. If it asks for more than there is, no percentage is made smaller for it.
+        let alone = |floor: &Floor| {
+            let half = if is_equal { 0 } else { hundredths(unit) / 2 };
+            let units = |ideal: u64| u32::try_from(ideal / hundredths(unit)).unwrap_or(u32::MAX);
+            let count = |ideal| units(ideal).max(1).saturating_mul(unit);
+            let nearest = count(floor.ideal + half);
+            if nearest <= floor.most { nearest } else { count(floor.ideal) }
+        };
         if let [Floor { ideal, most, .. }] = self.floors
             && *ideal == hundredths(sms)
             && *most >= sms
@@ -149,14 +157,10 @@ impl Apportioned<'_> {
             });
             ways.min_by_key(|(error, _)| *error).map(|(_, given)| given)
         };
-        let leaves_some = self.requested() < hundredths(sms);
-        let with_others = if leaves_some { nearest(self.others) } else { None };
-        with_others.or_else(|| nearest(Others::None)).unwrap_or_else(|| {
-            // They do not fit, and the refusal says what would.
-            let whole =
-                |floor: &Floor| u32::try_from(floor.ideal / hundredths(unit)).unwrap_or(u32::MAX);
-            self.floors.iter().map(|floor| whole(floor).max(1).saturating_mul(unit)).collect()
-        })
+        let requested = self.requested();
+        let with_others = if requested < hundredths(sms) { nearest(self.others) } else { None };
+        let together = || if requested <= hundredths(sms) { nearest(Others::None) } else { None };
+        with_others.or_else(together).unwrap_or_else(|| self.floors.iter().map(alone).collect())
     }
 
     /// All SMs that the request asks for by number, in hundredths.
@@ -177,8 +181,7 @@ impl Apportioned<'_> {
 
     /// The counts in one way, if there are enough units for it.
     fn with_odd(&self, way: Odd, others: Others) -> Option<Vec<u32>> {
-        let (floors, Rounding { sms, unit, units: there, odd, is_equal }) =
-            (self.floors, self.rounding);
+        let (floors, Rounding { unit, odd, is_equal, .. }) = (self.floors, self.rounding);
         let kept = match others {
             Others::None => 0,
             Others::Rest => u32::from(way != Odd::Unused || odd == 0),
@@ -195,16 +198,11 @@ impl Apportioned<'_> {
             |place: usize| u32::try_from(ideal(place) / hundredths(unit)).unwrap_or(u32::MAX);
         let mut units: Vec<u32> =
             (0..floors.len()).map(|place| whole(place).max(least(place))).collect();
-        // What small percentages get to come to a whole unit, the largest ones lose; but no more than that if the
-        // request asks for more than there is.
-        let bound = if self.requested() <= hundredths(sms) { left } else { there };
-        while units.iter().sum::<u32>() > bound {
+        // What small percentages get to come to a whole unit, the largest ones lose.
+        while units.iter().sum::<u32>() > left {
             let larger = (0..floors.len()).filter(|place| units[*place] > least(*place));
             let largest = larger.max_by_key(|place| units[*place])?;
             units[largest] -= 1;
-        }
-        if units.iter().sum::<u32>() > left {
-            return None;
         }
         let sms = |place: usize, units: u32| own(place) + units * unit;
         let over = |place: usize| ideal(place) % hundredths(unit);
@@ -266,6 +264,8 @@ mod tests {
         assert_eq!(counts(&[100], &h200()), [132]);
         assert_eq!(counts(&[25; 4], &[2; 66]), [34, 34, 32, 32]);
         assert_eq!(counts(&[33; 3], &[[8; 18].as_slice(), &[4]].concat()), [48; 3]);
+        // Of the two units that are left, the first one is for what is furthest from its count.
+        assert_eq!(counts(&[16, 66, 18], &[2; 10]), [4, 12, 4]);
         // A unit each, and what is left of the rest.
         assert_eq!(counts(&[1, 1, 1, 1, 1, 95], &[8; 8])[5], 24);
     }
@@ -283,7 +283,8 @@ mod tests {
         assert_eq!(given(&["116", "12%"]), [116, 16]);
         assert_eq!(given(&["8", "90%", "2%", "1%"]), [8, 108, 8, 8]);
         // More than there is, so that it is refused.
-        assert_eq!(given(&["100", "30%"]), [100, 32]);
+        assert_eq!(given(&["100", "30%"]), [100, 40]);
+        assert_eq!(given(&["100", "30%..=39"]), [100, 32]);
         assert_eq!(given(&["4294967295", "4294967295..", "25%"])[2], 32);
         // Never the odd unit above a ceiling.
         assert_eq!(given(&["8%..=11"]), [8]);

@@ -102,6 +102,13 @@ fn of_a_group_that_is_split_again() -> Outcome {
     assert_eq!(split.groups.iter().map(|group| group.sm_count()).collect::<Vec<_>>(), [16, 48]);
     drop(split);
 
+    // The floor counts, as floors of parts come from it.
+    let parts = device.partition([Share::from(32..=64)])?;
+    let group = parts.into_iter().next().expect("there is one").close()?;
+    let split = group.split(shares(&[50, 50]))?;
+    assert_eq!(split.groups.iter().map(|group| group.sm_count()).collect::<Vec<_>>(), [16, 16]);
+    drop(split);
+
     let request = |percents: &[u32]| SplitRequest::from(shares(percents));
     let first = PlanRequest::new("day", request(&[25, 75]));
     let plans = PlanSet::new(device.rest("all")?, first)?;
@@ -133,7 +140,12 @@ fn of_a_structured_split() -> Outcome {
             assert_eq!(given, counts[..percents.len()], "{spec} {percents:?}");
         }
         let group = sms.split(SplitRequest::from([64]).coscheduled(2))?.groups.remove(0);
-        let split = group.split(SplitRequest::from(shares(&[25, 75])).coscheduled(2))?;
+        // A wrong request makes no context.
+        let request = SplitRequest::from(shares(&[25, 75]));
+        let refused = group.split(request.clone().coscheduled([2, 4])).expect_err("two sets");
+        assert_eq!(device.context_counts().created, 0, "{spec}");
+        let split = refused.given.split(request.coscheduled(2))?;
+        assert_eq!(device.context_counts().created, 1, "{spec}");
         let given: Vec<u32> = split.groups.iter().map(|group| group.sm_count()).collect();
         assert_eq!(given, [16, 48], "{spec}");
     }
@@ -186,9 +198,9 @@ fn what_is_refused_says_what_to_write() -> Outcome {
         let error = refused(&shares);
         assert!(error.contains(words), "{error}");
     }
-    let error = refused(&[Share::from(100), Share::percent(40)]);
+    let error = refused(&[Share::from(100), Share::percent(30)]);
     assert!(
-        error.starts_with("groups of 100, 40% of the SMs do not fit, the first one fits"),
+        error.starts_with("groups of 100, 30% of the SMs do not fit, the first one fits"),
         "{error}"
     );
     let structured = |request: SplitRequest| {
