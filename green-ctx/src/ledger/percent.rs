@@ -40,6 +40,16 @@ pub(super) enum Others {
     Regular,
 }
 
+impl Others {
+    pub(super) fn of(shares: &[Share], has_rest: bool) -> Others {
+        match shares.iter().any(|share| share.kind() == ShareKind::Regular) {
+            true => Others::Regular,
+            false if has_rest => Others::Rest,
+            false => Others::None,
+        }
+    }
+}
+
 /// A floor that is a percentage.
 struct Floor {
     /// Its place among the shares.

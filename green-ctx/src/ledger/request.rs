@@ -249,19 +249,11 @@ impl SplitRequest {
 
     /// The shares of the first groups as they would be without the others.
     pub(super) fn first_shares(&self, groups: usize) -> Vec<Share> {
-        let shares = self.groups[..groups].iter().map(|group| group.share);
+        let shares: Vec<Share> = self.groups[..groups].iter().map(|group| group.share).collect();
+        let others = Others::of(&shares, !self.rests.is_empty());
         match self.rounding {
-            Some(rounding) => {
-                let shares: Vec<Share> = shares.collect();
-                let is_regular = |share: &Share| share.kind() == ShareKind::Regular;
-                let others = match self.rests.is_empty() {
-                    _ if shares.iter().any(is_regular) => Others::Regular,
-                    true => Others::None,
-                    false => Others::Rest,
-                };
-                percent::resolve(&shares, rounding, others)
-            }
-            None => shares.collect(),
+            Some(rounding) => percent::resolve(&shares, rounding, others),
+            None => shares,
         }
     }
 
