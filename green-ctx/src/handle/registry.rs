@@ -1,8 +1,8 @@
 //! The registry: a map from raw handles to the objects that represent them.
 //!
 //! Contexts and graphs are entered when they are made. Streams and events are entered when their raw handle
-//! is first given out, since no caller can look up a handle before that. Foreign handles are looked up and entered under one lock
-//! (`get_or_enter`), so that one handle has one object.
+//! is first given out, since no caller can look up a handle before that. Foreign handles are looked up and
+//! entered under one lock (`get_or_enter`), so that one handle has one object.
 //!
 //! An object removes its own entry before its handle is destroyed, since the driver may reuse the address at
 //! once. A close removes the entry earlier, but only if no other handle exists (`seclude` checks that under
@@ -86,9 +86,8 @@ impl<T> Registry<T> {
         (object, None)
     }
 
-    /// Removes the entry of an object that is about to be closed, so that nobody finds it any more; false,
-    /// with the entry as it was, where somebody has it beside the caller, who has so many of its handles.
-    /// An object that is not closed after all is entered again by [`get_or_enter`](Registry::get_or_enter).
+    /// Removes the entry of an object that is about to be closed, so that it is no longer found. Returns false and leaves
+    /// the entry as it was if handles other than the caller's, of which there are `handles`, exist. An object that is not closed after all is entered again by [`get_or_enter`](Registry::get_or_enter).
     pub(crate) fn seclude(&self, address: usize, object: &Arc<T>, handles: usize) -> bool {
         self.seclude_if(address, object, handles, || true)
     }

@@ -133,8 +133,8 @@ impl Ways<'_> {
 /// choices the one that shares the fewest SMs with others, then the one with the fewest odd units, then
 /// the units of a context that there is, then the first ones. Without a budget it is all of them.
 ///
-/// `load` is the number of partitions that share each unit, `None` if it cannot be shared. `existing` are the units of contexts,
-/// those of the floor included.
+/// `load` is the number of partitions that share each unit, `None` if it cannot be shared. `existing` are the
+/// units of contexts, those of the floor included.
 pub(super) fn fill<'a>(
     counts: &[u32],
     size: u32,

@@ -1,8 +1,9 @@
 //! Percentages of SMs, turned into counts.
 //!
-//! All percentages of one request are rounded together: each comes to a count near it that whole units make, and together
-//! they come to no more than there is. So percentages that add up to at most 100 fit into SMs that are all free, as long
-//! as there is a unit for each of them. If the request also takes the rest and adds up to less, the rest keeps a unit.
+//! All percentages of one request are rounded together, each to a count near it that whole units make. If the request
+//! asks for no more than there is, neither do its counts. So percentages that add up to at most 100 fit into SMs that
+//! are all free, as long as there is a unit for each of them. If the request also takes the rest and adds up to less,
+//! the rest keeps a unit.
 
 use super::refusal::Refusal;
 use super::share::{Amount, Share, ShareKind};
@@ -230,7 +231,7 @@ impl Apportioned<'_> {
     }
 }
 
-/// A share with a count for a ceiling that is a percentage: at least a unit, and at least a floor that is a percentage too.
+/// A share with a count for a ceiling that is a percentage: at least a unit, and at least its floor.
 fn with_ceiling(share: Share, Rounding { sms, unit, .. }: Rounding) -> Share {
     let ShareKind::Between { floor, ceiling: Some(Amount::Percent(percent)) } = share.kind() else {
         return share;

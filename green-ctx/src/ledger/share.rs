@@ -22,9 +22,10 @@ use std::str::FromStr;
 ///
 /// A percentage counts the SMs of what is divided: the device, or the group that is split again. So one setting serves
 /// GPUs of different sizes. The percentages of one request are rounded together, so that floors which add up to at most
-/// 100 % fit into SMs that are all free, if there is a unit for each. A [structured](crate::SplitRequest::coscheduled) split
-/// rounds them to sets of SMs that are scheduled together, and SMs that are in no such set are in no group. Counts and
-/// percentages can be mixed, as in `16..50%`. Reports say how many SMs each percentage came to.
+/// 100 % fit into SMs that are all free, if there is a unit for each. A
+/// [structured](crate::SplitRequest::coscheduled) split rounds them to sets of SMs that are scheduled together, and
+/// SMs that are in no such set are in no group. Counts and percentages can be mixed, as in `16..50%`. Reports say how
+/// many SMs each percentage came to.
 ///
 /// Floors are rounded up to whole units and ceilings are rounded down, never past each other. Text is
 /// inclusive at both ends: `16..48` is read as `16..=48`. Half-open ranges of Rust are not

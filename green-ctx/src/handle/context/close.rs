@@ -111,8 +111,8 @@ impl Context {
         let contexts = self.device().driver().contexts();
         let handles = 1 + usize::from(stream.is_some());
         let mut seclude = || contexts.seclude(self.inner.raw.address(), &self.inner, handles);
-        // The context is counted while no other handle of the stream exists, since one gives out the context. Either both
-        // leave their registries or neither does.
+        // A stream gives out its context, so the context is counted while no other handle of the stream exists.
+        // Either both leave their registries or neither does.
         let mut alone = match stream {
             Some(stream) => stream.seclude(&mut seclude),
             None => seclude(),
