@@ -20,6 +20,7 @@ const PARTS: &[(&str, &str, &str)] = &[
     ("calls", "bench", "calls"),
     ("green-ctx-bench", "bin", "green-ctx-bench"),
     ("cudarc_gemm", "example", "cudarc_gemm"),
+    ("00-everything", "example", "everything"),
 ];
 
 /// The folder of the Python module and of what runs with it, for hosts with PyTorch.
@@ -46,6 +47,7 @@ const SCRIPTS: &[&str] = &[
     "tests/python/gpu/tuning.py",
     "tests/python/gpu/pairs.py",
     "tests/python/gpu/judge.py",
+    "green-ctx-torch/examples/everything.py",
     "green-ctx-torch/examples/decode_beside_prefill.py",
     "green-ctx-torch/examples/serving_loop.py",
 ];
@@ -119,7 +121,7 @@ fn build() -> Result<Vec<(String, String, PathBuf)>, Failure> {
     let mut executables = Vec::new();
     for arguments in [
         "build --release --bins",
-        "build --release --example cudarc_gemm",
+        "build --release --example cudarc_gemm --example 00-everything",
         "test --release --no-run --test hardware",
         "bench --no-run --bench calls",
     ] {

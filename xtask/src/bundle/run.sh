@@ -39,6 +39,7 @@ for part in $parts; do
             step conformance "$here/conformance" --driver cuda --out "$results/conformance.jsonl"
             ;;
         tests)
+            step everything "$here/everything"
             # One at a time: the tests share the device, and its one ledger.
             GREEN_CTX_DRIVER=cuda step tests "$here/hardware" --test-threads=1 --skip endurance::
             GREEN_CTX_DRIVER=cuda GREEN_CTX_SECONDS=${GREEN_CTX_SECONDS:-60} \
@@ -78,6 +79,7 @@ for part in $parts; do
             export PYTHONPATH=$site
             if [ "$part" = torch ]; then
                 step torch "$python" "$here/torch/test_torch.py" "$results/torch.json"
+                step everything "$python" "$here/torch/everything.py"
                 step entering "$python" "$here/torch/entering.py" "$results/entering.json"
                 step captures "$python" "$here/torch/captures.py" "$results/captures.json"
                 step exits "$python" "$here/torch/exits.py" "$results/exits.json"
