@@ -1,12 +1,12 @@
 /*
- * What `cargo xtask regen-bindings` gives to bindgen: the driver interface and, for every function
- * and version, its pointer type (PFN_<name>_v<version>).
+ * The input of `cargo xtask regen-bindings` to bindgen: the driver interface, and the pointer type of
+ * each function and version (PFN_<name>_v<version>).
  */
 #include <cuda.h>
 #include <cudaTypedefs.h>
 
-/* Declared by cudaProfilerTypedefs.h, which includes a header that the runtime package lacks, and by
- * that header. The last parameter of the first is an enum there. */
+/* cudaProfilerTypedefs.h and a header that it includes declare these. The runtime package lacks that
+ * header. There, the last parameter of cuProfilerInitialize is an enum. */
 typedef CUresult(CUDAAPI *PFN_cuProfilerInitialize_v4000)(const char *configFile, const char *outputFile,
                                                           int outputMode);
 typedef CUresult(CUDAAPI *PFN_cuProfilerStart_v4000)(void);

@@ -5899,7 +5899,7 @@ pub type PFN_cuProfilerStop_v4000 = ::core::option::Option<
     unsafe extern "C" fn() -> CUresult,
 >;
 impl CUaccessProperty_enum {
-    ///The constant's name in the header, or `None` for a value that it does not know.
+    ///Returns the constant's name in the header, or `None` for an unknown value.
     #[must_use]
     pub const fn name(self) -> Option<&'static str> {
         match self {
@@ -5921,7 +5921,7 @@ impl ::core::fmt::Display for CUaccessProperty_enum {
     }
 }
 impl CUclusterSchedulingPolicy_enum {
-    ///The constant's name in the header, or `None` for a value that it does not know.
+    ///Returns the constant's name in the header, or `None` for an unknown value.
     #[must_use]
     pub const fn name(self) -> Option<&'static str> {
         match self {
@@ -5952,7 +5952,7 @@ impl ::core::fmt::Display for CUclusterSchedulingPolicy_enum {
     }
 }
 impl CUctx_flags_enum {
-    ///The constant's name in the header, or `None` for a value that it does not know.
+    ///Returns the constant's name in the header, or `None` for an unknown value.
     #[must_use]
     pub const fn name(self) -> Option<&'static str> {
         match self {
@@ -5982,7 +5982,7 @@ impl ::core::fmt::Display for CUctx_flags_enum {
     }
 }
 impl CUdevResourceType {
-    ///The constant's name in the header, or `None` for a value that it does not know.
+    ///Returns the constant's name in the header, or `None` for an unknown value.
     #[must_use]
     pub const fn name(self) -> Option<&'static str> {
         match self {
@@ -6009,7 +6009,7 @@ impl ::core::fmt::Display for CUdevResourceType {
     }
 }
 impl CUdevSmResourceGroup_flags {
-    ///The constant's name in the header, or `None` for a value that it does not know.
+    ///Returns the constant's name in the header, or `None` for an unknown value.
     #[must_use]
     pub const fn name(self) -> Option<&'static str> {
         match self {
@@ -6040,7 +6040,7 @@ impl ::core::fmt::Display for CUdevSmResourceGroup_flags {
     }
 }
 impl CUdevSmResourceSplitByCount_flags {
-    ///The constant's name in the header, or `None` for a value that it does not know.
+    ///Returns the constant's name in the header, or `None` for an unknown value.
     #[must_use]
     pub const fn name(self) -> Option<&'static str> {
         match self {
@@ -6065,7 +6065,7 @@ impl ::core::fmt::Display for CUdevSmResourceSplitByCount_flags {
     }
 }
 impl CUdevWorkqueueConfigScope {
-    ///The constant's name in the header, or `None` for a value that it does not know.
+    ///Returns the constant's name in the header, or `None` for an unknown value.
     #[must_use]
     pub const fn name(self) -> Option<&'static str> {
         match self {
@@ -6088,7 +6088,7 @@ impl ::core::fmt::Display for CUdevWorkqueueConfigScope {
     }
 }
 impl CUdevice_attribute_enum {
-    ///The constant's name in the header, or `None` for a value that it does not know.
+    ///Returns the constant's name in the header, or `None` for an unknown value.
     #[must_use]
     pub const fn name(self) -> Option<&'static str> {
         match self {
@@ -6589,7 +6589,7 @@ impl ::core::fmt::Display for CUdevice_attribute_enum {
     }
 }
 impl CUdriverProcAddressQueryResult_enum {
-    ///The constant's name in the header, or `None` for a value that it does not know.
+    ///Returns the constant's name in the header, or `None` for an unknown value.
     #[must_use]
     pub const fn name(self) -> Option<&'static str> {
         match self {
@@ -6615,7 +6615,7 @@ impl ::core::fmt::Display for CUdriverProcAddressQueryResult_enum {
     }
 }
 impl CUdriverProcAddress_flags_enum {
-    ///The constant's name in the header, or `None` for a value that it does not know.
+    ///Returns the constant's name in the header, or `None` for an unknown value.
     #[must_use]
     pub const fn name(self) -> Option<&'static str> {
         match self {
@@ -6641,7 +6641,7 @@ impl ::core::fmt::Display for CUdriverProcAddress_flags_enum {
     }
 }
 impl CUevent_flags_enum {
-    ///The constant's name in the header, or `None` for a value that it does not know.
+    ///Returns the constant's name in the header, or `None` for an unknown value.
     #[must_use]
     pub const fn name(self) -> Option<&'static str> {
         match self {
@@ -6664,7 +6664,7 @@ impl ::core::fmt::Display for CUevent_flags_enum {
     }
 }
 impl CUevent_record_flags_enum {
-    ///The constant's name in the header, or `None` for a value that it does not know.
+    ///Returns the constant's name in the header, or `None` for an unknown value.
     #[must_use]
     pub const fn name(self) -> Option<&'static str> {
         match self {
@@ -6685,7 +6685,7 @@ impl ::core::fmt::Display for CUevent_record_flags_enum {
     }
 }
 impl CUevent_wait_flags_enum {
-    ///The constant's name in the header, or `None` for a value that it does not know.
+    ///Returns the constant's name in the header, or `None` for an unknown value.
     #[must_use]
     pub const fn name(self) -> Option<&'static str> {
         match self {
@@ -6706,7 +6706,7 @@ impl ::core::fmt::Display for CUevent_wait_flags_enum {
     }
 }
 impl CUfabricCpyOperandType_enum {
-    ///The constant's name in the header, or `None` for a value that it does not know.
+    ///Returns the constant's name in the header, or `None` for an unknown value.
     #[must_use]
     pub const fn name(self) -> Option<&'static str> {
         match self {
@@ -6734,7 +6734,7 @@ impl ::core::fmt::Display for CUfabricCpyOperandType_enum {
     }
 }
 impl CUfunc_cache_enum {
-    ///The constant's name in the header, or `None` for a value that it does not know.
+    ///Returns the constant's name in the header, or `None` for an unknown value.
     #[must_use]
     pub const fn name(self) -> Option<&'static str> {
         match self {
@@ -6757,7 +6757,7 @@ impl ::core::fmt::Display for CUfunc_cache_enum {
     }
 }
 impl CUfunctionLoadingState_enum {
-    ///The constant's name in the header, or `None` for a value that it does not know.
+    ///Returns the constant's name in the header, or `None` for an unknown value.
     #[must_use]
     pub const fn name(self) -> Option<&'static str> {
         match self {
@@ -6783,7 +6783,7 @@ impl ::core::fmt::Display for CUfunctionLoadingState_enum {
     }
 }
 impl CUfunction_attribute_enum {
-    ///The constant's name in the header, or `None` for a value that it does not know.
+    ///Returns the constant's name in the header, or `None` for an unknown value.
     #[must_use]
     pub const fn name(self) -> Option<&'static str> {
         match self {
@@ -6853,7 +6853,7 @@ impl ::core::fmt::Display for CUfunction_attribute_enum {
     }
 }
 impl CUgraphChildGraphNodeOwnership_enum {
-    ///The constant's name in the header, or `None` for a value that it does not know.
+    ///Returns the constant's name in the header, or `None` for an unknown value.
     #[must_use]
     pub const fn name(self) -> Option<&'static str> {
         match self {
@@ -6881,7 +6881,7 @@ impl ::core::fmt::Display for CUgraphChildGraphNodeOwnership_enum {
     }
 }
 impl CUgraphConditionalNodeType_enum {
-    ///The constant's name in the header, or `None` for a value that it does not know.
+    ///Returns the constant's name in the header, or `None` for an unknown value.
     #[must_use]
     pub const fn name(self) -> Option<&'static str> {
         match self {
@@ -6903,7 +6903,7 @@ impl ::core::fmt::Display for CUgraphConditionalNodeType_enum {
     }
 }
 impl CUgraphExecUpdateResult_enum {
-    ///The constant's name in the header, or `None` for a value that it does not know.
+    ///Returns the constant's name in the header, or `None` for an unknown value.
     #[must_use]
     pub const fn name(self) -> Option<&'static str> {
         match self {
@@ -6945,7 +6945,7 @@ impl ::core::fmt::Display for CUgraphExecUpdateResult_enum {
     }
 }
 impl CUgraphInstantiateResult_enum {
-    ///The constant's name in the header, or `None` for a value that it does not know.
+    ///Returns the constant's name in the header, or `None` for an unknown value.
     #[must_use]
     pub const fn name(self) -> Option<&'static str> {
         match self {
@@ -6980,7 +6980,7 @@ impl ::core::fmt::Display for CUgraphInstantiateResult_enum {
     }
 }
 impl CUgraphInstantiate_flags_enum {
-    ///The constant's name in the header, or `None` for a value that it does not know.
+    ///Returns the constant's name in the header, or `None` for an unknown value.
     #[must_use]
     pub const fn name(self) -> Option<&'static str> {
         match self {
@@ -7011,7 +7011,7 @@ impl ::core::fmt::Display for CUgraphInstantiate_flags_enum {
     }
 }
 impl CUgraphNodeType_enum {
-    ///The constant's name in the header, or `None` for a value that it does not know.
+    ///Returns the constant's name in the header, or `None` for an unknown value.
     #[must_use]
     pub const fn name(self) -> Option<&'static str> {
         match self {
@@ -7066,7 +7066,7 @@ impl ::core::fmt::Display for CUgraphNodeType_enum {
     }
 }
 impl CUgreenCtxCreate_flags {
-    ///The constant's name in the header, or `None` for a value that it does not know.
+    ///Returns the constant's name in the header, or `None` for an unknown value.
     #[must_use]
     pub const fn name(self) -> Option<&'static str> {
         match self {
@@ -7087,7 +7087,7 @@ impl ::core::fmt::Display for CUgreenCtxCreate_flags {
     }
 }
 impl CUipcMem_flags_enum {
-    ///The constant's name in the header, or `None` for a value that it does not know.
+    ///Returns the constant's name in the header, or `None` for an unknown value.
     #[must_use]
     pub const fn name(self) -> Option<&'static str> {
         match self {
@@ -7109,7 +7109,7 @@ impl ::core::fmt::Display for CUipcMem_flags_enum {
     }
 }
 impl CUjit_option_enum {
-    ///The constant's name in the header, or `None` for a value that it does not know.
+    ///Returns the constant's name in the header, or `None` for an unknown value.
     #[must_use]
     pub const fn name(self) -> Option<&'static str> {
         match self {
@@ -7187,7 +7187,7 @@ impl ::core::fmt::Display for CUjit_option_enum {
     }
 }
 impl CUlaunchAttributeID_enum {
-    ///The constant's name in the header, or `None` for a value that it does not know.
+    ///Returns the constant's name in the header, or `None` for an unknown value.
     #[must_use]
     pub const fn name(self) -> Option<&'static str> {
         match self {
@@ -7256,7 +7256,7 @@ impl ::core::fmt::Display for CUlaunchAttributeID_enum {
     }
 }
 impl CUlaunchAttributePortableClusterMode_enum {
-    ///The constant's name in the header, or `None` for a value that it does not know.
+    ///Returns the constant's name in the header, or `None` for an unknown value.
     #[must_use]
     pub const fn name(self) -> Option<&'static str> {
         match self {
@@ -7284,7 +7284,7 @@ impl ::core::fmt::Display for CUlaunchAttributePortableClusterMode_enum {
     }
 }
 impl CUlaunchMemSyncDomain_enum {
-    ///The constant's name in the header, or `None` for a value that it does not know.
+    ///Returns the constant's name in the header, or `None` for an unknown value.
     #[must_use]
     pub const fn name(self) -> Option<&'static str> {
         match self {
@@ -7309,7 +7309,7 @@ impl ::core::fmt::Display for CUlaunchMemSyncDomain_enum {
     }
 }
 impl CUlibraryOption_enum {
-    ///The constant's name in the header, or `None` for a value that it does not know.
+    ///Returns the constant's name in the header, or `None` for an unknown value.
     #[must_use]
     pub const fn name(self) -> Option<&'static str> {
         match self {
@@ -7335,7 +7335,7 @@ impl ::core::fmt::Display for CUlibraryOption_enum {
     }
 }
 impl CUlimit_enum {
-    ///The constant's name in the header, or `None` for a value that it does not know.
+    ///Returns the constant's name in the header, or `None` for an unknown value.
     #[must_use]
     pub const fn name(self) -> Option<&'static str> {
         match self {
@@ -7378,7 +7378,7 @@ impl ::core::fmt::Display for CUlimit_enum {
     }
 }
 impl CUmemAccess_flags_enum {
-    ///The constant's name in the header, or `None` for a value that it does not know.
+    ///Returns the constant's name in the header, or `None` for an unknown value.
     #[must_use]
     pub const fn name(self) -> Option<&'static str> {
         match self {
@@ -7403,7 +7403,7 @@ impl ::core::fmt::Display for CUmemAccess_flags_enum {
     }
 }
 impl CUmemAllocationHandleType_enum {
-    ///The constant's name in the header, or `None` for a value that it does not know.
+    ///Returns the constant's name in the header, or `None` for an unknown value.
     #[must_use]
     pub const fn name(self) -> Option<&'static str> {
         match self {
@@ -7430,7 +7430,7 @@ impl ::core::fmt::Display for CUmemAllocationHandleType_enum {
     }
 }
 impl CUmemAllocationType_enum {
-    ///The constant's name in the header, or `None` for a value that it does not know.
+    ///Returns the constant's name in the header, or `None` for an unknown value.
     #[must_use]
     pub const fn name(self) -> Option<&'static str> {
         match self {
@@ -7457,7 +7457,7 @@ impl ::core::fmt::Display for CUmemAllocationType_enum {
     }
 }
 impl CUmemAttach_flags_enum {
-    ///The constant's name in the header, or `None` for a value that it does not know.
+    ///Returns the constant's name in the header, or `None` for an unknown value.
     #[must_use]
     pub const fn name(self) -> Option<&'static str> {
         match self {
@@ -7479,7 +7479,7 @@ impl ::core::fmt::Display for CUmemAttach_flags_enum {
     }
 }
 impl CUmemLocationType_enum {
-    ///The constant's name in the header, or `None` for a value that it does not know.
+    ///Returns the constant's name in the header, or `None` for an unknown value.
     #[must_use]
     pub const fn name(self) -> Option<&'static str> {
         match self {
@@ -7514,7 +7514,7 @@ impl ::core::fmt::Display for CUmemLocationType_enum {
     }
 }
 impl CUmemPool_attribute_enum {
-    ///The constant's name in the header, or `None` for a value that it does not know.
+    ///Returns the constant's name in the header, or `None` for an unknown value.
     #[must_use]
     pub const fn name(self) -> Option<&'static str> {
         match self {
@@ -7570,7 +7570,7 @@ impl ::core::fmt::Display for CUmemPool_attribute_enum {
     }
 }
 impl CUmemcpySrcAccessOrder_enum {
-    ///The constant's name in the header, or `None` for a value that it does not know.
+    ///Returns the constant's name in the header, or `None` for an unknown value.
     #[must_use]
     pub const fn name(self) -> Option<&'static str> {
         match self {
@@ -7604,7 +7604,7 @@ impl ::core::fmt::Display for CUmemcpySrcAccessOrder_enum {
     }
 }
 impl CUmemorytype_enum {
-    ///The constant's name in the header, or `None` for a value that it does not know.
+    ///Returns the constant's name in the header, or `None` for an unknown value.
     #[must_use]
     pub const fn name(self) -> Option<&'static str> {
         match self {
@@ -7627,7 +7627,7 @@ impl ::core::fmt::Display for CUmemorytype_enum {
     }
 }
 impl CUmoduleLoadingMode_enum {
-    ///The constant's name in the header, or `None` for a value that it does not know.
+    ///Returns the constant's name in the header, or `None` for an unknown value.
     #[must_use]
     pub const fn name(self) -> Option<&'static str> {
         match self {
@@ -7648,7 +7648,7 @@ impl ::core::fmt::Display for CUmoduleLoadingMode_enum {
     }
 }
 impl CUoccupancy_flags_enum {
-    ///The constant's name in the header, or `None` for a value that it does not know.
+    ///Returns the constant's name in the header, or `None` for an unknown value.
     #[must_use]
     pub const fn name(self) -> Option<&'static str> {
         match self {
@@ -7671,7 +7671,7 @@ impl ::core::fmt::Display for CUoccupancy_flags_enum {
     }
 }
 impl CUpointer_attribute_enum {
-    ///The constant's name in the header, or `None` for a value that it does not know.
+    ///Returns the constant's name in the header, or `None` for an unknown value.
     #[must_use]
     pub const fn name(self) -> Option<&'static str> {
         match self {
@@ -7752,7 +7752,7 @@ impl ::core::fmt::Display for CUpointer_attribute_enum {
     }
 }
 impl CUsharedMemoryMode_enum {
-    ///The constant's name in the header, or `None` for a value that it does not know.
+    ///Returns the constant's name in the header, or `None` for an unknown value.
     #[must_use]
     pub const fn name(self) -> Option<&'static str> {
         match self {
@@ -7784,7 +7784,7 @@ impl ::core::fmt::Display for CUsharedMemoryMode_enum {
     }
 }
 impl CUstreamAtomicReductionDataType_enum {
-    ///The constant's name in the header, or `None` for a value that it does not know.
+    ///Returns the constant's name in the header, or `None` for an unknown value.
     #[must_use]
     pub const fn name(self) -> Option<&'static str> {
         match self {
@@ -7809,7 +7809,7 @@ impl ::core::fmt::Display for CUstreamAtomicReductionDataType_enum {
     }
 }
 impl CUstreamAtomicReductionOpType_enum {
-    ///The constant's name in the header, or `None` for a value that it does not know.
+    ///Returns the constant's name in the header, or `None` for an unknown value.
     #[must_use]
     pub const fn name(self) -> Option<&'static str> {
         match self {
@@ -7837,7 +7837,7 @@ impl ::core::fmt::Display for CUstreamAtomicReductionOpType_enum {
     }
 }
 impl CUstreamBatchMemOpType_enum {
-    ///The constant's name in the header, or `None` for a value that it does not know.
+    ///Returns the constant's name in the header, or `None` for an unknown value.
     #[must_use]
     pub const fn name(self) -> Option<&'static str> {
         match self {
@@ -7875,7 +7875,7 @@ impl ::core::fmt::Display for CUstreamBatchMemOpType_enum {
     }
 }
 impl CUstreamCaptureMode_enum {
-    ///The constant's name in the header, or `None` for a value that it does not know.
+    ///Returns the constant's name in the header, or `None` for an unknown value.
     #[must_use]
     pub const fn name(self) -> Option<&'static str> {
         match self {
@@ -7901,7 +7901,7 @@ impl ::core::fmt::Display for CUstreamCaptureMode_enum {
     }
 }
 impl CUstreamCaptureStatus_enum {
-    ///The constant's name in the header, or `None` for a value that it does not know.
+    ///Returns the constant's name in the header, or `None` for an unknown value.
     #[must_use]
     pub const fn name(self) -> Option<&'static str> {
         match self {
@@ -7927,7 +7927,7 @@ impl ::core::fmt::Display for CUstreamCaptureStatus_enum {
     }
 }
 impl CUstream_flags_enum {
-    ///The constant's name in the header, or `None` for a value that it does not know.
+    ///Returns the constant's name in the header, or `None` for an unknown value.
     #[must_use]
     pub const fn name(self) -> Option<&'static str> {
         match self {
@@ -7948,7 +7948,7 @@ impl ::core::fmt::Display for CUstream_flags_enum {
     }
 }
 impl CUsynchronizationPolicy_enum {
-    ///The constant's name in the header, or `None` for a value that it does not know.
+    ///Returns the constant's name in the header, or `None` for an unknown value.
     #[must_use]
     pub const fn name(self) -> Option<&'static str> {
         match self {
@@ -7971,7 +7971,7 @@ impl ::core::fmt::Display for CUsynchronizationPolicy_enum {
     }
 }
 impl cudaError_enum {
-    ///The constant's name in the header, or `None` for a value that it does not know.
+    ///Returns the constant's name in the header, or `None` for an unknown value.
     #[must_use]
     pub const fn name(self) -> Option<&'static str> {
         match self {

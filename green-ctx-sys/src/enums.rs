@@ -1,8 +1,8 @@
-//! How the values of C enums print.
+//! Formatting of C enum values.
 
 use core::fmt;
 
-/// Writes the constant's name, or the number when the header has no name for it.
+/// Writes the constant's name, or the number if the header has no name for it.
 pub(crate) fn write(
     f: &mut fmt::Formatter<'_>,
     name: Option<&'static str>,

@@ -1,21 +1,21 @@
 //! The CUDA driver's C interface for green contexts, loaded at run time.
 //!
-//! Nothing is linked: [`Api::load`] opens the driver library, asks it for each function at the
-//! version that introduced the signature declared here, and fails with a [`LoadError`] where there
-//! is no driver. A function that the driver lacks is an [`Unsupported`] when it is taken, so that one
-//! binary runs on every driver from CUDA 12.4 on.
+//! Nothing is linked. [`Api::load`] opens the driver library and requests each function at the version that
+//! introduced the signature declared here. It fails with a [`LoadError`] if there is no driver. If the driver lacks
+//! a function, the function's accessor returns [`Unsupported`]. So one binary runs on every driver from CUDA 12.4
+//! on.
 //!
-//! The types come from the headers of CUDA 13.5. C enums are newtypes with a `name()`, since new
-//! values arrive with every driver.
+//! The types come from the headers of CUDA 13.5. C enums are newtypes with a `name()`, since new values arrive with
+//! every driver.
 //!
-//! # Example
+//! # Examples
 //!
 //! ```no_run
 //! use green_ctx_sys::{Api, CUresult};
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let api = Api::load()?;
-//! // SAFETY: `cuInit` takes the flags 0 and nothing else.
+//! // SAFETY: 0 is the only value that `cuInit` accepts.
 //! let status = unsafe { api.cuInit()(0) };
 //! assert_eq!(status, CUresult::CUDA_SUCCESS, "{status}");
 //! println!("CUDA {}", api.version());

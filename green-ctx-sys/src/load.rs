@@ -1,4 +1,4 @@
-//! Opening the driver library and resolving its functions.
+//! Opens the driver library and resolves its functions.
 
 use core::ffi::{CStr, c_int, c_void};
 use core::fmt;
@@ -11,15 +11,15 @@ use crate::bindings::{CUdriverProcAddress_flags, CUdriverProcAddressQueryResult,
 use crate::search;
 use crate::version::Version;
 
-/// The oldest driver with green contexts.
+/// The oldest driver version with green contexts.
 pub const OLDEST: Version = Version::new(12, 4);
 
-/// The driver library's name where the system's loader finds it.
+/// The driver library's name, which the system's loader resolves.
 pub const LIBRARY: &str = if cfg!(windows) { "nvcuda.dll" } else { "libcuda.so.1" };
 
-/// The signature of `cuGetProcAddress_v2`, CUDA 12.0 and newer.
+/// The signature of `cuGetProcAddress_v2`, in CUDA 12.0 and newer.
 ///
-/// The library's symbol without `_v2` is an older function of four arguments.
+/// The library's symbol without `_v2` is an older function with four arguments.
 pub type GetProcAddress = unsafe extern "C" fn(
     symbol: *const core::ffi::c_char,
     function: *mut *mut c_void,
@@ -28,8 +28,8 @@ pub type GetProcAddress = unsafe extern "C" fn(
     status: *mut CUdriverProcAddressQueryResult,
 ) -> CUresult;
 
-/// A function that only a simulated driver library exports: it returns the name of the simulated device, as a
-/// terminated string that stays valid, or null where there is none.
+/// A function that only a simulated driver library exports. It returns the name of the simulated device as a static
+/// string that ends with a NUL, or null if there is none.
 const SIMULATED_PROFILE: &CStr = c"greenCtxSimulatedProfile";
 
 type SimulatedProfile = unsafe extern "C" fn() -> *const core::ffi::c_char;
@@ -38,13 +38,13 @@ type DriverGetVersion = unsafe extern "C" fn(version: *mut c_int) -> CUresult;
 
 /// The functions of one CUDA driver.
 ///
-/// Loading touches nothing but the library: `cuInit` is the caller's to call.
+/// Loading does not initialise the driver: the caller has to call `cuInit`.
 pub struct Api {
     pub(crate) table: Table,
     version: Version,
     entry: GetProcAddress,
     simulated_profile: Option<String>,
-    /// Never unloaded: the driver starts threads and registers handlers that outlive any handle.
+    /// Never unloaded: the driver starts threads and registers handlers that outlive every handle.
     _library: Option<ManuallyDrop<libloading::Library>>,
 }
 
@@ -53,71 +53,69 @@ impl Api {
     ///
     /// # Errors
     ///
-    /// As [`load_from`](Api::load_from).
+    /// As for [`load_from`](Api::load_from).
     pub fn load() -> Result<Api, LoadError> {
         // SAFETY: the system's library of this name is the CUDA driver.
         unsafe { Api::load_from(Path::new(LIBRARY)) }
     }
 
-    /// Opens the library at `path` and resolves every function. A path without a separator is
-    /// looked for as the system's loader does.
+    /// Opens the library at `path` and resolves every function. The system's loader searches for a path without a
+    /// separator.
     ///
     /// # Errors
     ///
-    /// [`LoadError::NotFound`], [`LoadError::Unloadable`], [`LoadError::NoEntryPoint`],
-    /// [`LoadError::TooOld`] and the rest of [`LoadError`], each with the path.
+    /// [`LoadError`] with the path, for example [`LoadError::NotFound`], [`LoadError::Unloadable`],
+    /// [`LoadError::NoEntryPoint`] or [`LoadError::TooOld`].
     ///
     /// # Safety
     ///
-    /// The library must be a CUDA driver: opening it runs its code, and its functions are called with the
-    /// signatures that `cuda.h` gives them.
+    /// The library must be a CUDA driver. Opening it runs its code, and its functions are called with the
+    /// signatures in `cuda.h`.
     pub unsafe fn load_from(path: impl AsRef<Path>) -> Result<Api, LoadError> {
         let path = path.as_ref();
-        // SAFETY: opening a library runs its initialisers, and it is a CUDA driver by this function's
-        // contract.
+        // SAFETY: opening a library runs its initialisers. It is a CUDA driver by this function's contract.
         let library = unsafe { libloading::Library::new(path) }.map_err(|source| {
             match search::existing(path, &source) {
                 Some(path) => LoadError::Unloadable { path, source },
                 None => LoadError::NotFound { path: path.to_owned(), source },
             }
         })?;
-        // SAFETY: the symbol of this name has this signature in every driver that exports it
-        // (cuda.h, CUDA 12.0 and newer).
+        // SAFETY: every driver that exports this symbol gives it this signature (cuda.h, CUDA 12.0 and newer).
         let entry = match unsafe { library.get::<GetProcAddress>(c"cuGetProcAddress_v2") } {
             Ok(symbol) => *symbol,
             Err(source) => return Err(no_entry_point(path, &library, source)),
         };
-        // SAFETY: `entry` is that function, and the library stays loaded for good.
+        // SAFETY: `entry` is the library's `cuGetProcAddress_v2`, and the library is never unloaded (`_library`).
         let mut api = unsafe { Api::resolve(entry, Some(path)) }?;
         api.simulated_profile = simulated_profile(&library);
         api._library = Some(ManuallyDrop::new(library));
         Ok(api)
     }
 
-    /// Resolves every function through a `cuGetProcAddress_v2` that the caller already has: that of
-    /// a simulated driver, or of a host that loaded the library itself.
+    /// Resolves every function through a `cuGetProcAddress_v2` that the caller has, for example that of a simulated
+    /// driver or of a library that the caller has loaded.
     ///
     /// # Errors
     ///
-    /// [`LoadError::Missing`], [`LoadError::TooOld`] and [`LoadError::Driver`].
+    /// [`LoadError::Missing`], [`LoadError::TooOld`] or [`LoadError::Driver`].
     ///
     /// # Safety
     ///
-    /// `entry` must behave as `cuGetProcAddress_v2` of a CUDA driver, and it and the functions that
-    /// it returns must stay valid for as long as the result or a function taken from it is used.
+    /// `entry` must behave like `cuGetProcAddress_v2` of a CUDA driver. `entry` and the functions that it returns
+    /// must stay valid while the result, or a function taken from it, is in use.
     pub unsafe fn from_get_proc_address(entry: GetProcAddress) -> Result<Api, LoadError> {
-        // SAFETY: as this function's own contract.
+        // SAFETY: the caller upholds the same contract.
         unsafe { Api::resolve(entry, None) }
     }
 
     /// # Safety
     ///
-    /// As [`from_get_proc_address`](Api::from_get_proc_address).
+    /// As for [`from_get_proc_address`](Api::from_get_proc_address).
     unsafe fn resolve(entry: GetProcAddress, path: Option<&Path>) -> Result<Api, LoadError> {
-        // Asked first and at its own version, since no request may name a version above it.
+        // Resolved first, and at its own version: the driver refuses every request for a version above its own.
         let resolver = Resolver { entry, path, version: Version::from_number(u32::MAX) };
         let address = resolver.required(c"cuDriverGetVersion", 2020)?;
-        // SAFETY: this is the function's signature in every version (cuda.h).
+        // SAFETY: every version of the function has this signature (cuda.h).
         let get_version =
             unsafe { core::mem::transmute::<NonNull<c_void>, DriverGetVersion>(address) };
         // SAFETY: `get_version` is `cuDriverGetVersion`.
@@ -130,26 +128,26 @@ impl Api {
             return Err(LoadError::TooOld { path: resolver.path(), found: version, needs: OLDEST });
         }
         let resolver = Resolver { version, ..resolver };
-        // SAFETY: as this function's own contract.
+        // SAFETY: `entry` is a driver's `cuGetProcAddress_v2` by this function's contract.
         let table = unsafe { Table::resolve(&resolver) }?;
         Ok(Api { table, version, entry, simulated_profile: None, _library: None })
     }
 
-    /// The driver's version, the newest CUDA that it supports.
+    /// Returns the driver's version, which is the newest CUDA version that it supports.
     #[must_use]
     pub fn version(&self) -> Version {
         self.version
     }
 
-    /// The entry point that the functions came from. Two `Api`s with the same one are the same
+    /// Returns the entry point that resolved the functions. Two `Api`s with the same entry point are the same
     /// driver.
     #[must_use]
     pub fn entry(&self) -> GetProcAddress {
         self.entry
     }
 
-    /// The simulated device, `h200` for example, where the library says that it is simulated. NVIDIA's
-    /// driver does not.
+    /// Returns the name of the simulated device, for example `h200`, if the library is a simulated driver. Returns
+    /// `None` for NVIDIA's driver.
     #[must_use]
     pub fn simulated_profile(&self) -> Option<&str> {
         self.simulated_profile.as_deref()
@@ -162,12 +160,12 @@ impl Api {
 }
 
 fn simulated_profile(library: &libloading::Library) -> Option<String> {
-    // SAFETY: the simulated library exports the symbol with this signature. The name is this project's own,
-    // and it is assumed that no other driver has it.
+    // SAFETY: the simulated library exports this symbol with this signature. This assumes that no other driver
+    // exports a symbol of this name, which belongs to this project.
     let function = unsafe { library.get::<SimulatedProfile>(SIMULATED_PROFILE) }.ok()?;
-    // SAFETY: it takes nothing.
+    // SAFETY: the function takes no arguments.
     let name = NonNull::new(unsafe { function() }.cast_mut())?;
-    // SAFETY: it returns a terminated string that stays valid, or null.
+    // SAFETY: the function returned a static string that ends with a NUL.
     let name = unsafe { CStr::from_ptr(name.as_ptr()) };
     Some(name.to_string_lossy().into_owned())
 }
@@ -177,24 +175,24 @@ fn simulated_profile(library: &libloading::Library) -> Option<String> {
 /// `function` must be `cuDriverGetVersion`.
 unsafe fn ask_version(function: DriverGetVersion) -> Result<Version, CUresult> {
     let mut number: c_int = 0;
-    // SAFETY: the pointer is to a live integer; the call needs no `cuInit` (cuda.h).
+    // SAFETY: the pointer is to a live integer, and the function needs no `cuInit` (cuda.h).
     match unsafe { function(&raw mut number) } {
         CUresult::CUDA_SUCCESS => Ok(Version::from_number(u32::try_from(number).unwrap_or(0))),
         status => Err(status),
     }
 }
 
-/// Distinguishes a driver before CUDA 12.0, whose version it exports, from a library that is no
-/// driver.
+/// Returns the error for a library without the entry point. A driver older than CUDA 12.0 exports its version. Any
+/// other library is not a driver.
 fn no_entry_point(
     path: &Path,
     library: &libloading::Library,
     source: libloading::Error,
 ) -> LoadError {
-    // SAFETY: every driver exports the symbol of this name with this signature (cuda.h).
+    // SAFETY: every driver exports this symbol with this signature (cuda.h).
     let version = unsafe { library.get::<DriverGetVersion>(c"cuDriverGetVersion") }
         .ok()
-        // SAFETY: it is that function.
+        // SAFETY: `function` is `cuDriverGetVersion`.
         .and_then(|function| unsafe { ask_version(*function) }.ok());
     match version {
         Some(found) => LoadError::TooOld { path: path.to_owned(), found, needs: OLDEST },
@@ -208,7 +206,7 @@ impl fmt::Debug for Api {
     }
 }
 
-/// Asks a driver for its functions.
+/// Resolves the functions of a driver by name and version.
 pub(crate) struct Resolver<'a> {
     entry: GetProcAddress,
     path: Option<&'a Path>,
@@ -216,7 +214,7 @@ pub(crate) struct Resolver<'a> {
 }
 
 impl Resolver<'_> {
-    /// The address of a function without which the library is no driver.
+    /// Returns the address of a function that every driver must have.
     pub(crate) fn required(&self, name: &CStr, version: u32) -> Result<NonNull<c_void>, LoadError> {
         NonNull::new(self.address(name, version)).ok_or_else(|| LoadError::Missing {
             path: self.path(),
@@ -224,7 +222,7 @@ impl Resolver<'_> {
         })
     }
 
-    /// The address of a function that may be missing: null then.
+    /// Returns the address of a function, or null if the driver does not have it.
     pub(crate) fn optional(&self, name: &CStr, version: u32) -> Result<*mut c_void, LoadError> {
         Ok(self.address(name, version))
     }
@@ -238,11 +236,11 @@ impl Resolver<'_> {
         }
         let mut found = CUdriverProcAddressQueryResult(0);
         let flags = u64::from(CUdriverProcAddress_flags::CU_GET_PROC_ADDRESS_DEFAULT.0);
-        // SAFETY: a terminated name and two live places to write to; `entry` is
-        // `cuGetProcAddress_v2` by the contract of `Api::resolve`.
+        // SAFETY: the name ends with a NUL, and both pointers are to live values. `entry` is `cuGetProcAddress_v2`
+        // by the contract of `Api::resolve`.
         let status =
             unsafe { (self.entry)(name.as_ptr(), &raw mut address, number, flags, &raw mut found) };
-        // A missing symbol is a success with a null address on a 13.0 driver.
+        // A 13.0 driver reports success with a null address for a missing symbol.
         if status == CUresult::CUDA_SUCCESS { address } else { core::ptr::null_mut() }
     }
 
@@ -256,9 +254,9 @@ crate::debug_as_text!(LoadError, Unsupported);
 /// A function that this driver does not have.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Unsupported {
-    /// The function.
+    /// The function's name.
     pub call: &'static str,
-    /// The version that it needs.
+    /// The oldest CUDA version that has it.
     pub needs: Version,
     /// The driver's version.
     pub found: Version,
@@ -272,55 +270,54 @@ impl fmt::Display for Unsupported {
 
 impl std::error::Error for Unsupported {}
 
-/// Why no driver was loaded. Where there was no path, because the caller gave the entry point, the
-/// path is empty.
+/// The reason why no driver was loaded. The path is empty if the caller passed an entry point instead of a path.
 #[non_exhaustive]
 pub enum LoadError {
-    /// There is no such file: no NVIDIA driver is installed, or the path is wrong.
+    /// The file does not exist. No NVIDIA driver is installed, or the path is wrong.
     NotFound {
         /// The path or name that was tried.
         path: PathBuf,
-        /// What the system's loader said.
+        /// The message of the system's loader.
         source: libloading::Error,
     },
-    /// The library exists and cannot be loaded: the file is damaged, is for another machine or is not a
-    /// library, or it needs another library that is missing.
+    /// The library exists but cannot be loaded. The file may be damaged, built for another machine, or not a
+    /// library, or it may need another library that is missing.
     Unloadable {
-        /// The file, or the name that was tried if the loader alone knows the file.
+        /// The file, or the name that was tried if only the loader knows the file.
         path: PathBuf,
-        /// What the system's loader said.
+        /// The message of the system's loader.
         source: libloading::Error,
     },
-    /// The library exports neither `cuGetProcAddress_v2` nor a version: it is no CUDA driver.
+    /// The library exports neither `cuGetProcAddress_v2` nor a version, so it is not a CUDA driver.
     NoEntryPoint {
         /// The path that was tried.
         path: PathBuf,
-        /// What the system's loader said.
+        /// The message of the system's loader.
         source: libloading::Error,
     },
-    /// The entry point does not know a function that every driver has.
+    /// The entry point does not resolve a function that every driver has.
     Missing {
         /// The path that was tried.
         path: PathBuf,
-        /// The function.
+        /// The function's name.
         symbol: String,
     },
-    /// The driver is older than green contexts.
+    /// The driver is too old for green contexts.
     TooOld {
         /// The path that was tried.
         path: PathBuf,
         /// The driver's version.
         found: Version,
-        /// The oldest version that will do.
+        /// The oldest supported version.
         needs: Version,
     },
-    /// The driver answered a call with an error.
+    /// A driver call failed.
     Driver {
         /// The path that was tried.
         path: PathBuf,
-        /// The function that failed.
+        /// The name of the function that failed.
         call: &'static str,
-        /// Its answer.
+        /// The status that it returned.
         status: CUresult,
     },
 }
@@ -354,7 +351,7 @@ impl fmt::Display for LoadError {
     }
 }
 
-/// Names a library that has a path.
+/// Returns the path with a space before it, or an empty string if there is no path.
 fn of(path: &Path) -> String {
     if path.as_os_str().is_empty() { String::new() } else { format!(" {}", path.display()) }
 }

@@ -1,4 +1,4 @@
-//! Telling a library that does not exist from a library that does not load.
+//! Distinguishes a library that does not exist from a library that does not load.
 
 #[cfg(not(windows))]
 use std::collections::BTreeSet;
@@ -7,21 +7,20 @@ use std::ffi::OsStr;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
-/// Returns the file that the loader was to open, or `None` if there is no such file.
+/// Returns the file that the loader tried to open, or `None` if there is no such file.
 ///
-/// `error` is the loader's answer. It names a file only in words, and it may be about a dependency of
-/// the library. If its words are unknown, the answer is that the library exists.
+/// `error` is the loader's answer. It names a file only in its text, and may be about a dependency of the library.
+/// If the text has an unknown form, the library counts as existing.
 pub(crate) fn existing(path: &Path, error: &libloading::Error) -> Option<PathBuf> {
     if path.parent() != Some(Path::new("")) {
         return exists(path).then(|| path.to_owned());
     }
-    // The loader passes over files for other machines and over links to nowhere, and says afterwards
-    // that it found nothing.
+    // The loader skips files for other machines and dangling links, and then reports that it found nothing.
     let found = folders().into_iter().map(|folder| folder.join(path)).find(|file| exists(file));
     found.or_else(|| (!is_absence(path, &root(error))).then(|| path.to_owned()))
 }
 
-/// Returns whether there is anything at the path, a link to nowhere included.
+/// Returns whether the path exists. A dangling link counts as existing.
 fn exists(path: &Path) -> bool {
     match path.symlink_metadata() {
         Ok(_) => true,
@@ -29,7 +28,7 @@ fn exists(path: &Path) -> bool {
     }
 }
 
-/// The words of the system's loader, below those of libloading.
+/// Returns the text of the system's loader, without that of libloading.
 fn root(error: &libloading::Error) -> String {
     let mut root: &dyn Error = error;
     while let Some(source) = root.source() {
@@ -38,29 +37,28 @@ fn root(error: &libloading::Error) -> String {
     root.to_string()
 }
 
-/// Returns whether the loader says that it found no library of this name.
+/// Returns whether the loader reports that it found no library of this name.
 ///
-/// glibc begins with the bare name only if it found no file, and otherwise with the file's path or a
-/// dependency's name. musl puts words before the name. Both may translate the words after it.
+/// glibc begins with the bare name only if it found no file, and otherwise with the file's path or a dependency's
+/// name. musl puts words before the name. Both may translate the words after it.
 #[cfg(not(windows))]
 fn is_absence(name: &Path, message: &str) -> bool {
     let name = format!("{}: ", name.display());
     message.starts_with(&name) || message.contains(&format!(" {name}"))
 }
 
-/// Windows has one code for a missing library and for a missing dependency. The folders decide.
+/// Windows reports a missing library and a missing dependency with the same code, so the folders decide.
 #[cfg(windows)]
 fn is_absence(_: &Path, message: &str) -> bool {
     // ERROR_MOD_NOT_FOUND
     message.ends_with("(os error 126)")
 }
 
-/// The folders in which the loader looks for a bare name.
+/// Returns the folders in which the loader searches for a bare name.
 #[cfg(not(windows))]
 fn folders() -> Vec<PathBuf> {
     let usual = ["/lib", "/lib64", "/usr/lib", "/usr/lib64"].map(PathBuf::from);
-    // The cache is the loader's list of the libraries in all configured folders. Its paths are terminated
-    // strings.
+    // The cache is the loader's list of the libraries in all configured folders. Its paths end with a NUL.
     let cache = std::fs::read("/etc/ld.so.cache").unwrap_or_default();
     let cached = cache.split(|byte| *byte == 0).filter(|text| text.starts_with(b"/"));
     let cached = cached.filter_map(|path| Path::new(std::str::from_utf8(path).ok()?).parent());
@@ -69,7 +67,7 @@ fn folders() -> Vec<PathBuf> {
     listed("LD_LIBRARY_PATH").chain(cached).chain(usual).collect()
 }
 
-/// The folders in which the loader looks for a bare name.
+/// Returns the folders in which the loader searches for a bare name.
 #[cfg(windows)]
 fn folders() -> Vec<PathBuf> {
     let system = std::env::var_os("SystemRoot").map(|root| PathBuf::from(root).join("System32"));
@@ -77,7 +75,7 @@ fn folders() -> Vec<PathBuf> {
     listed("PATH").chain(system).chain(program).collect()
 }
 
-/// The folders of a variable.
+/// Returns the folders in an environment variable.
 fn listed(variable: impl AsRef<OsStr>) -> impl Iterator<Item = PathBuf> {
     let value = std::env::var_os(variable).unwrap_or_default();
     std::env::split_paths(&value).collect::<Vec<_>>().into_iter()

@@ -1,11 +1,11 @@
-//! The macro behind `api.rs`: from a list of functions to a table and its accessors.
+//! The macro behind `api.rs`, which turns a list of functions into a table and its accessors.
 
-/// Makes the table of functions, the code that fills it, and a method of [`Api`](crate::Api) for
-/// each. A `required` function is returned as it is; an `optional` one that the driver lacks is an
-/// [`Unsupported`](crate::Unsupported) when it is asked for.
+/// Defines the table of functions, the code that fills it, and one method of [`Api`](crate::Api) per function. The
+/// method of a `required` function returns the function. The method of an `optional` function returns
+/// [`Unsupported`](crate::Unsupported) if the driver lacks the function.
 macro_rules! functions {
     ($($(#[$doc:meta])* $kind:ident $name:ident = $version:literal: $signature:ty;)*) => {
-        /// Every function that [`Api`](crate::Api) knows, with the version it is asked for.
+        /// Every function that [`Api`](crate::Api) resolves, with the version at which it is requested.
         pub const SYMBOLS: &[(&str, u32)] = &[$((stringify!($name), $version)),*];
 
         /// The functions of one driver.
@@ -33,9 +33,9 @@ macro_rules! functions {
                             },
                             $version,
                         )?;
-                        // SAFETY: the driver returned this address for the name at the version
-                        // whose signature cudaTypedefs.h gives as the field's type, and a null
-                        // address is the `None` of an optional field.
+                        // SAFETY: the driver returned this address for the name at this version, and cudaTypedefs.h
+                        // gives the field's type as the signature of that version. A null address is the `None` of
+                        // an optional field.
                         unsafe { $crate::table::cast!($kind address, $signature) }
                     },)*
                 })

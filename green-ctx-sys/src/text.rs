@@ -1,9 +1,9 @@
-//! Errors as text, where a program prints them for debugging.
+//! Errors as text, as a program prints them for debugging.
 
 use core::error::Error;
 use core::fmt;
 
-/// Writes an error's message and those of its sources, as `a: b: c`.
+/// Writes an error's message and the messages of its sources, as `a: b: c`.
 #[doc(hidden)]
 pub fn fmt_with_sources(error: &dyn Error, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     write!(f, "{error}")?;
@@ -15,8 +15,8 @@ pub fn fmt_with_sources(error: &dyn Error, f: &mut fmt::Formatter<'_>) -> fmt::R
     Ok(())
 }
 
-/// Makes `Debug` of errors print their message and sources, which is what a program shows whose `main`
-/// returns them.
+/// Implements `Debug` for errors so that it prints the message and the sources. A program whose `main` returns the
+/// error shows this text.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! debug_as_text {

@@ -1,40 +1,49 @@
-//! CUDA versions as the driver counts them.
+//! CUDA versions as the driver numbers them.
 
 use core::fmt;
 use std::fs;
 
-/// A CUDA version: 13000 is 13.0, 12040 is 12.4.
+/// A CUDA version: 13000 is 13.0, and 12040 is 12.4.
 ///
-/// The number is what `cuDriverGetVersion` returns and what symbols are asked for at.
+/// `cuDriverGetVersion` returns such a number, and symbols are requested with one.
+///
+/// # Examples
+///
+/// ```
+/// use green_ctx_sys::Version;
+///
+/// assert_eq!(Version::new(12, 4).number(), 12040);
+/// assert!(Version::new(12, 4) < Version::from_number(13000));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Version(u32);
 
 impl Version {
-    /// The version behind the driver's number, `1000 * major + 10 * minor`.
+    /// Creates a version from the driver's number, `1000 * major + 10 * minor`.
     #[must_use]
     pub const fn from_number(number: u32) -> Version {
         Version(number)
     }
 
-    /// The version `major.minor`.
+    /// Creates the version `major.minor`.
     #[must_use]
     pub const fn new(major: u32, minor: u32) -> Version {
         Version(major * 1000 + minor * 10)
     }
 
-    /// The driver's number, 13000 for 13.0.
+    /// Returns the driver's number, for example 13000 for 13.0.
     #[must_use]
     pub const fn number(self) -> u32 {
         self.0
     }
 
-    /// 13 of 13.0.
+    /// Returns the major version, for example 13 for 13.0.
     #[must_use]
     pub const fn major(self) -> u32 {
         self.0 / 1000
     }
 
-    /// 0 of 13.0.
+    /// Returns the minor version, for example 0 for 13.0.
     #[must_use]
     pub const fn minor(self) -> u32 {
         self.0 % 1000 / 10
@@ -47,16 +56,22 @@ impl fmt::Display for Version {
     }
 }
 
-/// The version of the driver itself, such as `580.159.04`, where the system reports it (Linux does, in
-/// `/proc/driver/nvidia/version`). `cuDriverGetVersion` returns the newest version of CUDA that it supports.
+/// Returns the version of the kernel driver, such as `580.159.04`, if the system reports it. Linux reports it in
+/// `/proc/driver/nvidia/version`. It does not depend on which driver library is loaded.
 ///
-/// It is that of the driver's part in the kernel, whichever library has been loaded.
+/// For the newest CUDA version that the driver supports, use [`Api::version`](crate::Api::version).
+///
+/// # Examples
+///
+/// ```
+/// println!("driver {}", green_ctx_sys::kernel_driver().as_deref().unwrap_or("unknown"));
+/// ```
 #[must_use]
 pub fn kernel_driver() -> Option<String> {
     version_in(&fs::read_to_string("/proc/driver/nvidia/version").ok()?)
 }
 
-/// The version in the first line, behind the name of the module.
+/// Returns the version in the first line, which follows the module's name.
 fn version_in(text: &str) -> Option<String> {
     let is_version = |word: &&str| {
         word.contains('.') && word.chars().all(|letter| letter == '.' || letter.is_ascii_digit())

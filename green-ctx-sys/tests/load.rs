@@ -1,13 +1,13 @@
-//! What loading answers where there is no driver to load.
+//! The errors of loading when there is no usable driver.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::path::Path;
 
 use green_ctx_sys::{Api, CUdriverProcAddressQueryResult, CUresult, LoadError, Version};
 
-/// Loads and returns the error, which these tests all expect.
+/// Loads a library and returns the error, which all of these tests expect.
 fn refused(path: impl AsRef<Path>) -> LoadError {
-    // SAFETY: none of the files that the tests name runs code of its own when it is opened.
+    // SAFETY: none of the files in these tests runs its own code when it is opened.
     match unsafe { Api::load_from(path) } {
         Ok(api) => panic!("loaded a driver of version {}", api.version()),
         Err(error) => error,
@@ -66,11 +66,11 @@ unsafe fn only(
     address: *mut *mut c_void,
     function: unsafe extern "C" fn(*mut c_int) -> CUresult,
 ) -> CUresult {
-    // SAFETY: the loader passes a terminated name.
+    // SAFETY: the loader passes a name that ends with a NUL.
     let name = unsafe { CStr::from_ptr(symbol) };
     let found =
         if name == c"cuDriverGetVersion" { function as *mut c_void } else { std::ptr::null_mut() };
-    // SAFETY: the loader passes a place to write the address to.
+    // SAFETY: the loader passes a pointer to a live address.
     unsafe { *address = found };
     CUresult::CUDA_SUCCESS
 }
@@ -84,7 +84,7 @@ macro_rules! driver {
             _: u64,
             _: *mut CUdriverProcAddressQueryResult,
         ) -> CUresult {
-            // SAFETY: as the loader calls this.
+            // SAFETY: the loader passes these arguments as `only` expects them.
             unsafe { only(symbol, address, $version) }
         }
     };
@@ -95,7 +95,7 @@ driver!(broken, version_fails);
 
 #[test]
 fn a_driver_before_green_contexts_is_too_old() {
-    // SAFETY: `old` behaves as the entry point of a driver with one function.
+    // SAFETY: `old` behaves like the entry point of a driver with one function.
     let error = unsafe { Api::from_get_proc_address(old) }.expect_err("12.3 is too old");
     assert!(matches!(
         error,
@@ -107,14 +107,14 @@ fn a_driver_before_green_contexts_is_too_old() {
 
 #[test]
 fn a_driver_without_a_required_function_is_refused() {
-    // SAFETY: as above.
+    // SAFETY: `bare` behaves like the entry point of a driver with one function.
     let error = unsafe { Api::from_get_proc_address(bare) }.expect_err("nothing but a version");
     assert!(matches!(&error, LoadError::Missing { symbol, .. } if symbol.starts_with("cu")));
 }
 
 #[test]
 fn a_driver_that_cannot_report_its_version_is_refused() {
-    // SAFETY: as above.
+    // SAFETY: `broken` behaves like the entry point of a driver with one function.
     let error = unsafe { Api::from_get_proc_address(broken) }.expect_err("no version");
     assert_eq!(
         error.to_string(),

@@ -1,4 +1,4 @@
-//! What the generated types promise.
+//! Guarantees of the generated types.
 
 use green_ctx_sys::{
     CU_DEV_SM_RESOURCE_GROUP_PARAMS, CUdevResource, CUdevResourceType, CUdevSmResource, CUresult,
@@ -14,7 +14,7 @@ fn known_values_print_by_name_and_unknown_ones_as_numbers() {
     assert_eq!(format!("{:?}", CUdevResourceType(1000)), "CU_DEV_RESOURCE_TYPE_WORKQUEUE_CONFIG");
 }
 
-/// The layout of every driver since 12.4, as the records of raw bytes show it.
+/// The layout in every driver since 12.4, according to the recorded raw bytes.
 #[test]
 fn resources_have_the_layout_of_the_driver() {
     assert_eq!(size_of::<CUdevResource>(), 144);

@@ -1,13 +1,13 @@
-"""Decode beside prefill, before and after they have partitions.
+"""A decode step while prefill runs, without partitions and with them.
 
-A decode step of a language model is small and somebody waits for it; prefill is large and keeps every
-SM busy. On plain streams a step waits until blocks of the products let go of SMs. With partitions it
-has SMs of its own.
+A decode step of a language model is small, and a user waits for it. Prefill is large, and keeps every SM busy. On
+plain streams a decode step waits until blocks of prefill's products leave SMs. In a partition it has SMs for
+itself.
 
-Run it as it is, or cell by cell in a notebook.
+Run it as a script, or cell by cell in a notebook.
 """
 
-# %% A decode step of 16 layers for a batch of 8, and prefill's products of 8192 by 8192.
+# %% A decode step of 16 layers for a batch of 8, and prefill's matrix products of 8192 by 8192.
 import statistics
 import time
 from collections import deque
@@ -37,7 +37,7 @@ def decode_step():
     return hidden
 
 
-# %% A step is captured on the stream that it shall run on: its kernels stay in that partition.
+# %% Captures a decode step on the stream on which it will run: its kernels stay in that stream's partition.
 def captured(stream):
     stream.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(stream):
@@ -49,7 +49,7 @@ def captured(stream):
     return graph
 
 
-# %% Steps one after the other, while prefill always has some products to do.
+# %% Runs decode steps one after the other, while prefill always has some products to compute.
 def run(decode, prefill=None):
     graph, submitted, products, steps = captured(decode), deque(), 0, []
     torch.cuda.synchronize()
@@ -74,14 +74,14 @@ def run(decode, prefill=None):
     return f"decode p50 {p50:6.0f} µs, p99 {p99:6.0f} µs; prefill {per_second:4.0f} products/s"
 
 
-# %% Before: alone, and beside prefill on plain streams.
+# %% Before: decode alone, then while prefill runs, on plain streams.
 print("alone            ", run(torch.cuda.Stream()))
 print("two plain streams", run(torch.cuda.Stream(), torch.cuda.Stream()))
 
 # %% After: decode has 32 SMs, prefill the rest.
 with green_ctx_torch.partition({"decode": 32, "prefill": "rest"}) as parts:
     print("two partitions   ", run(parts["decode"].stream, parts["prefill"].stream))
-    # Where they ran: a notebook shows the report as a picture.
+    # Proves where they run. A notebook shows the report as a picture.
     report = green_ctx_torch.verify(parts)
     print(report)
 report

@@ -25,14 +25,14 @@ with green_ctx_torch.partition({"a": "25%", "b": "75%"}) as parts:
         done = torch.cuda.Event()
         done.record()
 
-        # A capture runs nothing.
+        # Capturing runs nothing.
         graph = torch.cuda.CUDAGraph(keep_graph=True)
         with torch.cuda.graph(graph):
             add_one[(1,)](numbers)
 
     moved = green_ctx_torch.retarget(graph, parts["b"])
     with parts["b"]:
-        # Blocks of one thread are ordered by themselves. Other streams need the event.
+        # Blocks of one thread are ordered automatically. Other streams need the event.
         torch.cuda.current_stream().wait_event(done)
         moved.replay()
         moved.replay()

@@ -1,6 +1,6 @@
-"""A serving loop for a language model: prefill and decode share one GPU, in partitions or without.
+"""A serving loop for a language model: prefill and decode share one GPU, in partitions or without them.
 
-Requests arrive at random. Each step of the loop decodes one token for all running requests, by a CUDA graph, and
+Requests arrive at random. Each step of the loop decodes one token for all running requests, with a CUDA graph, and
 submits a part of the next request's prefill: some layers of the whole prompt on a second stream, or all layers of a
 chunk of the prompt on the same stream. Most engines use chunks. The weights are random, so the tokens mean nothing;
 the times do. It needs torch and a GPU, and runs as it is:
@@ -61,14 +61,14 @@ class Model:
         return functional.linear(functional.rms_norm(hidden, (WIDTH,)), self.head).argmax(-1)
 
     def prefill_layers(self, hidden, slot, first, last, begin):
-        """Some layers for a prompt, or for its tokens from `begin` on."""
+        """Computes some layers for a prompt, or for its tokens from `begin` on."""
         end = begin + len(hidden)
 
         def attend(index, query, key, value):
             self.cache[index, 0, slot, :, begin:end] = key.transpose(0, 1)
             self.cache[index, 1, slot, :, begin:end] = value.transpose(0, 1)
             keys, values = self.cache[index, :, slot, None, :, :end]
-            # Each token sees all tokens before it, those of earlier chunks too.
+            # Each token sees all tokens before it, including those of earlier chunks.
             causal = causal_lower_right(end - begin, end)
             heads = functional.scaled_dot_product_attention(
                 query.transpose(0, 1)[None], keys, values, attn_mask=causal
@@ -80,7 +80,7 @@ class Model:
         return hidden
 
     def decode(self, tokens, lengths):
-        """One token for each slot."""
+        """Computes one token for each slot."""
         slots = torch.arange(SLOTS, device="cuda")
         visible = (torch.arange(LENGTH, device="cuda") <= lengths[:, None])[:, None, None]
 
@@ -117,7 +117,8 @@ def arrivals(rate, seconds):
 
 
 def serve(model, requests, decode, prefill, chunk=LENGTH, layers=LAYERS_A_STEP):
-    """Serves all requests, with decode's steps on one stream and prefill's layers on the other, or on the same."""
+    """Serves all requests, with decode's steps on one stream, and prefill's layers on the other or on the same
+    one."""
     tokens = torch.zeros(SLOTS, dtype=torch.long, device="cuda")
     lengths = torch.zeros(SLOTS, dtype=torch.long, device="cuda")
     torch.cuda.synchronize()
@@ -125,7 +126,7 @@ def serve(model, requests, decode, prefill, chunk=LENGTH, layers=LAYERS_A_STEP):
         model.decode(tokens, lengths)
     torch.cuda.synchronize()
     graph = torch.cuda.CUDAGraph()
-    # The kernels of the graph stay where they are captured.
+    # The kernels of the graph stay in the partition in which they are captured.
     with torch.cuda.graph(graph, stream=decode):
         tokens.copy_(model.decode(tokens, lengths))
     lengths.zero_()
@@ -145,7 +146,7 @@ def serve(model, requests, decode, prefill, chunk=LENGTH, layers=LAYERS_A_STEP):
                 if current.layer == 0:
                     size = min(chunk, current.prompt - current.begin)
                     current.hidden = model.embedding[torch.randint(VOCABULARY, (size,), device="cuda")]
-                # If no request waits for a token, all layers follow at once.
+                # If no request waits for a token, all layers are submitted together.
                 last = min(LAYERS, current.layer + (layers if running else LAYERS))
                 current.hidden = model.prefill_layers(
                     current.hidden, current.slot, current.layer, last, current.begin
@@ -164,7 +165,7 @@ def serve(model, requests, decode, prefill, chunk=LENGTH, layers=LAYERS_A_STEP):
             running.remove(request)
             free.append(request.slot)
             done.append(request)
-        # The host has seen the event: what decode submits from now on comes after the prefill's writes.
+        # The host has seen the event, so work that decode submits from now on comes after the prefill's writes.
         if filled is not None and (filled.query() or not running):
             filled.synchronize()
             with torch.cuda.stream(decode):
@@ -191,7 +192,7 @@ def main(rate=4.0, seconds=10.0):
     print("two plain streams  ", serve(model, requests(), torch.cuda.Stream(), torch.cuda.Stream()))
     with green_ctx_torch.partition({"decode": "32..", "prefill": "..100"}) as parts:
         decode = parts["decode"].create_stream(priority=-5)
-        print("32.. beside ..100  ", serve(model, requests(), decode, parts["prefill"].stream))
+        print("32.. with ..100    ", serve(model, requests(), decode, parts["prefill"].stream))
 
 
 main(*sys.argv[1:])

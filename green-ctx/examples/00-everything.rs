@@ -1,10 +1,10 @@
-//! Everything once: two partitions, a kernel, copies, an event, and a captured graph that moves to the other partition.
+//! The main features in one program: two partitions, a kernel, copies, an event, and a graph that moves.
 use green_ctx::graph::CaptureMode;
 use green_ctx::sim::{KernelCall, Sim};
 use green_ctx::{DeviceBuffer, Driver, LaunchConfig, Library, Share, Stream};
 use green_ctx::{event::EventOptions, memory::PinnedBuffer};
 
-/// Adds 1 to each number. `nvcc -ptx` compiles such text from CUDA C++.
+/// Adds 1 to each number. `nvcc -ptx` compiles CUDA C++ to such text.
 const PTX: &str = ".version 5.0 .target sm_52 .address_size 64
 .visible .entry add_one(.param .u64 numbers) {
     .reg .b32 %number; .reg .b64 %at, %offset;
@@ -18,7 +18,7 @@ const PTX: &str = ".version 5.0 .target sm_52 .address_size 64
 }";
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    // The simulated driver executes no PTX, and calls this function instead.
+    // The simulated driver does not execute PTX. It calls this function instead.
     let sim = Sim::new("h200")?;
     sim.register_kernel("add_one", |call: &mut KernelCall<'_>| {
         let (mut bytes, Some(at)) = ([0; 16], call.param_u64(0)) else { return };
@@ -37,7 +37,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut input = PinnedBuffer::from_slice(&device, &[1u32, 2, 3, 4])?;
     let numbers = DeviceBuffer::<u32>::zeroed(&device, 4)?;
     numbers.copy_from(&mut input, a)?;
-    // SAFETY: the kernel's parameter is the address of as many numbers as there are threads.
+    // SAFETY: the kernel's parameter is the address of one number per thread, and all accesses are ordered.
     let add_one = |stream: &Stream| unsafe {
         stream.launch(&kernel, LaunchConfig::new(1, 4), (numbers.as_argument(),))
     };

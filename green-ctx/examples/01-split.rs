@@ -1,4 +1,4 @@
-//! Divides a device: two partitions of certain counts, one of the rest, and proof of where each runs.
+//! Divides a device into two partitions of given counts and one of the rest, and proves where each runs.
 //!
 //! ```text
 //! cargo run -p green-ctx --example 01-split                            # simulated H200
@@ -30,8 +30,8 @@ pub(crate) fn run(device: &Device, out: &mut dyn Write) -> Outcome {
     let given: u32 = parts.iter().map(|part| part.sm_count()).sum();
     assert_eq!(given, sms.sm_count(), "the rest leaves nothing over");
 
-    // A probe kernel runs in each partition alone, then in all of them at the same time. Its blocks
-    // write down the SM that they run on.
+    // A probe kernel runs in each partition alone, then in all of them at the same time. Its blocks write down the
+    // SM on which they run.
     let report = verify::partitions(&parts, verify::DEFAULT_STAY)?;
     for part in &report.partitions {
         writeln!(out, "{} ran on {} SMs", part.name, part.observed_sms().len())?;
@@ -40,7 +40,7 @@ pub(crate) fn run(device: &Device, out: &mut dyn Write) -> Outcome {
     assert!(report.disjoint());
     writeln!(out, "no SM ran blocks of two partitions")?;
 
-    // What is held cannot be given twice. The error says who has it.
+    // SMs that a partition holds cannot be given out twice. The error names the holder.
     let refused = device.partition([32]).expect_err("no SMs are free");
     writeln!(out, "refused: {refused}")?;
 

@@ -1,4 +1,4 @@
-//! Floors and ceilings: SMs that are one partition's own, and SMs that two partitions share.
+//! Floors and ceilings: SMs that only one partition uses, and SMs that two partitions share.
 //!
 //! ```text
 //! cargo run -p green-ctx --example 02-shares                           # simulated H200
@@ -20,8 +20,8 @@ fn main() -> ExitCode {
 pub(crate) fn run(device: &Device, out: &mut dyn Write) -> Outcome {
     let sms = device.resources().sm()?;
 
-    // Decode has 32 SMs of its own and may use every other SM while it is idle. Prefill has none of
-    // its own and uses at most 100.
+    // Decode has a floor of 32 SMs and may use all other SMs while prefill leaves them idle. Prefill has no floor
+    // and uses at most 100 SMs.
     let request = SplitRequest::new().group("decode", 32..).group("prefill", ..=100);
     let parts = device.partition(request)?;
     show(&parts, out)?;
@@ -33,15 +33,16 @@ pub(crate) fn run(device: &Device, out: &mut dyn Write) -> Outcome {
     assert!(report.floors_kept());
     writeln!(out, "prefill ran on 0 of decode's {} own SMs", report.partitions[0].floor_sms.len())?;
 
-    // An unbounded share such as `32..` takes every free SM, so that nobody gets a floor while it lives.
+    // An unbounded share such as `32..` may use every free SM, so no other partition can get a floor while it
+    // exists.
     let refused = device.partition([16]).expect_err("every SM is held or shared");
     writeln!(out, "refused: {refused}")?;
-    // A share without a floor joins.
+    // A share without a floor can still be added.
     let more = device.partition(SplitRequest::new().group("sampling", ..=16))?;
     show(&more, out)?;
     drop((parts, more));
 
-    // A ceiling leaves room for later floors.
+    // A bounded ceiling leaves SMs for later floors.
     let dry = sms.dry_run(SplitRequest::new().group("decode", 32..=64))?;
     writeln!(out, "beside 32..=64 there are {} SMs for later floors", dry.free_for_floors)?;
     let _decode = device.partition(SplitRequest::new().group("decode", 32..=64))?;

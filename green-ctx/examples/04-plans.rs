@@ -1,4 +1,4 @@
-//! Plans: the same SMs divided in one way now and in another a moment later.
+//! Plans: dividing the same SMs in one way, and later in another.
 //!
 //! ```text
 //! cargo run -p green-ctx --example 04-plans                            # simulated H200
@@ -24,7 +24,7 @@ pub(crate) fn run(device: &Device, out: &mut dyn Write) -> Outcome {
     let step = common::step(device)?;
     let value = DeviceBuffer::<u32>::zeroed(device, 1)?;
 
-    // The set owns these SMs. Contexts and streams of all its plans exist before they are needed.
+    // The plan set owns these SMs. The contexts and streams of all its plans exist before they are needed.
     let plan = |name, decode: u32| {
         PlanRequest::new(name, SplitRequest::new().group("decode", decode).rest("prefill"))
     };
@@ -32,12 +32,12 @@ pub(crate) fn run(device: &Device, out: &mut dyn Write) -> Outcome {
     let night = set.prepare(plan("night", 64))?;
     let day = set.plan("day")?;
 
-    // Ask for the active partition at each submission: a stream that is kept stays in its plan.
+    // Get the active partition for each submission, since a stream belongs to its plan.
     let submit = |name: &str, factor: u32, term: u32| -> Outcome {
         let active = set.active();
         let part = active.partition(name).ok_or("every plan has it")?;
         let arguments = (value.as_argument(), factor, term);
-        // SAFETY: the kernel's three parameters. The buffer outlives the work; the switch orders the
+        // SAFETY: these are the kernel's three parameters. The buffer outlives the work, and the switch orders the
         // two launches.
         unsafe { part.stream().launch(&step, LaunchConfig::new(1, 1), arguments) }?;
         Ok(())
@@ -48,8 +48,8 @@ pub(crate) fn run(device: &Device, out: &mut dyn Write) -> Outcome {
     set.switch(&night, SwitchOptions::default())?;
     eprintln!("the switch took the host {:?}", before.elapsed());
 
-    // At night decode has SMs that were prefill's. Its work waits for prefill's there, on the device:
-    // 0 × 1 + 20, then 20 × 2 + 2.
+    // By night, decode has SMs that prefill had by day. On those SMs, decode's work waits on the device for
+    // prefill's work: 0 × 1 + 20, then 20 × 2 + 2.
     submit("decode", 2, 2)?;
     let active = set.active();
     let decode = active.partition("decode").ok_or("every plan has it")?;
@@ -58,7 +58,7 @@ pub(crate) fn run(device: &Device, out: &mut dyn Write) -> Outcome {
     writeln!(out, "prefill by day, then decode by night: {result}")?;
     assert_eq!(result, 42, "decode waited for the former plan's work on its SMs");
 
-    // With `drain` the host waits for the active plan's work first, for at most this long.
+    // With `drain`, the host first waits for the active plan's work, for at most this time.
     set.switch(&day, SwitchOptions::default().drain(Duration::from_secs(10)))?;
     let again = set.active().partition("decode").ok_or("every plan has it")?.clone();
     assert_eq!(Some(again.context()), day.partition("decode").map(|part| part.context()));

@@ -1,4 +1,4 @@
-//! Escapes: work that runs outside of its partition without any error, found.
+//! Escapes: finding work that runs outside its partition without any error.
 //!
 //! ```text
 //! cargo run -p green-ctx --example 07-watch                            # simulated H200
@@ -31,33 +31,33 @@ pub(crate) fn run(device: &Device, out: &mut dyn Write) -> Outcome {
     let pooled = device.primary_context()?.create_stream(StreamOptions::default())?;
 
     let watch = Watch::new(parts["decode"].context());
-    // Streams and graphs are handed to the watch by name. It asks the driver where they run.
+    // Pass streams and graphs to the watch with a name for each. The watch asks the driver where they run.
     assert!(watch.stream("attention", decode)?);
     assert!(!watch.stream("sampling", &pooled)?);
     let graph = pooled.capture(CaptureMode::default(), || {
-        // SAFETY: the kernel's three parameters; the graph is never launched.
+        // SAFETY: these are the kernel's three parameters, and the graph is never launched.
         unsafe { pooled.launch(&step, config, arguments) }
     })?;
     assert!(!watch.graph("captured elsewhere", &graph)?);
     {
-        // Launches of this thread through this crate are watched while the guard lives.
+        // While the guard exists, launches that this thread makes through this crate are watched.
         let _watching = watch.launches();
-        // SAFETY: the kernel's three parameters. The buffer outlives the work; the wait orders it.
+        // SAFETY: these are the kernel's three parameters. The buffer outlives the work, and the wait orders it.
         unsafe { decode.launch(&step, config, arguments) }?;
         pooled.wait_for(decode)?;
-        // SAFETY: as above.
+        // SAFETY: as for the launch above.
         unsafe { pooled.launch(&step, config, arguments) }?;
     }
     for escape in watch.escapes() {
         writeln!(out, "{escape}")?;
     }
     assert_eq!(watch.escapes().len(), 3, "a stream, a graph and a launch");
-    // What escapes runs all the same.
+    // Work that escapes runs nevertheless.
     assert_eq!(value.read(&pooled)?, [2]);
 
-    // For debugging: every launch outside of a partition is refused, on any thread.
+    // For debugging, every launch outside a partition can be refused, on all threads.
     device.driver().check_launches(true);
-    // SAFETY: as above.
+    // SAFETY: as for the launches above.
     let refused = unsafe { pooled.launch(&step, config, arguments) };
     device.driver().check_launches(false);
     match refused {

@@ -1,4 +1,4 @@
-//! Levels: a partition that is closed and divided again.
+//! Levels: closing a partition and dividing its SMs again.
 //!
 //! ```text
 //! cargo run -p green-ctx --example 08-level                            # simulated H200
@@ -22,20 +22,20 @@ pub(crate) fn run(device: &Device, out: &mut dyn Write) -> Outcome {
     let mut parts = device.partition(SplitRequest::new().group("serving", 64))?.into_iter();
     let serving = parts.next().ok_or("there is one")?;
 
-    // Only the last handle can be closed: whoever has a stream still needs the context.
+    // A partition can be closed only through its last handle. A stream holds a handle of the context.
     let stream = serving.stream().clone();
     let refused = serving.close().expect_err("there is a stream");
     writeln!(out, "refused: {refused}")?;
     drop(stream);
     let serving = refused.given;
 
-    // Closing waits for the partition's work and gives its SMs back as a group. Nobody else gets them
-    // meanwhile.
+    // Closing waits for the partition's work and returns its SMs as a group. No other partition can take them in
+    // between.
     let group = serving.close()?;
     let sms_of_level = group.sm_count();
     writeln!(out, "{} has {sms_of_level} SMs and no context", group.name())?;
 
-    // The group is a level: its SMs are divided as a device's are, with floors and ceilings.
+    // The group is a level. Its SMs can be divided like a device's, with floors and ceilings.
     let request = SplitRequest::new().group("decode", 16..).group("prefill", ..=40);
     let split = group.split(request).map_err(|refused| refused.reason)?;
     let mut inner: Vec<Partition> = Vec::new();
@@ -58,7 +58,7 @@ pub(crate) fn run(device: &Device, out: &mut dyn Write) -> Outcome {
     assert!(level_sms.is_disjoint(&outside[0].alone_sms));
     writeln!(out, "training ran on {} other SMs", outside[0].alone_sms.len())?;
 
-    // The level is held until the last of its children is gone.
+    // The level holds its SMs until the last of its children is dropped.
     drop((all, inner));
     assert_eq!(sms.free_sm_count(), sms.sm_count());
     writeln!(out, "{} SMs are free again", sms.free_sm_count())?;

@@ -1,13 +1,13 @@
-//! Graphs: captured once, moved to partitions, launched often.
+//! Graphs: captured once, moved to partitions, launched many times.
 //!
-//! A graph keeps alive what its nodes need: contexts, and the libraries of its kernels. Its copies and
-//! executables keep the same alive. The driver reports a node's context as a raw handle, before CUDA 13.2 for
-//! kernels only, and the handle means nothing once the context is gone. So these needs are noted while a
-//! capture is open, by launches and by streams that end. For a foreign graph, the caller who passes its
-//! handle guarantees that the libraries and the contexts of its nodes stay alive.
+//! A graph keeps alive what its nodes need: contexts, and the libraries of its kernels. Its copies and executables
+//! keep the same alive. The driver reports a node's context as a raw handle, before CUDA 13.2 for kernels only, and
+//! the handle means nothing once the context is gone. So these needs are noted while a capture is open, by launches
+//! and by streams that end. For a foreign graph, the caller who passes its handle guarantees that the libraries and
+//! the contexts of its nodes stay alive.
 //!
-//! The driver does not synchronise graphs (cuda.h, "Graph object thread safety"). Each graph and each
-//! executable has a lock, which is held while the driver uses it.
+//! The driver does not synchronise graphs (cuda.h, "Graph object thread safety"). Each graph and each executable
+//! has a lock, which is held while the driver uses it.
 #![allow(unsafe_code, reason = "calls the driver")]
 
 mod audit;
@@ -46,42 +46,37 @@ pub use retarget::RetargetError;
 
 pub use crate::handle::capture::RelaxedCapture;
 
-/// A graph: work that was captured from streams, or a foreign graph. Clones share it; the last one
-/// destroys it, unless it is borrowed.
+/// A graph: work that was captured from streams, or a foreign graph. Clones share it. The last clone destroys it,
+/// unless it is borrowed.
 ///
-/// Each node that uses SMs has a context, the one of the stream that it was captured on, and runs on
-/// that context's SMs whatever stream launches the graph (recorded on an H200, driver 580.159.04).
-/// [`retarget`](Graph::retarget) gives a copy that runs in another partition, and
-/// [`audit`](Graph::audit) lists where each node runs. A graph keeps the [contexts](Graph::contexts) that
-/// its nodes run in and the libraries of the kernels that were captured, as they were when the object was
-/// made; code that changes the graph through its raw handle keeps the rest. The
-/// [manual](crate::guide::graphs) says what can be moved, and where to launch.
+/// Each node that uses SMs has the context of the stream on which it was captured. It runs on that context's SMs,
+/// whichever stream launches the graph (recorded on an H200, driver 580.159.04). [`retarget`](Graph::retarget)
+/// returns a copy that runs in another partition, and [`audit`](Graph::audit) lists where each node runs.
 ///
-/// # Example
+/// A graph keeps the [contexts](Graph::contexts) of its nodes and the libraries of its captured kernels alive. It
+/// reads them once, when the object is created. Code that changes the graph through its raw handle must keep alive
+/// what it adds. The [manual](crate::guide::graphs) explains which graphs can be moved, and where to launch them.
+///
+/// # Examples
 ///
 /// ```
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// # use green_ctx::{Driver, LaunchConfig, Library, StreamOptions, sim::Sim, graph::CaptureMode};
+/// # use green_ctx::{Driver, LaunchConfig, Library, sim::Sim, graph::CaptureMode};
 /// # let driver = Driver::simulated(&Sim::new("h200")?)?;
 /// # let device = driver.device(0)?;
 /// # let ptx = ".version 7.0 .target sm_52 .visible .entry step() { ret; }";
 /// # let step = Library::from_ptx(&device, ptx)?.kernel("step")?;
-/// # let mut groups = device.resources().sm()?.split([16, 64])?.groups.into_iter();
-/// # let mut partition = || -> Result<_, Box<dyn std::error::Error>> {
-/// #     Ok(device.create_context(groups.next().ok_or("two groups")?)?)
-/// # };
-/// # let (small, large) = (partition()?, partition()?);
-/// let stream = small.create_stream(StreamOptions::default())?;
-/// let graph = stream.capture(CaptureMode::default(), || {
+/// # let parts = device.partition([16, 64])?;
+/// let (small, large) = (parts[0].stream(), parts[1].stream());
+/// let graph = small.capture(CaptureMode::default(), || {
 ///     // SAFETY: the kernel takes no parameters.
-///     unsafe { stream.launch(&step, LaunchConfig::new(64, 128), ()) }
+///     unsafe { small.launch(&step, LaunchConfig::new(64, 128), ()) }
 /// })?;
 ///
-/// // The same work on the other partition's SMs.
-/// let moved = graph.retarget(&large)?.instantiate()?;
-/// let stream = large.create_stream(StreamOptions::default())?;
-/// // SAFETY: the graph's kernel reaches no memory.
-/// unsafe { stream.launch_graph(&moved) }?;
+/// // The same work, on the other partition's SMs.
+/// let moved = graph.retarget(parts[1].context())?.instantiate()?;
+/// // SAFETY: the graph's kernel accesses no memory.
+/// unsafe { large.launch_graph(&moved) }?;
 /// # Ok(())
 /// # }
 /// ```
@@ -93,12 +88,12 @@ pub struct Graph {
 
 pub(crate) struct Inner {
     raw: Raw<CUgraph_st>,
-    /// Graphs are not synchronised by the driver (cuda.h, "Graph object thread safety").
+    /// Held during each driver call: the driver does not synchronise graphs (cuda.h, "Graph object thread safety").
     calls: Mutex<()>,
     needs: Needs,
     /// Keeps the device initialised.
     primary: Context,
-    /// Whether this object destroys the graph.
+    /// True if dropping this object destroys the graph.
     owned: bool,
 }
 
@@ -117,31 +112,32 @@ impl Driver {
 }
 
 impl Graph {
-    /// Takes over a foreign graph: the last handle destroys it.
+    /// Takes ownership of a foreign graph. The last handle destroys it.
     ///
     /// # Errors
     ///
-    /// [`Error::AlreadyOwned`] for a graph that an object of this crate stands for,
-    /// [`Error::InvalidRequest`] for a null handle, [`Error::Forked`], [`Error::Driver`]. The graph
-    /// stays the caller's then.
+    /// If this call fails, the graph still belongs to the caller.
+    ///
+    /// - [`Error::AlreadyOwned`] if a [`Graph`] for the handle exists.
+    /// - [`Error::InvalidRequest`] if the handle is null.
+    /// - [`Error::Forked`] in a forked process, and [`Error::Driver`] if a driver call fails.
     ///
     /// # Safety
     ///
-    /// `raw` must be a living graph of the device's driver that is not a child of another, and nobody
-    /// else may destroy it, or use it on another thread during a call of this crate. The contexts of
-    /// its nodes must be alive. What its kernels launch must stay loaded while the graph, a copy of it or an
-    /// executable lives.
+    /// `raw` must be a living graph of the device's driver, and must not be a child graph. No other code may
+    /// destroy it, or use it on another thread during a call of this crate. The contexts of its nodes must be
+    /// alive. The code of its kernels must stay loaded while the graph, a copy of it or an executable of it exists.
     pub unsafe fn from_raw_owned(device: &Device, raw: CUgraph) -> Result<Graph> {
         let raw = handle(device, raw)?;
         if device.driver().graphs().find(raw.address()).is_some() {
             return Err(Error::AlreadyOwned { what: "graph" });
         }
-        // This object does not destroy the graph yet, so that an error leaves it as it was.
+        // Not owned yet, so that an error here does not destroy the caller's graph.
         let mut inner = Inner::unknown(device, raw)?;
         inner.owned = true;
         let (inner, late) = device.driver().graphs().get_or_enter(raw.address(), Arc::new(inner));
         let Some(mut late) = late else { return Ok(Graph { inner }) };
-        // Another thread was first, and its object stands for the graph.
+        // Another thread was first, so its object represents the graph.
         match Arc::get_mut(&mut late) {
             Some(late) => late.owned = false,
             None => mem::forget(late),
@@ -149,21 +145,22 @@ impl Graph {
         Err(Error::AlreadyOwned { what: "graph" })
     }
 
-    /// Uses a foreign graph, such as PyTorch's
-    /// (`torch.cuda.CUDAGraph(keep_graph=True).raw_cuda_graph()`). Nothing destroys it; `owner` is
-    /// kept until the last handle of the result is gone. A graph that an object of this crate stands
-    /// for already is that object, and `owner` is dropped.
+    /// Uses a foreign graph without taking ownership, such as PyTorch's
+    /// (`torch.cuda.CUDAGraph(keep_graph=True).raw_cuda_graph()`). This crate never destroys the graph. It keeps
+    /// `owner` alive until the last handle of the result is dropped. If a [`Graph`] for the handle exists, it is
+    /// returned and `owner` is dropped.
     ///
     /// # Errors
     ///
-    /// [`Error::InvalidRequest`] for a null handle, [`Error::Forked`], [`Error::Driver`].
+    /// [`Error::InvalidRequest`] if the handle is null, [`Error::Forked`] in a forked process, and
+    /// [`Error::Driver`] if a driver call fails.
     ///
     /// # Safety
     ///
-    /// `raw` must be a living graph of the device's driver, and stay alive until `owner` is dropped.
-    /// Nobody may use it on another thread during a call of this crate. The contexts of its nodes
-    /// must be alive. What its kernels launch must stay loaded until `owner` is dropped, which copies and
-    /// executables keep, too.
+    /// `raw` must be a living graph of the device's driver, and must stay alive until `owner` is dropped. No other
+    /// code may use it on another thread during a call of this crate. The contexts of its nodes must be alive. The
+    /// code of its kernels must stay loaded until `owner` is dropped. Copies and executables of the graph also keep
+    /// `owner` alive.
     pub unsafe fn from_raw_borrowed(
         device: &Device,
         raw: CUgraph,
@@ -180,33 +177,53 @@ impl Graph {
         Ok(Graph { inner })
     }
 
-    /// The device.
+    /// Returns the graph's device.
     #[must_use]
     pub fn device(&self) -> &Device {
         self.inner.primary.device()
     }
 
-    /// The driver's handle.
+    /// Returns the driver's handle.
     #[must_use]
     pub fn as_raw(&self) -> CUgraph {
         self.inner.raw.as_ptr()
     }
 
-    /// The contexts of this crate that the graph keeps alive: those that its nodes run in, and those whose
+    /// Returns the contexts of this crate that the graph keeps alive: those in which its nodes run, and those whose
     /// streams took part in its [capture](crate::Stream::capture).
     ///
-    /// Before CUDA 13.2 the driver reports the contexts of kernels only. A graph that was not captured
-    /// through this crate keeps no more than those then.
+    /// Before CUDA 13.2 the driver reports only the contexts of kernels. For a graph that was not captured through
+    /// this crate, the result then contains only those.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # use green_ctx::{Driver, LaunchConfig, Library, sim::Sim, graph::CaptureMode};
+    /// # let driver = Driver::simulated(&Sim::new("h200")?)?;
+    /// # let device = driver.device(0)?;
+    /// # let ptx = ".version 7.0 .target sm_52 .visible .entry step() { ret; }";
+    /// # let step = Library::from_ptx(&device, ptx)?.kernel("step")?;
+    /// # let parts = device.partition([16])?;
+    /// let stream = parts[0].stream();
+    /// let graph = stream.capture(CaptureMode::default(), || {
+    ///     // SAFETY: the kernel takes no parameters.
+    ///     unsafe { stream.launch(&step, LaunchConfig::new(64, 128), ()) }
+    /// })?;
+    /// assert_eq!(graph.contexts(), [parts[0].context().clone()]);
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn contexts(&self) -> &[Context] {
         self.inner.needs.contexts()
     }
 
-    /// How many nodes the graph has, those of child graphs not counted.
+    /// Returns the number of nodes. The nodes of child graphs are not counted.
     ///
     /// # Errors
     ///
-    /// [`Error::Driver`].
+    /// [`Error::Driver`] if the driver call fails.
     #[doc(alias = "cuGraphGetNodes")]
     pub fn node_count(&self) -> Result<usize> {
         self.device().driver().check_process()?;
@@ -214,13 +231,13 @@ impl Graph {
         node::count(self.device().functions()?, self.as_raw())
     }
 
-    /// A copy of the graph, whose nodes are about to go to other contexts.
+    /// Copies the graph. `needs` is what the copy's nodes will need once they have moved.
     fn copy(&self, needs: Needs) -> Result<Graph> {
         let mut raw = ptr::null_mut();
         {
             let _alone = self.alone();
             let _relaxed = RelaxedCapture::enter(self.device().driver())?;
-            // SAFETY: the graph is alive and used by nobody else meanwhile; the pointer is to a live
+            // SAFETY: `self` keeps the graph alive, and `_alone` excludes other threads. The pointer is to a live
             // handle.
             unsafe {
                 call!(self.device().functions()?, cuGraphClone(&raw mut raw, self.as_raw()))
@@ -239,25 +256,25 @@ impl Graph {
         Graph { inner }
     }
 
-    /// While it lives, no other thread uses the graph through this crate.
+    /// Excludes other threads from the graph while the guard exists.
     fn alone(&self) -> MutexGuard<'_, ()> {
         self.inner.calls.lock()
     }
 }
 
-/// Refuses what no object can stand for.
+/// Checks that a handle is not null.
 fn handle(device: &Device, raw: CUgraph) -> Result<Raw<CUgraph_st>> {
     device.driver().check_process()?;
     Raw::new(raw).ok_or_else(|| Error::InvalidRequest("the graph's handle is null".to_owned()))
 }
 
 impl Inner {
-    /// A graph that is not destroyed here, until said otherwise.
+    /// Creates an object that does not own the graph.
     fn new(raw: Raw<CUgraph_st>, needs: Needs, primary: Context) -> Inner {
         Inner { raw, calls: Mutex::new(()), needs, primary, owned: false }
     }
 
-    /// A graph that was not captured through this crate.
+    /// Creates an object for a graph that was not captured through this crate.
     fn unknown(device: &Device, raw: Raw<CUgraph_st>) -> Result<Inner> {
         let nodes = node::walk(device.functions()?, raw.as_ptr())?;
         let mut needs = Needs::default();
@@ -270,7 +287,8 @@ impl Inner {
     }
 
     fn destroy(&self) -> Result<()> {
-        // SAFETY: nobody else has the handle, and this is its only end.
+        // SAFETY: `drop` is the only caller, and it destroys only a graph that this crate owns. No handle of it is
+        // left.
         unsafe { call!(self.driver().functions()?, cuGraphDestroy(self.raw.as_ptr())) }
     }
 }
@@ -280,7 +298,7 @@ impl Drop for Inner {
         if self.driver().is_forked() {
             return self.needs.forget_owner();
         }
-        // Forgotten before it is given up: the driver may use the address again at once.
+        // The graph leaves the registry before it is destroyed, since the driver may reuse the address immediately.
         self.driver().graphs().forget(self.raw.address(), self);
         if self.owned {
             self.driver().clean_up(|| self.destroy());

@@ -1,26 +1,32 @@
-//! The manual: one page for each concept.
+//! The manual: one page for each concept, in reading order.
 //!
-//! 1. `first_program`, with the feature `sim`: partitions, a kernel, copies, an event and a graph in one program.
-//! 2. [`partitions`]: what a partition is, how a device is cut, what a partition does not promise.
-//! 3. [`shares`]: floors and ceilings, what is promised, when each form pays and when it hurts.
-//! 4. [`plans`]: the same SMs divided in several ways, and switching between them.
-//! 5. [`graphs`]: captured graphs that move to another partition, and what cannot be moved.
-//! 6. [`fit`]: what a partition can hold at once, and launches that would hang.
-//! 7. [`escapes`]: finding work that runs outside of its partition.
-//! 8. [`explicit_model`]: why nothing depends on the current context, and how to work with code that does.
-//! 9. [`ownership`]: the layer below: the ledger, groups and contexts, when SMs are free.
-//! 10. [`errors`]: what each kind of error means, and what to do about it.
-//! 11. [`versions`]: what each driver from CUDA 12.4 on can do, and what an older one returns instead.
-//! 12. `testing`, with the feature `sim`: testing programs that use partitions without a GPU.
-//! 13. [`green-ctx-tune`](https://docs.rs/green-ctx-tune), a crate of its own: which division is best, and whether to
-//!     divide at all.
-//! 14. [`when_it_pays`]: which jobs gain from partitions, which lose, and why.
-//! 15. [`coming_from`]: call by call from the driver API, cuda.core, PyTorch, FlashInfer and cudarc.
-//! 16. [`pitfalls`]: what surprises people, and when not to partition at all.
+//! 1. [`choosing`]: streams, priorities, green contexts, MPS and MIG compared, and when not to use partitions.
+//! 2. [`when_it_pays`]: which jobs gain from partitions, which lose, and why.
+//! 3. `first_program`, with the feature `sim`: partitions, a kernel, copies, an event and a graph in one program.
+//! 4. [`partitions`]: what a partition is, how a device is cut, what a partition does not promise.
+//! 5. [`shares`]: floors and ceilings, rounding, and what is promised.
+//! 6. [`launching`]: where PTX and cubins come from; arguments, memory and events.
+//! 7. [`explicit_model`]: why no call depends on the current context; threads and forks.
+//! 8. [`plans`]: several divisions of the same SMs, and switching between them.
+//! 9. [`graphs`]: captured graphs that move to another partition, and what cannot be moved.
+//! 10. [`fit`]: what a partition holds at the same time, and launches that would hang.
+//! 11. [`escapes`]: finding work that runs outside its partition.
+//! 12. [`ownership`]: the layer below: groups, the ledger, when SMs are free, what contexts cost.
+//! 13. [`errors`]: what each kind of error means, and what to do about it.
+//! 14. [`pitfalls`]: what surprises people, by symptom.
+//! 15. `testing`, with the feature `sim`: testing programs that use partitions without a GPU.
+//! 16. [`versions`]: what each CUDA version adds, and what an older driver returns.
+//! 17. [`coming_from`]: the driver API, cuda.core, torch, FlashInfer, SGLang and cudarc.
+//! 18. [`glossary`]: the words of the manual.
+//!
+//! The crate [`green-ctx-tune`](https://docs.rs/green-ctx-tune) measures which division is best, and whether to divide
+//! at all.
 //!
 //! Statements about the driver name their source: the header (`cuda.h`), NVIDIA's documentation, or a
 //! record of hardware in `tests/conformance/records` of the repository.
 
+#[doc = include_str!("../guide/choosing.md")]
+pub mod choosing {}
 #[doc = include_str!("../guide/coming_from.md")]
 pub mod coming_from {}
 #[doc = include_str!("../guide/errors.md")]
@@ -37,8 +43,12 @@ pub mod explicit_model {}
 pub mod first_program {}
 #[doc = include_str!("../guide/fit.md")]
 pub mod fit {}
+#[doc = include_str!("../guide/glossary.md")]
+pub mod glossary {}
 #[doc = include_str!("../guide/graphs.md")]
 pub mod graphs {}
+#[doc = include_str!("../guide/launching.md")]
+pub mod launching {}
 #[doc = include_str!("../guide/ownership.md")]
 pub mod ownership {}
 #[doc = include_str!("../guide/partitions.md")]

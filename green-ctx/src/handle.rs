@@ -1,4 +1,5 @@
-//! Handles of the driver's objects, and what they rest on. No file here knows streams, kernels, partitions or graphs.
+//! Objects for the driver's handles, and everything those objects need. No file in this module depends on the
+//! objects for streams, kernels, partitions or graphs.
 
 pub(crate) mod capture;
 pub mod context;

@@ -1,14 +1,15 @@
-//! The ledger: which of a device's SMs are free, in whose floor, shared or quarantined. Bookkeeping without a driver.
+//! The ledger: the record of the free, held, shared and quarantined SMs of a device.
 //!
-//! A device is cut into units, and each group of SMs is a choice of units. `units` describes the cut and rounds counts.
-//! `request` holds what is requested, `structure` the part of it that needs the driver's structured split. `share` is a
-//! floor and a ceiling, and `percent` turns percentages into counts. `choose` does the arithmetic, `assign` gives each
-//! group its units, and `refusal` is the answer if they do not suffice. `account` records which group has which unit,
-//! and which fences the next owner of a free unit waits for. `recycle` holds idle contexts.
+//! A device is cut into units, and a group of SMs is a choice of units. `units` describes the cut and rounds
+//! counts. `request` holds requests, and `structure` holds the options that need the driver's structured
+//! split. `share` is a floor and a ceiling, and `percent` turns percentages into counts. `choose` does the
+//! arithmetic, `assign` gives each group its units, and `refusal` is the answer if they do not suffice.
+//! `account` records which group has which unit, and which fences the next owner of a free unit waits for.
+//! `recycle` holds idle contexts.
 //!
-//! Nothing here calls the driver, takes a lock or imports another module of the crate. The owner of a ledger keeps it
-//! under a lock, so no value whose drop could run foreign code is dropped here: a call returns the values that it
-//! displaces.
+//! Nothing here calls the driver, takes a lock or imports another module of the crate. The owner of a ledger
+//! keeps it under a lock. Values whose drop could run foreign code must not be dropped under it, so a call
+//! returns the values that it displaces.
 #![forbid(unsafe_code)]
 
 mod account;

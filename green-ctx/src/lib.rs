@@ -1,8 +1,8 @@
 //! Partition one GPU's SMs with CUDA green contexts.
 //!
-//! A partition is some of a GPU's streaming multiprocessors (SMs) with a context and a stream. Work that is
-//! submitted to its streams runs on its SMs and nowhere else. A partition has a *share*: a floor, which is
-//! the SMs that no other partition may use, and a ceiling, which is the most that it may use itself.
+//! A partition is a part of a GPU's streaming multiprocessors (SMs), with a context and a stream. Work that
+//! is submitted to its streams runs only on its SMs. A partition has a *share*: a floor, which is the SMs
+//! that no other partition may use, and a ceiling, which is the maximum number of SMs that it may use itself.
 //!
 //! ```
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -12,14 +12,14 @@
 //! let driver = Driver::simulated(&Sim::new("h200@13.0")?)?;
 //! let device = driver.device(0)?;
 //!
-//! // Decode has 32 SMs for itself, and uses the other 100 while prefill leaves them idle.
+//! // Decode has 32 SMs for itself. It also uses the other 100 while prefill leaves them idle.
 //! let request = SplitRequest::new().group("decode", 32..).group("prefill", ..=100);
 //! let parts = device.partition(request)?;
 //!
 //! let decode = parts["decode"].stream();
 //! # let _ = decode;
 //! for part in &parts {
-//!     println!("{}: {} SMs for sure, {} at most", part.name(), part.floor(), part.sm_count());
+//!     println!("{}: {} SMs guaranteed, at most {}", part.name(), part.floor(), part.sm_count());
 //! }
 //! # Ok(())
 //! # }
@@ -31,53 +31,55 @@
 //! |---|---|
 //! | divide a device | [`Device::partition`], with a [`SplitRequest`] of [`Share`]s |
 //! | submit work | [`Partition::stream`], [`Partition::create_stream`], [`Stream::launch`] |
-//! | copy while the host goes on | [`Stream::allocate`], [`PinnedBuffer`](memory::PinnedBuffer) |
+//! | copy while the host continues | [`Stream::allocate`], [`PinnedBuffer`](memory::PinnedBuffer) |
 //! | order work of two partitions | [`Stream::wait_for`], [`Event`] |
 //! | divide the same SMs in several ways | [`PlanSet`] |
 //! | move a captured graph to a partition | [`Graph::retarget`], [`GraphCache`](graph::GraphCache) |
 //! | know how many blocks fit | [`Kernel::fit`] |
-//! | find work outside of its partition | [`Watch`](watch::Watch), [`Driver::check_launches`] |
+//! | find work outside its partition | [`Watch`](watch::Watch), [`Driver::check_launches`] |
 //! | prove where partitions run | [`verify`] |
-//! | find out how to divide, or not to | the crate [`green-ctx-tune`](https://docs.rs/green-ctx-tune) |
+//! | find out how to divide, and whether to | the crate [`green-ctx-tune`](https://docs.rs/green-ctx-tune) |
 //! | work one layer below | [`SmResource::split`](resource::SmResource::split), [`SmGroup`](resource::SmGroup), [`Device::create_context`], [`Context`](context::Context) |
 //!
-//! The [manual](guide) explains each of these, one page for each concept.
+//! The [manual](guide) explains each of these, with one page per concept.
 //!
 //! # What is promised
 //!
-//! - **Floors are owned.** Each device has one ledger. Among the open partitions of a process no block runs
-//!   on another partition's floor, and none outside of its own ceiling. A request that does not fit is an
-//!   error. [Exempt](guide::shares#what-is-promised) are the primary context's streams, other libraries'
-//!   contexts, switches without a fence, and plans that are not active.
-//! - **Counts do not change silently.** A partition reports what was requested and what it was given, and
-//!   fewer partitions than requested is an error.
-//! - **Nothing depends on the current context.** [`Context::make_current`](context::Context::make_current) is there for other
-//!   libraries.
+//! - **Floors are owned.** Each device has one ledger. Among the open partitions of a process, no block runs
+//!   on another partition's floor or outside its own partition's ceiling. A request that does not fit is an
+//!   error. The [exceptions](guide::shares#what-is-promised) are streams of the primary context, contexts of
+//!   other libraries, switches without a fence, and plans that are not active.
+//! - **Counts do not change silently.** A partition reports the requested share and the SMs that it came to.
+//!   The crate never makes fewer partitions than requested: that is an error.
+//! - **Nothing depends on the current context.** [`Context::make_current`](context::Context::make_current)
+//!   exists for other libraries.
 //! - **A handle keeps alive what it depends on**: stream, context, primary context, driver.
-//! - **One binary runs on every driver from CUDA 12.4 on.** What a driver lacks is [`Error::Unsupported`],
-//!   with the version that has it.
+//! - **One binary runs on every driver since CUDA 12.4.** A function that the driver lacks returns
+//!   [`Error::Unsupported`], with the version that has it.
 //!
-//! Green contexts isolate SMs, not memory, caches or faults: an illegal address in one partition
-//! ends the work of all. And disjoint SMs do not promise concurrency.
+//! Green contexts isolate SMs, not memory, caches or faults: an illegal address in one partition ends the
+//! work of all partitions. Disjoint SMs do not guarantee concurrency.
 //!
 //! # Features
 //!
 //! - `sim`: `Driver::simulated`, for programs and tests without a GPU.
-//! - `tracing`: for the crate `tracing`, spans for making, splitting and closing partitions, and events for
-//!   failed clean-ups and for contexts that are used again. The target is `green_ctx`.
-//! - `serde`: [`verify::Report`] and its parts, [`DryRun`](resource::DryRun), [`NotEnoughSms`](resource::NotEnoughSms), [`ContextCounts`](resource::ContextCounts),
-//!   [`DriverInfo`](driver::DriverInfo), [`Fit`](fit::Fit), [`DoesNotFit`](fit::DoesNotFit), [`Audit`](graph::Audit), [`Escape`](watch::Escape) and the types in them can be
-//!   serialised and read back.
+//! - `tracing`: events and spans of the crate `tracing`. Spans cover creating, splitting and closing
+//!   partitions. Events report failed clean-ups and reused contexts. The target is `green_ctx`.
+//! - `serde`: serialisation, in both directions, of [`verify::Report`], [`DryRun`](resource::DryRun),
+//!   [`NotEnoughSms`](resource::NotEnoughSms), [`ContextCounts`](resource::ContextCounts),
+//!   [`DriverInfo`](driver::DriverInfo), [`Fit`](fit::Fit), [`DoesNotFit`](fit::DoesNotFit),
+//!   [`Audit`](graph::Audit), [`Escape`](watch::Escape), and the types in them.
 //!
 //! # Other packages
 //!
-//! - `green-ctx-cudarc`: a partition's stream as one of the crate `cudarc`, for its kernels and cuBLAS.
-//! - `green-ctx-torch`: PyTorch in partitions, from Python and from Rust.
-//! - `green-ctx-cli`: the command `green-ctx`, which also draws what [`verify`] found.
+//! - `green-ctx-cudarc`: uses a partition's stream in the crate `cudarc`, for its kernels and cuBLAS.
+//! - `green-ctx-torch`: PyTorch in partitions, from Python and Rust.
+//! - `green-ctx-cli`: the command `green-ctx`, which also draws the results of [`verify`].
 
 #![deny(unsafe_code)]
 
-// Rooms: each imports only those before it.
+// The rooms of the crate, from the lowest: ledger, handle, work, divide, graph, observe. Each imports only
+// lower ones (`cargo xtask check-rooms`).
 mod divide;
 pub mod graph;
 mod handle;
@@ -104,7 +106,7 @@ pub use work::memory::DeviceBuffer;
 pub use work::stream::{Stream, StreamOptions};
 pub use work::{fit, launch, memory, stream};
 
-/// The raw bindings, for what this crate does not wrap.
+/// The raw bindings, for functions that this crate does not wrap.
 pub use green_ctx_sys as sys;
 pub use green_ctx_sys::{CUresult, LoadError, Version};
 

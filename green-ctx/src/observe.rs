@@ -1,4 +1,4 @@
-//! Where work runs: watching what is submitted, and proving it with a kernel.
+//! Observing where work runs: `watch` checks submitted work, and `verify` proves it with a kernel.
 
 pub(crate) mod probe;
 pub mod verify;

@@ -1,4 +1,4 @@
-//! What runs in a context: streams, kernels, memory.
+//! Everything that runs in a context: streams, kernels and memory.
 
 pub mod fit;
 pub mod launch;

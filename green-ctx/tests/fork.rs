@@ -1,4 +1,5 @@
-//! CUDA does not survive a fork: a child gets an error, and drops what it inherited without a call.
+//! CUDA does not survive a fork. In a forked child every call returns [`Error::Forked`], and dropping an
+//! inherited handle calls no driver function.
 #![cfg(unix)]
 
 mod common;
@@ -21,13 +22,13 @@ use green_ctx::{
     watch::Watch,
 };
 
-/// How often the process forks. Threads of the parent take the ledger's lock all the time, so a child that
-/// takes it too hangs sooner or later.
+/// The number of forks. Threads of the parent take the ledger's lock all the time, so a child that takes the
+/// lock too would hang in one of the forks.
 const CHILDREN: usize = 40;
-/// After so many seconds a child that hangs is ended.
+/// Seconds after which an alarm ends a hanging child.
 const PATIENCE: u32 = 20;
 
-/// Each child exits with the number of the first step that went wrong, or with 0.
+/// Each child exits with the number of its first wrong step, or with 0.
 #[test]
 fn a_forked_child_gets_an_error() -> Outcome {
     let (sim, device) = simulated("h200")?;
@@ -53,7 +54,7 @@ fn a_forked_child_gets_an_error() -> Outcome {
     drop(sms.split([8])?);
     assert_eq!(called.load(Ordering::Relaxed), 1);
     let kernel = library.kernel("nothing")?;
-    // SAFETY: the kernel takes no parameters.
+    // SAFETY: the kernel has no parameters and touches no memory.
     let step = || unsafe { stream.launch(&kernel, LaunchConfig::new(1, 32), ()) };
     let graph = stream.capture(CaptureMode::default(), step)?;
     let exec = graph.instantiate()?;
@@ -61,7 +62,7 @@ fn a_forked_child_gets_an_error() -> Outcome {
     let watch = Watch::new(&context);
     let cache = GraphCache::new();
     cache.get(&graph, &context)?;
-    // The groups whose methods take them.
+    // Groups for the methods that consume them.
     let [to_split, to_join, joined] =
         sms.split([8, 8, 8])?.groups.try_into().map_err(|_| "three groups")?;
     let of_set = joined;
@@ -70,7 +71,7 @@ fn a_forked_child_gets_an_error() -> Outcome {
         RetargetError::Error(error) => error,
         other => Error::InvalidRequest(other.to_string()),
     };
-    // A driver of which only an idle context is left, to be destroyed with it.
+    // A second driver that holds only an idle context. The child drops it, and must not destroy the context.
     let (other, alone) = simulated("h200")?;
     drop(partition(&alone, 24)?);
 
@@ -80,21 +81,21 @@ fn a_forked_child_gets_an_error() -> Outcome {
         let (sms, stop, cache) = (sms.clone(), Arc::clone(&stop), cache.clone());
         thread::spawn(move || {
             while !stop.load(Ordering::Relaxed) {
-                // None calls the driver.
+                // These calls take locks but do not call the driver.
                 let _answers = (sms.free_sm_count(), sms.dry_run([8]), cache.len());
             }
         })
     });
     for _ in 0..CHILDREN {
-        // SAFETY: the child makes no use of threads that are gone, which is what is tested, and it ends without
-        // the handlers of the parent.
+        // SAFETY: the child depends on no thread of the parent, which is what this test checks, and `_exit`
+        // skips the parent's exit handlers.
         let child = unsafe { libc::fork() };
         if child == 0 {
-            // SAFETY: takes a number; the signal ends the child.
+            // SAFETY: `alarm` has no preconditions; the signal ends the child.
             unsafe { libc::alarm(PATIENCE) };
             let forked = |error: &Error| matches!(error, Error::Forked);
             let resource = device.resources().sm();
-            // Looks for the driver's functions before it finds the driver that has them.
+            // Loads the driver's functions before it finds the existing driver with the same functions.
             let again = Driver::simulated(&sim).err();
             let counts = || (sim.live(), sim.calls(), other.live(), other.calls());
             let before = counts();
@@ -113,12 +114,12 @@ fn a_forked_child_gets_an_error() -> Outcome {
                 set.switch(&night, SwitchOptions::default()).map_err(refused).err(),
                 set.retire("night").map_err(refused).err(),
                 set.plan("night").map_err(refused).err(),
-                // What makes no handle.
+                // Calls that create no handle.
                 buffer.read(&stream).err(),
                 buffer.copy_to(&mut pinned, &stream).err(),
                 pinned.as_slice().err(),
                 step().err(),
-                // SAFETY: the kernel reaches no memory.
+                // SAFETY: the graph's kernel touches no memory.
                 unsafe { stream.launch_graph(&exec) }.err(),
                 stream.launch_host(|| {}).err(),
                 exec.upload(&stream).err(),
@@ -170,7 +171,7 @@ fn a_forked_child_gets_an_error() -> Outcome {
                 device.partition([8]).err(),
                 sms.dry_run_without([8], &[]).err(),
             ];
-            // What cannot be an error finds nothing, and does not wait.
+            // Calls that cannot return an error must find nothing, and must not wait.
             let none = device.driver().find_stream(std::ptr::dangling_mut()).is_none()
                 && sms.free_sm_count() == 0
                 && device.context_counts() == ContextCounts::default()
@@ -184,16 +185,16 @@ fn a_forked_child_gets_an_error() -> Outcome {
             let closed = context.close().err().map(|error| (error.reason, error.given));
             let reported = matches!(closed, Some((CloseReason::Driver(Error::Forked), _)));
             drop((closed, device));
-            // What the parent registered is not called either.
+            // The parent's reclaim hook must not run in the child either.
             let quiet =
                 none && reported && called.load(Ordering::Relaxed) == calls && counts() == before;
             let code = wrong.map_or(if quiet { 0 } else { 100 }, |step| step as i32 + 1);
-            // SAFETY: ends the child at once.
+            // SAFETY: `_exit` has no preconditions.
             unsafe { libc::_exit(code) };
         }
         assert!(child > 0, "the fork failed");
         let mut status = 0;
-        // SAFETY: the child is ours, the pointer is to a live integer.
+        // SAFETY: `child` is a child of this process, and `status` outlives the call.
         assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
         assert!(libc::WIFEXITED(status), "the child ended with signal {}", libc::WTERMSIG(status));
         assert_eq!(libc::WEXITSTATUS(status), 0, "step {}", libc::WEXITSTATUS(status));
@@ -203,13 +204,13 @@ fn a_forked_child_gets_an_error() -> Outcome {
         thread.join().map_err(|_| "a busy thread panicked")?;
     }
 
-    // The parent goes on.
+    // The parent still works.
     drop((watch, exec, graph));
     context.create_stream(StreamOptions::default())?;
     drop(device.create_context(spare)?);
     assert_eq!(buffer.read(&stream)?, [1]);
-    assert!(Error::Forked.to_string().contains("started anew"));
-    // SAFETY: there is no such library.
+    assert!(Error::Forked.to_string().contains("newly started process"));
+    // SAFETY: the path names no library, so no code of a library runs.
     assert!(unsafe { Driver::load_from(Path::new("/nowhere/libcuda.so.1")) }.is_err());
     Ok(())
 }

@@ -1,5 +1,7 @@
-//! What the crate `tracing` receives. It keeps for the process which events anyone wants, so that
-//! these tests have a process of their own and run one after the other.
+//! Spans and events that the crate emits through `tracing`.
+//!
+//! `tracing` caches per process which events any subscriber wants. Therefore these tests have their own
+//! process, and run one at a time.
 #![cfg(feature = "tracing")]
 
 mod common;
@@ -17,13 +19,13 @@ use tracing::{Event, Metadata, Subscriber};
 
 use common::{Outcome, partition, plans::plan, simulated};
 
-/// Waits until no other test of this file runs.
+/// Waits until no other test of this file is running.
 fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Writes down spans and events.
+/// A subscriber that writes down spans and events.
 #[derive(Clone, Default)]
 struct Log(Arc<Mutex<Vec<String>>>);
 
@@ -86,14 +88,14 @@ fn partitions_are_traced() -> Outcome {
         "span DEBUG close_context device=0 green=true",
         "span DEBUG split device=0",
         "span DEBUG create_context device=0 group=\"p0\" sms=8",
-        "event DEBUG  message=a context is used again sms=8",
+        "event DEBUG  message=a context is reused sms=8",
         "event WARN  message=a clean-up failed error=cuStreamDestroy failed: CUDA_ERROR_UNKNOWN (999)",
     ];
     assert_eq!(*lines, expected);
     Ok(())
 }
 
-/// Uses a set at each event, and sends the name of its active plan.
+/// A subscriber that uses the plan set in each event, and sends the name of its active plan.
 struct User {
     set: PlanSet,
     active: mpsc::Sender<String>,
@@ -119,7 +121,7 @@ impl Subscriber for User {
     fn exit(&self, _span: &Id) {}
 }
 
-/// A subscriber that receives the event of a switch may use the set, and finds the new plan active.
+/// A subscriber can use the set from within the event of a switch, and finds the new plan active.
 #[test]
 fn a_subscriber_may_use_the_set() -> Outcome {
     let _alone = alone();

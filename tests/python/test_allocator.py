@@ -173,9 +173,9 @@ def test_a_name_that_nobody_has_is_a_value_error(allocator):
     with closing(partition({"idle": 8})), closing(PlanSet(plans, sm_count=8)):
         for name in ["idle", "idle a", "idle b"]:
             assert allocator.usage(name)["current_bytes"] == 0
-        with pytest.raises(ValueError, match="no partition nope; there are .*idle, idle a, idle b"):
+        with pytest.raises(ValueError, match="no partition nope; the known names are .*idle, idle a, idle b"):
             allocator.usage("nope")
-    with pytest.raises(ValueError, match="there is no partition idle; there are "):
+    with pytest.raises(ValueError, match="there is no partition idle; the known names are "):
         allocator.usage("idle")
     # A limit can come before the partition.
     allocator.set_partition_limit("later", 5)

@@ -37,7 +37,7 @@ def test_a_wrong_call_says_what_is_right(wrong, torch, capfd):
     text = message(error)
     assert wrong.right in text and "panicked" not in text
     # Whole numbers are all read by one function, which does not know the argument: the note does.
-    if "a whole number such as 16 is wanted" in text and not wrong.call.startswith("setattr"):
+    if "expected a whole number such as 16" in text and not wrong.call.startswith("setattr"):
         assert "while processing '" in text
     # Nothing went wrong on the way that could not be raised.
     assert capfd.readouterr().err == ""

@@ -117,7 +117,7 @@ def test_a_capture_runs_in_the_partition_of_the_block(torch):
         with a:
             inside.replay()
             for graph in (outside, explicit):
-                with pytest.raises(RuntimeError, match="capture it inside of the partition's block"):
+                with pytest.raises(RuntimeError, match="capture it inside the partition's block"):
                     graph.replay()
         torch.make_current(b.raw_stream)
         explicit.replay()

@@ -64,7 +64,7 @@ def test_a_plan_is_a_mapping_of_its_partitions():
         assert night.get("train") is None and night.get("train", 1) == 1
         assert list(night.values()) == list(night.partitions.values())
         assert dict(night) == dict(night.items()) == dict(night.partitions)
-        with pytest.raises(KeyError, match="there is no partition train; there are prefill, decode"):
+        with pytest.raises(KeyError, match="there is no partition train; the partitions are prefill, decode"):
             night["train"]
 
 
@@ -77,7 +77,7 @@ def test_a_set_of_plans_is_a_mapping_of_its_plans():
         assert plans.get("noon") is None and plans.get("noon", 1) == 1
         assert [plan.name for plan in plans.values()] == ["day", "night"]
         assert dict(plans) == dict(plans.items())
-        with pytest.raises(KeyError, match="there is no plan noon; there are day, night"):
+        with pytest.raises(KeyError, match="there is no plan noon; the plans are day, night"):
             plans["noon"]
         noon = plans.prepare("noon", {"decode": 100})
         assert plans["noon"] is noon and len(plans) == 3

@@ -61,6 +61,6 @@ def test_others_are_taken_into_account():
         assert found.nearest == ["16", "16"]
         assert dry_run({"a": 16}).free_for_floors == 16
         fine = dry_run({"a": 2}, fine=True)
-        assert not fine.fits and "coarse units, of which some are held" in fine.reason
+        assert not fine.fits and "coarse units, and some of them are in use" in fine.reason
     # Nothing was taken.
     assert dry_run({"a": 132}).fits

@@ -104,7 +104,7 @@ def test_a_second_set_of_plans_names_the_first_and_what_to_do():
             error = raised(call)
             assert type(error) is module.UnavailableError
             assert error.holders == [(holder, 132)] and f"{holder} (132 SMs)" in str(error)
-            assert "close() the set of plans first" in str(error)
+            assert "close() the plan set first" in str(error)
         assert raised(again).requested == ["rest"] and raised(again).free == 0
 
 
@@ -113,14 +113,14 @@ def test_a_set_of_plans_names_the_partitions_that_hold_its_sms():
         for sm_count in (None, 16):
             error = raised(lambda: PlanSet({"day": {"a": 8}}, sm_count=sm_count))
             assert error.holders == [("decode", 132)]
-            expected = "decode (132 SMs) of earlier calls of partition are open: close() them first"
+            expected = "partitions of earlier calls are still open: decode (132 SMs); close() them first"
             assert expected in str(error)
 
 
 def test_partitions_of_one_name_are_told_apart():
     with closing(partition({"decode": 64})), closing(partition({"decode": 16})):
         error = raised(lambda: partition({"a": 132}))
-        expected = "decode (64 SMs), decode (16 SMs) of earlier calls of partition are open, the oldest first"
+        expected = "still open, the oldest first: decode (64 SMs), decode (16 SMs); close() them"
         assert expected in str(error)
     with closing(partition({"decode": 64})), closing(partition({"decode": 64}, replace=True)) as parts:
         assert parts["decode"].sm_count == 64

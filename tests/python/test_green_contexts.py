@@ -82,7 +82,7 @@ def test_a_devices_sms():
 )
 def test_counts_are_exact(num_sms, groups, rest):
     if groups is None:
-        with pytest.raises(RuntimeError, match="15 pieces of 8 SMs and one of 12; ask for fewer"):
+        with pytest.raises(RuntimeError, match="15 units of 8 SMs and one of 12; ask for fewer"):
             split(*num_sms)
     else:
         assert split(*num_sms) == (groups, rest)
@@ -139,7 +139,7 @@ def test_parts_of_parts():
     (half,), rest = SMPartition.from_device().split(num_sms=64)
     assert split(16, 24, of=half) == ([16, 24], 24)
     assert split(28, of=rest) == ([28], 40)
-    with pytest.raises(RuntimeError, match="do not fit into 64 SMs, which are pieces of 8 SMs"):
+    with pytest.raises(RuntimeError, match="do not fit into 64 SMs, which come in units of 8 SMs"):
         split(72, of=half)
     # The odd piece is not among them.
     with pytest.raises(RuntimeError, match="do not fit"):

@@ -21,7 +21,7 @@ def test_a_device_is_divided_by_name():
         assert (prefill.name, prefill.requested, prefill.sm_count) == ("prefill", None, 116)
         assert decode.device == 0 and not decode.closed
         assert repr(decode) == "<Partition decode: 16 SMs of device 0>"
-        with pytest.raises(KeyError, match="there are decode, prefill"):
+        with pytest.raises(KeyError, match="the partitions are decode, prefill"):
             parts["train"]
     assert decode.closed and prefill.closed
 
@@ -54,7 +54,7 @@ def test_what_others_hold_is_a_runtime_error_that_names_them():
             partition({"a": 24})
         with pytest.raises(RuntimeError, match="no SMs remain for b"):
             partition({"a": 16, "b": "rest"})
-        with pytest.raises(RuntimeError, match="coarse units, of which some are held"):
+        with pytest.raises(RuntimeError, match="coarse units, and some of them are in use"):
             partition({"a": 2}, fine=True)
         # That would be too much whoever held them.
         with pytest.raises(ValueError, match="a group of 133 SMs does not fit"):
@@ -75,7 +75,7 @@ def test_shares_have_floors_and_ceilings():
         assert repr(decode) == "<Partition decode: 32 to 116 SMs of device 0>"
         assert repr(other) == "<Partition other: 16 SMs of device 0>"
         assert [decode.requested, other.requested] == [None, 16]
-        with pytest.raises(RuntimeError, match="84 SMs can only be shared, which decode"):
+        with pytest.raises(RuntimeError, match="84 SMs can only be shared, because decode"):
             partition({"late": 16})
 
 

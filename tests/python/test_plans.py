@@ -69,7 +69,7 @@ def test_a_plan_takes_some_of_the_sms():
 def test_a_switch_that_waits_too_short_is_refused():
     with closing(PlanSet({"day": DAY, "night": NIGHT})) as plans:
         driver.keep_busy(plans.active.partitions["decode"].raw_stream)
-        with pytest.raises(RuntimeError, match="decode was not done with its work within 0 ms"):
+        with pytest.raises(RuntimeError, match="work of partition decode did not finish within 0 ms"):
             plans.switch("night", drain_ms=0)
         assert plans.active.name == "day"
         plans.switch("night", drain_ms=1e300)

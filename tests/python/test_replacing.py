@@ -10,8 +10,8 @@ from green_ctx_torch import GreenContext, PlanSet, partition
 
 DAY = {"decode": 16, "prefill": "rest"}
 ADVICE = (
-    r"decode \(16 SMs\), prefill \(116 SMs\) of earlier calls of partition are open, the oldest first: close\(\) them, or call "
-    r"partition\(\.\.\., replace=True\)"
+    r"partitions of earlier calls are still open, the oldest first: decode \(16 SMs\), prefill \(116 SMs\); "
+    r"close\(\) them, or call partition\(\.\.\., replace=True\)"
 )
 
 
@@ -135,7 +135,7 @@ def test_a_thread_inside_keeps_its_sms_until_it_has_left(torch):
 def test_a_stream_that_is_kept_is_named(fake_torch):
     parts = partition({"a": 16})
     stream = parts["a"].create_stream()
-    with pytest.raises(RuntimeError, match="the former partitions a .16 SMs. are closed, and .* a stream or a graph"):
+    with pytest.raises(RuntimeError, match="the earlier partitions a .16 SMs. are closed, but .* a stream or a graph"):
         partition({"c": 132}, replace=True)
     assert parts["a"].closed
     del stream

@@ -204,7 +204,7 @@ for entered in (part, context):
 
 def test_torch_export_does_not_drop_a_block(python):
     folder = str(seams.LIST.parents[3] / "tests/python")
-    refused = "torch.export records operations and no blocks, .* call the exported program in one"
+    refused = "torch.export records operations but no `with` blocks, .* call the exported program inside one"
     lines = python(EXPORTS, PYTHONPATH=folder).splitlines()
     assert len(lines) == 6
     assert re.match(refused, lines[0]) and re.match(refused, lines[3])

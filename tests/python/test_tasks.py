@@ -234,7 +234,7 @@ def test_partitions_of_an_inactive_plan_are_not_entered(torch):
             assert torch.current() != 0
         night = plans.switch("night")
         for name in ("a", "b"):
-            with pytest.raises(RuntimeError, match=f"partition {name} is of plan day.*switch"):
+            with pytest.raises(RuntimeError, match=f"partition {name} belongs to plan day.*switch"):
                 with day.partitions[name]:
                     raise AssertionError
         assert torch.current() == 0

@@ -155,7 +155,7 @@ def test_what_cannot_be_captured_is_called(torch):
     # It runs on this thread alone, and on others beside the other job.
     assert prefill.calls == 2 and decode.calls > 5 and len(decode.threads) > 1
     assert outcome.notes[-1] == (
-        "decode was called for each iteration, since torch did not capture it: "
+        "decode was called for each iteration, because torch did not capture it: "
         "RuntimeError: operation not permitted when stream is capturing"
     )
     # Each block has a stream of its own; the first call warms up.
@@ -205,7 +205,7 @@ def test_progress_ends_a_search(graphs):
     assert not tune(graphs, budget=60, progress=progress).complete
     assert seen[0][0] == "each job alone" and seen[0][3] is None
     assert seen[-1][3] and 0 <= seen[-1][1] <= 1 and seen[-1][2] >= 20
-    with pytest.raises(RuntimeError, match="let it go on until there is a best arm"):
+    with pytest.raises(RuntimeError, match="let the search continue until"):
         tune(graphs, budget=BUDGET, progress=lambda now: False)
     with pytest.raises(AssertionError, match="it measures"):
         tune(graphs, budget=BUDGET, progress=never)
@@ -294,9 +294,9 @@ def test_what_was_tuned_is_used_again(kept, caplog):
         ("the key of decode was m1 and is m2", {"key": "m2"}, {}),
         ("the arrival of decode was closed:2 and is closed:1", {"arrival": "closed:1"}, {}),
         ("the goal was makespan and is throughput", {}, {"goal": "throughput"}),
-        ("other arms were allowed", {}, {"step": 16}),
-        ("other arms were allowed", {}, {"leave_out": ["priority"]}),
-        ("other arms were allowed", {}, {"floors": {"decode": 8}}),
+        ("the limits were different", {}, {"step": 16}),
+        ("the limits were different", {}, {"leave_out": ["priority"]}),
+        ("the limits were different", {}, {"floors": {"decode": 8}}),
     ],
 )
 def test_what_differs_is_tuned_again(kept, caplog, reason, job, change):

@@ -1,4 +1,4 @@
-//! `cargo xtask gpu-bundle`: the binaries that a GPU host needs, and a script that runs them.
+//! `cargo xtask gpu-bundle`: the programs to run on a GPU host, and a script that runs them.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -9,10 +9,10 @@ use crate::clients::module;
 use crate::metadata::{Metadata, Target};
 use crate::{Failure, artifacts, cargo, wheel, workspace_root};
 
-/// The most that the folder may hold, in bytes.
+/// The maximum size of the folder, in bytes.
 const LIMIT: u64 = 60 << 20;
 
-/// What goes into the bundle: the target's name and kind as cargo reports it, and its file's name.
+/// The programs in the bundle: name and kind of the target in cargo's output, and the file name in the bundle.
 const PARTS: &[(&str, &str, &str)] = &[
     ("green-ctx", "bin", "green-ctx"),
     ("conformance", "bin", "conformance"),
@@ -23,10 +23,10 @@ const PARTS: &[(&str, &str, &str)] = &[
     ("00-everything", "example", "everything"),
 ];
 
-/// The folder of the Python module and of what runs with it, for hosts with PyTorch.
+/// The folder with the Python module and its scripts, for hosts with PyTorch.
 const TORCH: &str = "torch";
 
-/// What runs with PyTorch.
+/// The scripts that run with PyTorch.
 const SCRIPTS: &[&str] = &[
     "tests/python/gpu/test_torch.py",
     "tests/python/gpu/entering.py",
@@ -52,9 +52,9 @@ const SCRIPTS: &[&str] = &[
     "green-ctx-torch/examples/serving_loop.py",
 ];
 
-/// Builds everything in release mode and fills the folder anew.
+/// Builds everything in release mode and writes the folder anew.
 pub(crate) fn run() -> Result<(), Failure> {
-    // All that can be missing is looked at first: the builds take a quarter of an hour.
+    // Check first that nothing is missing: the builds take a quarter of an hour.
     find_sources()?;
     let environment = module::make_environment()?;
 
@@ -90,14 +90,14 @@ pub(crate) fn run() -> Result<(), Failure> {
     Ok(())
 }
 
-/// Fails where a target or a script is not there under its name.
+/// Fails if a target or a script does not exist under its name.
 fn find_sources() -> Result<(), Failure> {
     let metadata = Metadata::read()?;
     let targets: Vec<_> = metadata.members().flat_map(|package| &package.targets).collect();
     for (name, kind, _) in PARTS {
         let is_part = |target: &&Target| target.name == *name && target.kind == [*kind];
         if !targets.iter().any(is_part) {
-            return Err(Failure::new(format!("no package has the {kind} {name}")));
+            return Err(Failure::new(format!("no package has a {kind} named {name}")));
         }
     }
     for script in SCRIPTS {
@@ -116,7 +116,7 @@ fn add(folder: &Path, file: &str, source: &Path) -> Result<u64, Failure> {
     Ok(size)
 }
 
-/// Builds, and returns each executable with its target's name and kind.
+/// Builds all targets, and returns each executable with its target's name and kind.
 fn build() -> Result<Vec<(String, String, PathBuf)>, Failure> {
     let mut executables = Vec::new();
     for arguments in [
@@ -129,7 +129,7 @@ fn build() -> Result<Vec<(String, String, PathBuf)>, Failure> {
         command
             .args(arguments.split(' '))
             .args(["--workspace", "--exclude", "xtask", "--all-features"])
-            // Debug information is most of a binary and of no use there.
+            // Debug information is most of a binary, and not needed on the GPU host.
             .env("CARGO_PROFILE_RELEASE_STRIP", "symbols")
             .env("CARGO_PROFILE_BENCH_STRIP", "symbols");
         executables.extend(artifacts(&mut command)?.iter().filter_map(executable));
@@ -137,7 +137,7 @@ fn build() -> Result<Vec<(String, String, PathBuf)>, Failure> {
     Ok(executables)
 }
 
-/// The executable in one of cargo's messages.
+/// Returns the executable in one of cargo's messages.
 fn executable(message: &Value) -> Option<(String, String, PathBuf)> {
     let path = message.get("executable")?.as_str()?;
     let target = message.get("target")?;
@@ -146,7 +146,7 @@ fn executable(message: &Value) -> Option<(String, String, PathBuf)> {
     Some((name.to_owned(), kind.to_owned(), PathBuf::from(path)))
 }
 
-/// The script carries the commit, which results are named with.
+/// Writes the script, which contains the commit for the names of the results.
 fn write_script(folder: &Path) -> Result<(), Failure> {
     let commit = Command::new("git")
         .args(["describe", "--always", "--dirty"])

@@ -1,4 +1,4 @@
-//! `cargo xtask clients`: programs that know nothing of the simulator, on its `libcuda.so.1`.
+//! `cargo xtask clients`: programs without knowledge of the simulator, run on its `libcuda.so.1`.
 
 pub(crate) mod module;
 
@@ -12,34 +12,34 @@ use std::thread;
 use crate::regen::headers;
 use crate::{Failure, artifacts, cargo, sim_lib, workspace_root};
 
-/// The environment with the packages of `REQUIREMENTS`.
+/// The virtual environment with the packages in `REQUIREMENTS`.
 const ENVIRONMENT: &str = "target/clients-venv";
 const REQUIREMENTS: &str = "tests/clients/python/requirements.txt";
 
-/// The driver that most clients run on, and the one that adds most to it.
+/// The driver that most clients run on, and a newer one with more functions.
 const DEFAULT: &str = "h200@13.0";
 const NEWER: &str = "h200@13.1";
 
-/// What the driver that most clients run on answered on hardware.
+/// The answers of real hardware with the driver that most clients run on.
 const RECORD: &str = "tests/conformance/records/h200-driver-580.159.04.jsonl";
 
-/// What the memory checker is asked for: it fails on any invalid access and on what is surely lost.
+/// The memory checker. It fails on every invalid access and on every definite leak.
 const VALGRIND: &str = "valgrind --quiet --leak-check=full --show-leak-kinds=definite \
                         --errors-for-leak-kinds=definite --error-exitcode=9";
 
-/// Whether clients may be left out.
+/// Options for clients that cannot run.
 #[derive(clap::Args)]
 pub(crate) struct Options {
-    /// Fail where something is missing that a client needs, instead of leaving the client out, and test the
-    /// Python module as the wheel for other machines.
+    /// Fail if something that a client needs is missing, instead of skipping the client, and test the Python
+    /// module as the wheel for other machines.
     #[arg(long)]
     pub(crate) complete: bool,
 }
 
-/// One of the clients, or several of a kind.
+/// A client program, or a group of them.
 struct Client {
     name: &'static str,
-    /// What this machine lacks for it.
+    /// Returns what the client needs and this machine lacks, or `None`.
     missing: fn() -> Option<String>,
     run: fn(&Bench) -> Result<(), Failure>,
 }
@@ -73,7 +73,7 @@ const CLIENTS: &[Client] = &[
     },
 ];
 
-/// Fails where clients may not be left out and this machine lacks something: before anything is built.
+/// Fails with `--complete` if this machine lacks something. Called before anything is built.
 pub(crate) fn check(options: &Options) -> Result<(), Failure> {
     if !options.complete {
         return Ok(());
@@ -96,14 +96,14 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     let run_each = |clients: &[Client]| {
         let run_one = |client: &Client| match (client.missing)() {
             Some(missing) => {
-                println!("left out: {}, since {missing}", client.name);
+                println!("skipped: {}: {missing}", client.name);
                 Ok(1)
             }
             None => (client.run)(&bench).map(|()| 0),
         };
         clients.iter().try_fold(0, |left_out, client| Ok(left_out + run_one(client)?))
     };
-    // The last one takes as long as all others.
+    // The last client takes as long as all others together.
     let (others, last) = CLIENTS.split_at(CLIENTS.len() - 1);
     let [others, last] = thread::scope(|scope| {
         let others = scope.spawn(|| run_each(others));
@@ -114,7 +114,7 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     match others? + last? {
         0 => println!("all clients ran"),
         left_out => {
-            println!("{left_out} of the clients were left out; CONTRIBUTING.md says what they need")
+            println!("{left_out} clients were skipped; CONTRIBUTING.md lists what they need")
         }
     }
     Ok(())
@@ -122,10 +122,10 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
 
 fn no_python() -> Option<String> {
     let there = answers(OsStr::new("python3"), &["--version"]);
-    (!there).then(|| "there is no python3".to_owned())
+    (!there).then(|| "python3 was not found".to_owned())
 }
 
-/// The message if the environment lacks a package.
+/// Returns a message if the environment lacks a package.
 fn no_packages() -> Option<String> {
     let needed = "import cuda.core, numba_cuda, triton\n\
                   from cuda.pathfinder import load_nvidia_dynamic_lib as load\n\
@@ -133,26 +133,26 @@ fn no_packages() -> Option<String> {
     let there = answers(python().as_os_str(), &["-c", needed]);
     (!there).then(|| {
         format!(
-            "{ENVIRONMENT} is not there, or lacks a package of {REQUIREMENTS}; \
+            "{ENVIRONMENT} does not exist or lacks a package of {REQUIREMENTS}; run \
              `python3 -m venv {ENVIRONMENT}` and \
-             `{ENVIRONMENT}/bin/pip install --no-deps -r {REQUIREMENTS}` make it"
+             `{ENVIRONMENT}/bin/pip install --no-deps -r {REQUIREMENTS}`"
         )
     })
 }
 
-/// Triton compiles what calls the driver with the machine's C compiler.
+/// Triton compiles its launcher with the machine's C compiler.
 fn no_triton() -> Option<String> {
     if !answers(OsStr::new("cc"), &["--version"]) {
-        return Some("there is no cc".to_owned());
+        return Some("cc was not found".to_owned());
     }
     let header = "import sysconfig; open(sysconfig.get_path('include') + '/Python.h')";
     no_packages().or_else(|| {
         let there = answers(python().as_os_str(), &["-c", header]);
-        (!there).then(|| "there is no Python.h, which packages such as python3-dev have".to_owned())
+        (!there).then(|| "Python.h was not found; install a package such as python3-dev".to_owned())
     })
 }
 
-/// The environment's Python.
+/// Returns the environment's Python.
 fn python() -> PathBuf {
     workspace_root().join(ENVIRONMENT).join("bin/python")
 }
@@ -160,30 +160,30 @@ fn python() -> PathBuf {
 fn no_c() -> Option<String> {
     let absent = |tool: &&&str| !answers(OsStr::new(tool), &["--version"]);
     if let Some(tool) = ["cc", "valgrind"].iter().find(absent) {
-        return Some(format!("there is no {tool}"));
+        return Some(format!("{tool} was not found"));
     }
     headers::locate(None).err().map(|failure| failure.to_string())
 }
 
-/// Where clients run.
+/// The paths and options that the clients need.
 struct Bench {
     /// The simulated `libcuda.so.1`.
     library: PathBuf,
     /// The folder of the clients.
     folder: PathBuf,
-    /// Whether the Python module is that of the wheel.
+    /// Whether to test the Python module as a wheel.
     takes_wheel: bool,
 }
 
 impl Bench {
-    /// The library itself, asked by plain Python.
+    /// Calls the library directly from plain Python.
     fn library(&self) -> Result<(), Failure> {
         let mut command = self.on_library(OsStr::new("python3"));
         command.arg(self.folder.join("python/library.py"));
         succeed(&mut command)
     }
 
-    /// Every case whose answer was recorded on hardware, and this project's own command.
+    /// Runs every case that was recorded on hardware, and this project's own command.
     fn conformance(&self) -> Result<(), Failure> {
         let driver = format!("cuda:{}", self.library.display());
         let ours = self.library.with_file_name("record.jsonl");
@@ -194,13 +194,16 @@ impl Bench {
             .arg(&ours)
             .env("GREEN_CTX_SIM", DEFAULT)
             .current_dir(workspace_root());
-        // It names each case that it asks; a case that fails is reported below.
+        // The program prints each case that it runs. A failing case is reported below.
         succeed(command.stderr(Stdio::null()))?;
         let (recorded, answered) = (cases(&workspace_root().join(RECORD))?, cases(&ours)?);
-        // Cases that hardware was not asked yet have nothing to differ from.
+        // Cases that were not recorded on hardware cannot differ.
         let answered: HashSet<&str> = answered.lines().collect();
         if let Some(differs) = recorded.lines().find(|case| !answered.contains(case)) {
-            return Err(Failure::new(format!("{}: not as recorded: {differs}", ours.display())));
+            return Err(Failure::new(format!(
+                "{}: differs from the record: {differs}",
+                ours.display()
+            )));
         }
         println!("conformance: {} cases as recorded", recorded.lines().count());
 
@@ -211,19 +214,18 @@ impl Bench {
         self.run_on(NEWER, &mut command, &[])
     }
 
-    /// A script for the Python of the environment. `leaves` names the objects that its packages never
-    /// free.
+    /// Runs a script in the environment's Python. `leaves` names the objects that its packages never free.
     fn script(&self, script: &str, leaves: &[&str]) -> Result<(), Failure> {
         for spec in [DEFAULT, NEWER] {
             let mut command = self.on_library(python().as_os_str());
-            // A failure in native code is reported with the line of Python that led there.
+            // For a crash in native code, prints the Python line that led there.
             command.args(["-X", "faulthandler"]).arg(self.folder.join("python").join(script));
             self.run_on(spec, &mut command, leaves)?;
         }
         Ok(())
     }
 
-    /// A C program with NVIDIA's header, under a memory checker.
+    /// Runs a C program that uses NVIDIA's header, under a memory checker.
     fn c(&self) -> Result<(), Failure> {
         let include = headers::locate(None)?;
         let program = self.library.with_file_name("partitions");
@@ -242,17 +244,17 @@ impl Bench {
             command.args(checker).arg(&program);
             self.run_on(spec, &mut command, &[])?;
         }
-        // Where one partition does not wait for the other, the report has to say so.
+        // Without the wait between the two partitions, the report must name the race.
         let report = self.report(DEFAULT, self.on_library(program.as_os_str()).arg("unordered"))?;
         let races: Vec<&str> = races(&report).collect();
         println!("{}", races.join("\n"));
         match races.as_slice() {
-            [race] if race.matches("a fill").count() == 2 => Ok(()),
-            _ => Err(Failure::new(format!("the missing wait was not found:\n{report}"))),
+            [race] if race.matches("a memset").count() == 2 => Ok(()),
+            _ => Err(Failure::new(format!("the report does not name the missing wait:\n{report}"))),
         }
     }
 
-    /// The Rust crate, under the memory checker too if there is one.
+    /// Runs the Rust crate cudarc, under the memory checker if there is one.
     fn cudarc(&self) -> Result<(), Failure> {
         for spec in [DEFAULT, NEWER] {
             let mut command = cargo();
@@ -265,7 +267,7 @@ impl Bench {
                 let runner = format!("target.'cfg(all())'.runner = '{VALGRIND}'");
                 command.args(["--config", &runner]);
             }
-            // A wait in one test would invalidate the capture of another.
+            // One test at a time: a wait in one test would invalidate the capture of another.
             command.args(["--", "--test-threads=1"]).env("GREEN_CTX_SIM_DEVICES", "2");
             self.load_library(&mut command);
             self.run_on(spec, &mut command, &[])?;
@@ -273,21 +275,21 @@ impl Bench {
         Ok(())
     }
 
-    /// A program that finds the library.
+    /// Returns a command for a program that loads the library.
     fn on_library(&self, program: &OsStr) -> Command {
         let mut command = Command::new(program);
         self.load_library(&mut command);
         command
     }
 
-    /// Lets a program find the library.
+    /// Makes a program load the library.
     fn load_library(&self, command: &mut Command) {
         let folder = self.library.parent().unwrap_or(Path::new("."));
         command.env("LD_LIBRARY_PATH", folder).current_dir(workspace_root());
     }
 
-    /// Runs a program on a driver. It must succeed, put its accesses to memory in order, and leave
-    /// nothing behind but what `leaves` names, with or without how many.
+    /// Runs a program on a driver. It must succeed, order its memory accesses, and leave no objects except
+    /// those in `leaves` (a name, or a name with its count).
     fn run_on(&self, spec: &str, command: &mut Command, leaves: &[&str]) -> Result<(), Failure> {
         let report = self.report(spec, command)?;
         let expected = |name, line: &str| {
@@ -299,15 +301,15 @@ impl Bench {
         if wrong.is_empty() {
             return Ok(());
         }
-        Err(Failure::new(format!("{command:?} did or left behind:\n{}", wrong.join("\n"))))
+        Err(Failure::new(format!("{command:?} has races or left objects:\n{}", wrong.join("\n"))))
     }
 
-    /// Runs a program on a driver, and returns the library's report of it.
+    /// Runs a program on a driver, and returns the library's report.
     fn report(&self, spec: &str, command: &mut Command) -> Result<String, Failure> {
         static REPORTS: AtomicU32 = AtomicU32::new(0);
         let name = format!("report-{}", REPORTS.fetch_add(1, Ordering::Relaxed));
         let path = self.library.with_file_name(name);
-        // A report of an earlier program must not pass for this one's.
+        // Remove an earlier report, which must not pass for this program's.
         let _ = std::fs::remove_file(&path);
         succeed(command.env("GREEN_CTX_SIM", spec).env("GREEN_CTX_SIM_REPORT", &path))?;
         std::fs::read_to_string(&path)
@@ -315,8 +317,8 @@ impl Bench {
     }
 }
 
-/// This project's programs. They are built as the tests are, with the features of the whole workspace:
-/// others would have most of their dependencies compiled once more.
+/// Builds and returns this project's programs. The features of the whole workspace are the same as for the
+/// tests; others would compile most dependencies again.
 fn programs() -> Result<(PathBuf, PathBuf), Failure> {
     let mut command = cargo();
     command.args(["build", "--quiet", "--workspace", "--all-features"]).args([
@@ -334,19 +336,19 @@ fn programs() -> Result<(PathBuf, PathBuf), Failure> {
     Ok((program("conformance")?, program("green-ctx")?))
 }
 
-/// The lines of a record that are cases: the first says what was asked.
+/// Returns the lines of a record that are cases. The first line describes the device.
 fn cases(record: &Path) -> Result<String, Failure> {
     let text = std::fs::read_to_string(record)
         .map_err(|error| Failure::io("reading the record", record, error))?;
     Ok(text.split_once('\n').map(|(_, cases)| cases.to_owned()).unwrap_or_default())
 }
 
-/// The lines of a report about accesses that nothing puts in order.
+/// Returns the lines of a report about unordered memory accesses.
 fn races(report: &str) -> impl Iterator<Item = &str> {
     report.lines().filter(|line| line.starts_with("race: "))
 }
 
-/// The lines of a report about objects that were left, with the names of the objects.
+/// Returns the lines of a report about objects that were left, with the names of the objects.
 fn left(report: &str) -> impl Iterator<Item = (&str, &str)> {
     let lines = report.lines().skip_while(|line| !line.starts_with("Live")).skip(1);
     lines.take_while(|line| !line.starts_with('}')).map(str::trim).filter_map(|line| {
@@ -355,7 +357,7 @@ fn left(report: &str) -> impl Iterator<Item = (&str, &str)> {
     })
 }
 
-/// Whether a program is there and does this.
+/// Returns whether a program exists and succeeds with these arguments.
 pub(crate) fn answers(program: &OsStr, arguments: &[&str]) -> bool {
     let mut command = Command::new(program);
     command.args(arguments).stdout(Stdio::null()).stderr(Stdio::null());

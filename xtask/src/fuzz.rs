@@ -1,4 +1,4 @@
-//! Random operations on simulated drivers, until one breaks a promise or the time is over.
+//! `cargo xtask fuzz`: random operations on simulated drivers, until one breaks the promise or the time is over.
 
 use clap::Args;
 
@@ -6,7 +6,7 @@ use crate::{Failure, cargo};
 
 #[derive(Args)]
 pub(crate) struct Options {
-    /// What the fuzzer is given: `--seconds N`, `--seed S` and others; `--help` lists them.
+    /// The fuzzer's arguments, such as `--seconds N` and `--seed S`; `--help` lists them
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
     arguments: Vec<String>,
 }

@@ -1,4 +1,4 @@
-//! Development tasks: `cargo xtask --help` lists them.
+//! Development tasks; `cargo xtask --help` lists them.
 
 mod bundle;
 mod clients;
@@ -20,13 +20,13 @@ use serde_json::Value;
 #[derive(Parser)]
 #[command(name = "cargo xtask", about = "Development tasks of green-ctx")]
 enum Task {
-    /// Generate the bindings of green-ctx-sys and the list of all functions from NVIDIA's headers.
+    /// Generate the bindings of green-ctx-sys and the list of all driver functions from NVIDIA's headers.
     RegenBindings(regen::Options),
-    /// Run every test, on the simulated driver: no GPU is needed.
+    /// Run every test on the simulated driver; no GPU is needed.
     Test(test::Selection),
-    /// Run programs that know nothing of the simulator on its libcuda.so.1.
+    /// Run programs without knowledge of the simulator on its libcuda.so.1.
     Clients(clients::Options),
-    /// Run random operations on simulated drivers and check each by a model.
+    /// Run random operations on simulated drivers and check each with a model.
     #[command(disable_help_flag = true)]
     Fuzz(fuzz::Options),
     /// Build the simulated driver as a libcuda.so.1, and print its path and how to use it.
@@ -35,9 +35,9 @@ enum Task {
     Wheel,
     /// Check that the packages can be published: contents, features, oldest Rust, dependencies.
     CheckPackages,
-    /// Check that no file imports one of a room above it.
+    /// Check that no file imports from a later room (a top-level module), and that there are no import cycles.
     CheckRooms,
-    /// Gather in target/gpu-bundle what runs on a GPU host that has no Rust.
+    /// Collect the programs for a GPU host without Rust in target/gpu-bundle.
     GpuBundle,
 }
 
@@ -62,7 +62,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Why a task failed, in words for the person who ran it.
+/// Why a task failed, as a message for its user.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub(crate) struct Failure(String);
@@ -81,13 +81,13 @@ impl Failure {
     }
 }
 
-/// The folder of the workspace's Cargo.toml.
+/// Returns the folder of the workspace's Cargo.toml.
 pub(crate) fn workspace_root() -> PathBuf {
     let manifest = Path::new(env!("CARGO_MANIFEST_DIR"));
     manifest.parent().unwrap_or(manifest).to_owned()
 }
 
-/// The cargo that runs this task, in the workspace's folder.
+/// Returns a command for the cargo that runs this task, in the workspace's folder.
 pub(crate) fn cargo() -> Command {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut command = Command::new(cargo);
@@ -95,7 +95,7 @@ pub(crate) fn cargo() -> Command {
     command
 }
 
-/// Runs a cargo command that builds, and returns its messages about what it made.
+/// Runs a cargo command that builds, and returns its messages.
 pub(crate) fn artifacts(command: &mut Command) -> Result<Vec<Value>, Failure> {
     let output = command
         .arg("--message-format=json-render-diagnostics")

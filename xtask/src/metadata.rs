@@ -1,4 +1,4 @@
-//! What cargo knows of the workspace's packages and of their dependencies.
+//! Cargo's metadata of the workspace's packages and their dependencies.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -11,7 +11,7 @@ use crate::{Failure, cargo};
 
 #[derive(Deserialize)]
 pub(crate) struct Metadata {
-    /// The workspace's, and all of Cargo.lock.
+    /// All packages in Cargo.lock, including the workspace's.
     pub(crate) packages: Vec<Package>,
     pub(crate) target_directory: PathBuf,
     workspace_members: Vec<String>,
@@ -34,11 +34,11 @@ pub(crate) struct Package {
     pub(crate) targets: Vec<Target>,
     pub(crate) metadata: Value,
     pub(crate) manifest_path: PathBuf,
-    /// The registries that it may go to; all of them where there is no list.
+    /// The registries that the package may be published to; `None` for all.
     publish: Option<Vec<String>>,
 }
 
-/// A library, program, test, bench or example.
+/// A library, program, test, benchmark or example.
 #[derive(Deserialize)]
 pub(crate) struct Target {
     pub(crate) name: String,
@@ -56,7 +56,7 @@ impl Metadata {
             .map_err(|error| Failure::new(format!("cargo metadata failed: {error}")))
     }
 
-    /// The workspace's packages.
+    /// Returns the workspace's packages.
     pub(crate) fn members(&self) -> impl Iterator<Item = &Package> {
         self.packages.iter().filter(|package| self.workspace_members.contains(&package.id))
     }

@@ -1,4 +1,4 @@
-//! `cargo xtask check-packages`: that the packages can be published, and build for whoever takes them.
+//! `cargo xtask check-packages`: checks that the packages can be published, and build for their users.
 
 mod builds;
 mod dependencies;
@@ -8,7 +8,7 @@ mod packed;
 use crate::Failure;
 use crate::metadata::{Metadata, Package};
 
-/// Checks every published package, what needs no build first, and says what was not checked.
+/// Checks every published package, first what needs no build. Prints what was not checked.
 pub(crate) fn run() -> Result<(), Failure> {
     dependencies::find_tool()?;
     let metadata = Metadata::read()?;

@@ -1,5 +1,5 @@
-//! `cargo xtask regen-bindings`: `bindings.rs` and `api.rs` of green-ctx-sys, and the simulator's list
-//! of all driver functions, from NVIDIA's headers.
+//! `cargo xtask regen-bindings`: generates `bindings.rs` and `api.rs` of green-ctx-sys, and the simulator's
+//! list of all driver functions, from NVIDIA's headers.
 
 mod api;
 mod bindings;
@@ -13,19 +13,19 @@ use std::path::{Path, PathBuf};
 use crate::{Failure, workspace_root};
 use symbols::Symbols;
 
-/// Where the headers come from, and whether to write.
+/// The location of the headers, and whether to write files.
 #[derive(clap::Args)]
 pub(crate) struct Options {
-    /// Write nothing; fail if a generated file differs from the one in the tree.
+    /// Write nothing; fail if a generated file differs from the committed one.
     #[arg(long)]
     check: bool,
-    /// The folder with cuda.h and cudaTypedefs.h [default: $CUDA_HOME/include when it holds CUDA
-    /// 13.5, else the pinned header package, which pip downloads and a checksum verifies]
+    /// The folder with cuda.h and cudaTypedefs.h [default: $CUDA_HOME/include if it contains CUDA 13.5,
+    /// otherwise the pinned header package, which pip downloads and a checksum verifies]
     #[arg(long, value_name = "DIR")]
     cuda_include: Option<PathBuf>,
 }
 
-/// Generates the files and writes or compares them.
+/// Generates the files, and writes or compares them.
 pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     let sys = workspace_root().join("green-ctx-sys");
     let symbols = Symbols::read(&sys.join("symbols.toml"))?;
@@ -50,7 +50,7 @@ fn check(outputs: &[(PathBuf, String)]) -> Result<(), Failure> {
         let committed = std::fs::read_to_string(path).unwrap_or_default();
         if let Some(line) = first_difference(&committed, fresh) {
             return Err(Failure::new(format!(
-                "{} differs from what the headers give, first at line {line}; \
+                "{} differs from the generated text, first at line {line}; \
                  run `cargo xtask regen-bindings` and commit the result",
                 relative(path)
             )));
@@ -68,7 +68,7 @@ fn write(outputs: &[(PathBuf, String)]) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The number of the first line that differs, or `None` when the texts are equal.
+/// Returns the number of the first line that differs, or `None` if the texts are equal.
 fn first_difference(left: &str, right: &str) -> Option<usize> {
     if left == right {
         return None;

@@ -1,7 +1,8 @@
-//! `cargo xtask check-rooms`: which files of a crate import which, and that no import runs up or in a circle.
+//! `cargo xtask check-rooms`: checks which files of a crate import which. A room is a top-level module of a
+//! crate. No file may import from a later room, and there may be no cycle of more than two files.
 //!
-//! A path is followed to the file that defines what it names, through any re-exports. A re-export by itself is no
-//! import: what a file only passes on, it does not depend on. Code for tests is left out.
+//! A path is followed through re-exports to the file that defines the item. A re-export itself does not count
+//! as an import, since the file does not depend on an item that it only passes on. Test code is left out.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -15,7 +16,7 @@ use crate::{Failure, workspace_root};
 /// A crate whose imports are checked.
 struct Checked {
     folder: &'static str,
-    /// Its rooms: each imports only those before it.
+    /// The rooms in order. Each imports only from those before it.
     rooms: &'static [&'static str],
     /// Files whose imports are not counted.
     exceptions: &'static [&'static str],
@@ -32,33 +33,33 @@ const CRATES: [Checked; 3] = [
         folder: "green-ctx/sim/src",
         rooms: &[],
         exceptions: &[
-            // The tables of every kind of object that a process can have.
+            // The tables of all kinds of objects in a process.
             "state",
             // Owns the state, and looks up the functions that work on it.
             "entry/driver",
-            // What a node does: an enum with a variant for each kind of node.
+            // An enum with a variant for each kind of node.
             "graph/node",
             // The list of the parts that can be simulated.
             "part/profile",
-            // Finds out which format an image has.
+            // Detects the format of an image.
             "image",
         ],
     },
 ];
 
-/// A module by its path in the crate; empty for `lib.rs`.
+/// A module, by its path in the crate; empty for `lib.rs`.
 type Module = Vec<String>;
 
-/// What one file says.
+/// The imports of one file.
 #[derive(Default)]
 struct Source {
-    /// What its `use` items name: the name here, the path, and whether it is passed on.
+    /// The items of `use` declarations: the name in this file, the path, and whether it is re-exported.
     uses: Vec<(String, Vec<String>, bool)>,
-    /// Paths in its code.
+    /// The paths in the code.
     paths: BTreeSet<Vec<String>>,
 }
 
-/// A crate's files.
+/// The files of a crate.
 struct Crate {
     files: BTreeMap<Module, Source>,
 }
@@ -91,7 +92,7 @@ impl Crate {
         Ok(Crate { files })
     }
 
-    /// The module that a path leads to from a module, and what it names there.
+    /// Resolves a path, seen from a module, to the module that defines the item.
     fn resolve(&self, from: &Module, path: &[String], depth: usize) -> Option<Module> {
         let (first, mut rest) = path.split_first()?;
         let mut at = match first.as_str() {
@@ -117,7 +118,7 @@ impl Crate {
                 (at, rest) = (inner, after);
                 continue;
             }
-            // A name that the module has from elsewhere.
+            // The module imports or re-exports the name.
             let uses = &self.files.get(&at)?.uses;
             let found = uses.iter().find(|(known, path, _)| known == name && path.len() > 1);
             if let Some((_, path, _)) = found.filter(|_| depth > 0) {
@@ -130,14 +131,14 @@ impl Crate {
         Some(at)
     }
 
-    /// The files that each file imports.
+    /// Returns the files that each file imports.
     fn imports(&self) -> BTreeMap<&Module, BTreeSet<Module>> {
         let of = |(module, source): (&Module, &Source)| -> BTreeSet<Module> {
             let names: BTreeSet<&String> =
                 source.paths.iter().filter_map(|path| path.first()).collect();
             let uses =
                 source.uses.iter().filter(|(name, _, passed)| !passed || names.contains(name));
-            // A name alone is one of `uses`, of this file, or a variable.
+            // A single name comes from a `use`, from this file, or from a variable.
             let in_code = source.paths.iter().filter(|path| path.len() > 1);
             let paths = uses.map(|(_, path, _)| path).chain(in_code);
             let found = paths.filter_map(|path| self.resolve(module, path, 8));
@@ -173,7 +174,7 @@ impl<'ast> Visit<'ast> for Source {
     }
 
     fn visit_visibility(&mut self, _visibility: &'ast Visibility) {
-        // Who may see an item is no import.
+        // A visibility such as `pub(in path)` is not an import.
     }
 
     fn visit_path(&mut self, path: &'ast syn::Path) {
@@ -182,7 +183,7 @@ impl<'ast> Visit<'ast> for Source {
     }
 }
 
-/// The names that a tree of uses brings, each with its path.
+/// Calls `leaf` with every name that a `use` tree brings into scope, and its path.
 fn leaves(tree: &UseTree, above: &mut Vec<String>, leaf: &mut impl FnMut(String, Vec<String>)) {
     let mut found = |name: String, last: String| {
         let path = match last.as_str() {
@@ -205,7 +206,7 @@ fn leaves(tree: &UseTree, above: &mut Vec<String>, leaf: &mut impl FnMut(String,
     }
 }
 
-/// Files that import each other, directly or through others: every circle of more than one.
+/// Returns the groups of files that import each other, directly or through others.
 fn circles<'a>(imports: &BTreeMap<&'a Module, BTreeSet<Module>>) -> Vec<Vec<&'a Module>> {
     let reached = |from: &'a Module| -> BTreeSet<&'a Module> {
         let (mut seen, mut next) = (BTreeSet::new(), vec![from]);
@@ -243,12 +244,12 @@ pub(crate) fn run() -> Result<(), Failure> {
     let exceptions: usize = CRATES.iter().map(|known| known.exceptions.len()).sum();
     let crates = CRATES.len();
     println!(
-        "{crates} crates: no import runs up, no circle of more than two files, {exceptions} exceptions"
+        "{crates} crates: no import from a later room, no cycle of more than two files, {exceptions} exceptions"
     );
     Ok(())
 }
 
-/// What is wrong with a crate's imports.
+/// Returns the violations in a crate's imports.
 fn wrong(read: &Crate, rooms: &[&str], exceptions: &[&str]) -> Vec<String> {
     let mut imports = read.imports();
     let room =
@@ -257,7 +258,7 @@ fn wrong(read: &Crate, rooms: &[&str], exceptions: &[&str]) -> Vec<String> {
     for exception in exceptions {
         match imports.iter_mut().find(|(module, _)| module.join("/") == **exception) {
             Some((_, targets)) => targets.clear(),
-            None => wrong.push(format!("there is no {exception} to be an exception")),
+            None => wrong.push(format!("the exception {exception} does not exist")),
         }
     }
     for (module, targets) in imports.iter().filter(|(module, _)| !module.is_empty()) {
@@ -267,7 +268,7 @@ fn wrong(read: &Crate, rooms: &[&str], exceptions: &[&str]) -> Vec<String> {
     }
     for circle in circles(&imports).iter().filter(|circle| circle.len() > 2) {
         let names: Vec<String> = circle.iter().map(|module| module.join("/")).collect();
-        wrong.push(format!("a circle of {} files: {}", names.len(), names.join(", ")));
+        wrong.push(format!("a cycle of {} files: {}", names.len(), names.join(", ")));
     }
     wrong
 }
@@ -276,12 +277,12 @@ fn wrong(read: &Crate, rooms: &[&str], exceptions: &[&str]) -> Vec<String> {
 mod tests {
     use super::*;
 
-    /// A crate of these files.
+    /// Creates a crate from these files.
     fn made_up(files: &[(&str, &str)]) -> Crate {
         let mut made = Crate { files: BTreeMap::new() };
         for (path, text) in files {
             let mut source = Source::default();
-            source.visit_file(&syn::parse_file(text).expect("it is Rust"));
+            source.visit_file(&syn::parse_file(text).expect("valid Rust"));
             let module = path.split('/').filter(|part| *part != "lib").map(str::to_owned);
             made.files.insert(module.collect(), source);
         }
@@ -290,7 +291,7 @@ mod tests {
 
     #[test]
     fn the_crates_keep_to_their_rooms() {
-        run().expect("no import runs up");
+        run().expect("no violations");
     }
 
     #[test]
@@ -333,12 +334,12 @@ mod tests {
                 ("c", last),
             ]
         };
-        let circle = ["a circle of 3 files: a, b, c"];
+        let circle = ["a cycle of 3 files: a, b, c"];
         assert_eq!(wrong(&made_up(&files("use crate::a;")), &[], &[]), circle);
         assert_eq!(wrong(&made_up(&files("use crate::b::B;")), &[], &[]), [""; 0]);
         assert_eq!(wrong(&made_up(&files("use crate::a;")), &[], &["c"]), [""; 0]);
-        assert_eq!(wrong(&made_up(&files("")), &[], &["d"]), ["there is no d to be an exception"]);
-        // What is only passed on is no import.
+        assert_eq!(wrong(&made_up(&files("")), &[], &["d"]), ["the exception d does not exist"]);
+        // A re-export alone is not an import.
         assert_eq!(wrong(&made_up(&files("pub use crate::a;")), &[], &[]), [""; 0]);
     }
 }

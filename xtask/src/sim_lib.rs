@@ -1,14 +1,14 @@
-//! `cargo xtask sim-lib`: the simulated driver as a `libcuda.so.1`.
+//! `cargo xtask sim-lib`: builds the simulated driver as a `libcuda.so.1`.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use crate::{Failure, artifacts, cargo, workspace_root};
 
-/// The package that is the library.
+/// The package of the library.
 const PACKAGE: &str = "green-ctx-sim-cuda";
 
-/// Builds the library and says how programs get to run on it.
+/// Builds the library and prints how to run programs on it.
 pub(crate) fn run() -> Result<(), Failure> {
     let library = build()?;
     let folder = library.parent().unwrap_or(&library).display();
@@ -17,13 +17,13 @@ pub(crate) fn run() -> Result<(), Failure> {
     Ok(())
 }
 
-/// Builds the library into a folder of its own, and returns its path.
+/// Builds the library into its own folder, and returns its path.
 pub(crate) fn build() -> Result<PathBuf, Failure> {
     let built = compile()?;
     let folder = workspace_root().join("target/sim-lib");
     fs::create_dir_all(&folder).map_err(|error| Failure::io("creating", &folder, error))?;
     let library = folder.join("libcuda.so.1");
-    // A new file in place of the old one, so that programs that run on the old one are not hurt.
+    // A new file replaces the old one, so that programs that run on the old one are not disturbed.
     let fresh = folder.join("libcuda.so.1.new");
     fs::copy(&built, &fresh).map_err(|error| Failure::io("copying", &built, error))?;
     fs::rename(&fresh, &library).map_err(|error| Failure::io("replacing", &library, error))?;
@@ -31,17 +31,17 @@ pub(crate) fn build() -> Result<PathBuf, Failure> {
     Ok(library)
 }
 
-/// Compiles the library in release mode, and returns the file that cargo made.
+/// Compiles the library in release mode, and returns the file that cargo wrote.
 fn compile() -> Result<PathBuf, Failure> {
     let messages = artifacts(cargo().args(["build", "--release", "--package", PACKAGE]))?;
     let files = messages
         .iter()
         .filter(|message| message["target"]["kind"][0] == "cdylib")
         .find_map(|message| Some(message["filenames"][0].as_str()?.into()));
-    files.ok_or_else(|| Failure::new(format!("cargo named no library of {PACKAGE}")))
+    files.ok_or_else(|| Failure::new(format!("cargo reported no library of {PACKAGE}")))
 }
 
-/// Adds the name that linkers look for, and some programs at run time.
+/// Adds the name that linkers look for, and that some programs load.
 #[cfg(unix)]
 fn link_name(folder: &Path) -> Result<(), Failure> {
     let link = folder.join("libcuda.so");

@@ -1,4 +1,4 @@
-//! `cargo xtask wheel`: the Python module as a wheel for other machines.
+//! `cargo xtask wheel`: builds the Python module as a wheel for other machines.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -7,17 +7,17 @@ use crate::clients::module::{self, Environment};
 use crate::clients::succeed;
 use crate::{Failure, workspace_root};
 
-/// The most that the wheel may hold, in bytes.
+/// The maximum size of the wheel, in bytes.
 const LIMIT: u64 = 5 << 20;
 
-/// The oldest C library that the wheel runs with, by its tag. The linker is Zig's, which links against
-/// that version's symbols whatever this machine has, and maturin looks at the result's symbols.
+/// The oldest C library that the wheel runs with, as a platform tag. Zig links against the symbols of that
+/// version, whatever this machine has, and maturin checks the symbols of the result.
 const COMPATIBILITY: &str = "manylinux_2_28";
 
-/// Where wheels go.
+/// The folder for wheels.
 const FOLDER: &str = "target/wheels";
 
-/// Builds the wheel and says where it is. `cargo xtask test --complete` tests it.
+/// Builds the wheel and prints its path. `cargo xtask test --complete` tests it.
 pub(crate) fn run() -> Result<(), Failure> {
     let environment = module::make_environment()?;
     let wheel = build(&environment)?;
@@ -25,7 +25,7 @@ pub(crate) fn run() -> Result<(), Failure> {
     Ok(())
 }
 
-/// Builds the wheel, the only one in its folder then, and returns its path.
+/// Builds the wheel in an emptied folder, and returns its path.
 pub(crate) fn build(environment: &Environment) -> Result<PathBuf, Failure> {
     let folder = workspace_root().join(FOLDER);
     if folder.exists() {
@@ -50,21 +50,23 @@ pub(crate) fn build(environment: &Environment) -> Result<PathBuf, Failure> {
     Ok(wheel)
 }
 
-/// GCC's unwinder, the shared library that CPython, PyTorch and `pthread_exit` use.
+/// Returns the path of GCC's unwinder, the shared library that CPython, PyTorch and `pthread_exit` use.
 ///
-/// Zig replaces it with LLVM's, linked statically. Up to Python 3.13 a thread that wants the GIL of an interpreter
-/// that is ending leaves through `pthread_exit`, and GCC's unwinder then calls Rust's code with a context of its
-/// own: LLVM's functions read it as theirs, and the process ends with SIGSEGV.
+/// Zig replaces it with LLVM's, linked statically. Up to Python 3.13, a thread that requests the GIL of an
+/// interpreter that is shutting down leaves through `pthread_exit`. GCC's unwinder then calls Rust's code with
+/// its own context structure, LLVM's functions read it as theirs, and the process ends with SIGSEGV.
 fn unwinder() -> Result<PathBuf, Failure> {
     let name = "libgcc_s.so.1";
-    let output = Command::new("cc")
-        .arg(format!("-print-file-name={name}"))
-        .output()
-        .map_err(|error| Failure::new(format!("cc does not say where {name} is: {error}")))?;
+    let output =
+        Command::new("cc").arg(format!("-print-file-name={name}")).output().map_err(|error| {
+            Failure::new(format!("cc could not report the path of {name}: {error}"))
+        })?;
     let path = PathBuf::from(String::from_utf8_lossy(&output.stdout).trim());
     match path.is_absolute() {
         true => Ok(path),
-        false => Err(Failure::new(format!("cc knows no {name}; install GCC's runtime library"))),
+        false => {
+            Err(Failure::new(format!("cc does not find {name}; install GCC's runtime library")))
+        }
     }
 }
 
@@ -74,7 +76,7 @@ fn only_wheel(folder: &Path) -> Result<PathBuf, Failure> {
     let paths: Vec<PathBuf> = entries.filter_map(|entry| Some(entry.ok()?.path())).collect();
     match paths.as_slice() {
         [wheel] if wheel.to_string_lossy().contains(COMPATIBILITY) => Ok(wheel.clone()),
-        _ => Err(Failure::new(format!("maturin made {paths:?}, not one {COMPATIBILITY} wheel"))),
+        _ => Err(Failure::new(format!("maturin wrote {paths:?}, not one {COMPATIBILITY} wheel"))),
     }
 }
 

@@ -1,9 +1,9 @@
-//! ARCHITECTURE.md is short, and names files that exist.
+//! ARCHITECTURE.md must be short, and may only name files that exist.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// The folders that paths in the text start from.
+/// The folders that paths in the text are relative to.
 const BASES: [&str; 12] = [
     "",
     "green-ctx/src",
@@ -24,10 +24,10 @@ fn root() -> PathBuf {
 }
 
 fn page() -> String {
-    fs::read_to_string(root().join("ARCHITECTURE.md")).expect("it exists")
+    fs::read_to_string(root().join("ARCHITECTURE.md")).expect("ARCHITECTURE.md exists")
 }
 
-/// The paths between backticks.
+/// Returns the paths between backticks.
 fn paths(text: &str) -> impl Iterator<Item = &str> {
     let is_word = |c: char| c.is_ascii_alphanumeric() || "_-./".contains(c);
     let is_path = move |text: &&str| {

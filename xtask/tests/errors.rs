@@ -1,11 +1,11 @@
-//! How many types of errors a user of green-ctx and green-ctx-tune meets.
+//! The number of error types that users of green-ctx and green-ctx-tune see.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use syn::{Attribute, Item, Type, Visibility};
 
-/// More than these are a sign of one that could be `Refused` or a variant.
+/// The limit. A type beyond it should probably be `Refused` or a variant.
 const MOST: usize = 12;
 
 fn rust_files(folder: &Path) -> Vec<PathBuf> {
@@ -24,7 +24,7 @@ fn derives(attributes: &[Attribute], what: &str) -> bool {
     attributes.iter().any(|attribute| text(attribute).split([' ', ',']).any(|name| name == what))
 }
 
-/// The name of a public type that is an error.
+/// Returns the name of a public error type.
 fn error_of(item: &Item) -> Option<String> {
     match item {
         Item::Enum(item) if derives(&item.attrs, "Error") => {

@@ -1,4 +1,4 @@
-"""The entry point that SGLang loads. It imports nothing until `GREEN_CTX_SGLANG` is set.
+"""The entry point that SGLang loads. It imports nothing unless `GREEN_CTX_SGLANG` is set.
 
 The plug-in itself is `green_ctx_torch.engines.sglang`.
 """

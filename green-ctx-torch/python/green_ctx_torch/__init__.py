@@ -4,11 +4,12 @@
 
     parts = green_ctx_torch.partition({"decode": "32..", "prefill": "..100"})
     with parts["decode"]:
-        ...  # torch's work has 32 SMs of its own, and uses the others while prefill leaves them idle
+        ...  # torch's work has 32 SMs for itself, and uses the others while prefill leaves them idle
 
-A partition's share is a count such as 16, text ("32..", "16..48", "..100", "..", "25%", "rest") or a `Share`. Its floor is
-the SMs that no other partition may use, its ceiling the most SMs that it may use; between the two it shares SMs. A count
-is both. Partitions share memory, caches and bandwidth.
+Each partition has a share of the SMs: a count such as 16, text ("32..", "16..48", "..100", "..", "25%", "rest") or
+a `Share`. The floor of a share is the number of SMs that no other partition may use, and the ceiling is the maximum
+number of SMs that the partition may use. Other partitions may use the SMs between the two. A count is both floor
+and ceiling. Partitions share memory, caches and bandwidth.
 """
 
 import sys
@@ -20,14 +21,14 @@ if sysconfig.get_config_var("Py_GIL_DISABLED"):
         "as python3.13 and not python3.13t"
     )
 if sys.version_info < (3, 12):
-    # Newer ones refuse by themselves.
+    # Python 3.12 and newer refuse to import the native module in a subinterpreter.
     import _xxsubinterpreters  # type: ignore[import-not-found]
 
     if _xxsubinterpreters.get_current() != _xxsubinterpreters.get_main():
-        raise ImportError("green_ctx_torch works in the main interpreter only, and this is another")
+        raise ImportError("green_ctx_torch works only in the main interpreter; this is a subinterpreter")
 
-# The native code uses these modules. They are complete before any public name exists, since a signal handler can run
-# between two lines of an import and use what it finds.
+# The native code uses these modules. They are complete before any public name exists, because a signal handler can
+# run between two lines of an import and use the names that it finds.
 from green_ctx_torch import _captures as _captures
 from green_ctx_torch import _errors as _errors
 from green_ctx_torch import _seams as _seams
@@ -134,7 +135,7 @@ __all__ = [
 ]
 
 SUPPORTED: bool
-"""As `torch.cuda.green_contexts.SUPPORTED`; see `green_contexts`."""
+"""Same as `torch.cuda.green_contexts.SUPPORTED`; see `green_contexts`."""
 
 
 def __getattr__(name: str) -> bool:

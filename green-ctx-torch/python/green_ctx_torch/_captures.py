@@ -1,8 +1,8 @@
 """Makes torch capture and replay graphs in the partition that a thread is in.
 
-`torch.cuda.graph` captures on a stream of torch's own, and so does what `torch.compile` does with
-`mode="reduce-overhead"`: both would run on all SMs, whatever partition the thread is in. Installed when
-torch first gets a stream of a partition.
+`torch.cuda.graph` captures on a stream of torch's own, and so does `torch.compile` with `mode="reduce-overhead"`.
+Without this module both graphs would run on all SMs, whatever partition the thread is in. The wrappers are
+installed when torch first gets a stream of a partition.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ _RUNS = "_green_ctx_torch_runs"
 _STREAMS = "_green_ctx_torch_streams"
 
 _WITHOUT_TREES = (
-    "Work of functions that are compiled with CUDA graphs would leave the partition; compile what runs in "
-    'partitions with mode="max-autotune-no-cudagraphs" or "default".'
+    "Work of functions that are compiled with CUDA graphs would leave the partition; compile functions that run "
+    'in partitions with mode="max-autotune-no-cudagraphs" or "default".'
 )
 
 _managers: dict[int, Any] = {}
-"""Weak references to the managers that have peers, by their ids."""
+"""Weak references to the managers that have peers, by the managers' `id`."""
 
 _closed: list[Any] = []
-"""Peers of closed partitions that are still running, or whose outputs are still held."""
+"""Peers of closed partitions that are still running, or whose outputs are still in use."""
 
 
 def install() -> None:
-    """Wraps `torch.cuda.CUDAGraph`'s methods, and inductor's manager of graphs where it is imported."""
+    """Wraps the methods of `torch.cuda.CUDAGraph`, and inductor's graph manager if it is imported."""
     graph = _seams.CUDA_GRAPH.find()
     if not hasattr(graph, _HOME):
         _wrap_graph(graph)
@@ -45,17 +45,17 @@ def _wrap_graph(graph: Any) -> None:
     lacking = _seams.misfit(
         _seams.problems(_seams.GRAPHS),
         "Work of CUDA graphs that are captured in a partition would run on all SMs; capture and replay "
-        "graphs outside of partitions.",
+        "graphs outside partitions.",
     )
     if lacking is not None:
         _seams.warn(lacking)
         _refuse(graph, ("capture_begin", "replay"), lacking)
         return
-    # Of graphs that were captured before.
+    # For graphs that were captured earlier.
     setattr(graph, _HOME, None)
     begin, replay = graph.capture_begin, graph.replay
-    # From torch 2.14 on, `capture_end` calls the other one, which `torch.cuda.graph` also calls by itself
-    # (from 2.15 on) where a capture fails to begin.
+    # From torch 2.14 on, `capture_end` calls `capture_end_pre`. From 2.15 on, `torch.cuda.graph` also calls the
+    # latter itself if a capture fails to begin.
     end = _seams.CAPTURE_END_PRE.find() or graph.capture_end
 
     def enter(self: Any) -> None:
@@ -83,23 +83,24 @@ def _wrap_graph(graph: Any) -> None:
         except BaseException:
             leave(self)
             raise
-        # It may have been imported since.
+        # Inductor's manager may have been imported since.
         _wrap_trees()
 
     def capture_end(self: Any) -> None:
-        # Before the capture ends: torch ends it on the stream that it began on. The public hooks run after.
+        # The partition is left before the capture ends, because torch ends it on the stream on which it began.
+        # Public hooks run after the end.
         try:
             leave(self)
         finally:
             end(self)
 
     def replay_(self: Any) -> None:
-        # Not a public hook, whose errors torch ignores.
+        # Not a public hook, because torch ignores the errors of hooks.
         here = _native._partition_here()
         if here and getattr(self, _HOME) != here:
             raise InvalidStateError(
-                "the graph was not captured in the partition that it is replayed in, so its kernels "
-                "would not run there; capture it inside of the partition's block, or move a "
+                "the graph was not captured in the partition in which it is replayed, so its kernels "
+                "would not run there; capture it inside the partition's block, or move a "
                 "CUDAGraph(keep_graph=True) there with green_ctx_torch.retarget"
             )
         replay(self)
@@ -108,7 +109,7 @@ def _wrap_graph(graph: Any) -> None:
 
     register = _seams.CAPTURE_START_HOOK.find()
     if register is not None:
-        # A graph's own hooks run after it, so that their work is in the partition too.
+        # A graph's own hooks run after this one, so their work is in the partition too.
         register(enter)
     for wrapper, original in ((capture_begin, begin), (capture_end, end), (replay_, replay)):
         _set(graph, wrapper, original)
@@ -120,7 +121,7 @@ def _set(owner: Any, wrapper: Any, original: Any) -> None:
 
 
 def _refuse(owner: Any, names: tuple[str, ...], message: str) -> None:
-    """Makes methods raise an error in partitions, where what they do would not stay inside."""
+    """Makes methods raise an error in partitions, because their work would not stay in the partition."""
 
     def refusing(original: Any) -> Any:
         def refused(self: Any, *arguments: Any, **named: Any) -> Any:
@@ -139,8 +140,8 @@ def _refuse(owner: Any, names: tuple[str, ...], message: str) -> None:
 
 
 def _wrap_trees() -> None:
-    """Gives each partition graphs of its own of what `torch.compile` made: inductor has one manager of
-    them a device, which warms up, captures and replays on one stream."""
+    """Gives each partition its own graphs of the functions that `torch.compile` compiled. Inductor has one graph
+    manager per device, which warms up, captures and replays on one stream."""
     manager = _seams.TREE_MANAGER.find()
     if manager is None or hasattr(manager, _HOME):
         return
@@ -149,7 +150,7 @@ def _wrap_trees() -> None:
         _seams.warn(lacking)
         _refuse(manager, ("_run",), lacking)
         return
-    # The managers that inductor makes are for work in no partition.
+    # The managers that inductor creates are for work outside partitions.
     setattr(manager, _HOME, 0)
     run, get = manager._run, _seams.GET_MANAGER.find()
 
@@ -161,7 +162,7 @@ def _wrap_trees() -> None:
 
     def get_manager(*arguments: Any, **named: Any) -> Any:
         found = get(*arguments, **named)
-        # Who asks wants to know what was run last, and that may have been in a partition.
+        # The caller needs the manager that ran last, which may be one for a partition.
         here = _native._partition_here() if found is not None else 0
         return _peers(found).get(here, found) if here else found
 
@@ -186,7 +187,7 @@ def _wrap_trees() -> None:
 
 
 def _peers(manager: Any) -> dict[int, Any]:
-    """The managers of partitions, by their contexts' handles, beside one of inductor's."""
+    """Returns the managers for partitions that belong to one of inductor's, by the handles of their contexts."""
     peers: dict[int, Any] = vars(manager).setdefault(_PEERS, {})
     return peers
 
@@ -195,7 +196,7 @@ def _run_in(manager: Any, here: int, new_inputs: Any, function_id: Any) -> Any:
     """Runs a compiled function in a partition."""
     while True:
         peer = _peer(manager, here)
-        # Another thread may close the partition at any time. While it runs, the peer stays.
+        # Another thread may close the partition at any time. A peer that runs is not shut down.
         getattr(peer, _RUNS).append(None)
         if _peers(manager).get(here) is peer:
             break
@@ -209,7 +210,7 @@ def _run_in(manager: Any, here: int, new_inputs: Any, function_id: Any) -> Any:
 
 
 def _peer(manager: Any, here: int) -> Any:
-    """The manager of a partition that runs the same functions."""
+    """Returns the manager for a partition that runs the same functions."""
     peers = _peers(manager)
     if here not in peers:
         _check_state(manager)
@@ -218,7 +219,8 @@ def _peer(manager: Any, here: int) -> Any:
         setattr(peer, _RUNS, [])
         setattr(peer, _STREAMS, set())
         peer.stream = _native._stream_here()
-        # The functions, and what is known of them, by their ids; later ones too.
+        # The functions and their properties, by ID. The dictionaries are shared, so the peer gets later functions
+        # too.
         for name, value in vars(manager).items():
             if name.startswith("id") and isinstance(value, dict):
                 setattr(peer, name, value)
@@ -227,7 +229,7 @@ def _peer(manager: Any, here: int) -> Any:
         key = id(manager)
         _managers[key] = weakref.ref(manager, lambda _: _managers.pop(key, None))
     peer = peers[here]
-    # What functions that were added since say of their outputs.
+    # Properties of the outputs of functions that were added since.
     for name, value in vars(manager).items():
         if name.startswith("has_") and isinstance(value, bool):
             setattr(peer, name, value)
@@ -235,7 +237,7 @@ def _peer(manager: Any, here: int) -> Any:
 
 
 def _check_state(manager: Any) -> None:
-    """That a peer gets all that it needs. What is not known may be missing in it."""
+    """Checks that a peer gets all the state that it needs. A peer may lack state that is not known."""
     has = [name for name in vars(manager) if not name.startswith("_green_ctx_torch")]
     lacking = _seams.misfit([_seams.TREE_MANAGER.lacks(has)], _WITHOUT_TREES)
     if lacking is not None:
@@ -243,16 +245,16 @@ def _check_state(manager: Any) -> None:
     _seams.warn(
         _seams.misfit(
             [_seams.TREE_MANAGER.unknown(has)],
-            "Functions that are compiled with CUDA graphs keep this state apart in each partition; if they "
+            "Functions that are compiled with CUDA graphs have this state separately in each partition; if they "
             'misbehave there, compile them with mode="max-autotune-no-cudagraphs".',
         )
     )
 
 
 def close(context: int) -> None:
-    """Gives up the compiled functions' graphs of a partition that is closed.
+    """Releases the graphs of compiled functions in a closed partition.
 
-    They keep its SMs and their memory otherwise. Where the context has another open partition, its next
+    Otherwise they would occupy the partition's SMs and memory. If the context has another open partition, its next
     call of a function captures again.
     """
     for reference in list(_managers.values()):
@@ -264,34 +266,34 @@ def close(context: int) -> None:
 
 
 def _shut_down() -> None:
-    """Ends the peers of closed partitions that are done, once nobody holds what they returned."""
+    """Shuts down the peers of closed partitions that do not run and whose outputs are no longer in use."""
     for peer in list(_closed):
         if getattr(peer, _RUNS):
             continue
-        # The SMs are free whether or not outputs are held: their memory is the device's.
+        # The SMs are free even if outputs are in use, because the outputs' memory belongs to the device.
         vars(peer.stream).pop("_green_ctx_owner", None)
         if peer.live_cudagraph_pool_storages_in_curr_execution():
             continue
         try:
             _closed.remove(peer)
         except ValueError:
-            # Another thread ends it.
+            # Another thread shuts it down.
             continue
         try:
-            # Waiting would invalidate a graph that another thread captures.
+            # A plain wait would invalidate a graph that another thread captures.
             _native._relaxed(functools.partial(_end, peer))
         except Exception as error:
             _closed.append(peer)
             warnings.warn(
                 "a closed partition keeps the memory of its compiled graphs until the next call in a "
-                f"partition, since its work could not be waited for: {error}",
+                f"partition, because waiting for its work failed: {error}",
                 RuntimeWarning,
                 stacklevel=2,
             )
 
 
 def _end(peer: Any) -> None:
-    # torch may unmap the memory of a graph that still runs.
+    # Without this, torch may unmap the memory of a graph that still runs.
     for stream in getattr(peer, _STREAMS):
         stream.synchronize()
     peer.shutdown()

@@ -1,8 +1,8 @@
 """The exceptions of this module.
 
-Each is also of the built-in type that Python programs expect, `RuntimeError` or `ValueError`. They are written in
-Python, since an extension module for several versions of Python cannot make classes with two bases. The native code
-finds them by name.
+Each class also derives from the built-in class that Python programs expect, `RuntimeError` or `ValueError`. The
+classes are written in Python, because an extension module for several versions of Python cannot create classes with
+two bases. The native code finds them by name.
 """
 
 from __future__ import annotations
@@ -26,46 +26,47 @@ class Error(Exception):
     """The base class of this module's exceptions."""
 
     kind: str = ""
-    """The reason as one word: `no_driver`, `unsupported`, `invalid_request`, `unavailable`, `driver` or `closed`."""
+    """The reason as one word: `no_driver`, `unsupported`, `invalid_request`, `unavailable`, `driver` or
+    `closed`."""
 
     requested: list[str] | None = None
-    """The requested shares as text, such as "16" or "32..", if there are too few SMs for them."""
+    """The requested shares as text, such as "16" or "32..", if too few SMs are available for them."""
 
     free: int | None = None
-    """The number of free SMs, if there are too few for the request."""
+    """The number of free SMs, if too few are available for the request."""
 
     holders: Sequence[tuple[str, int]] = ()
-    """The partitions that hold SMs that the request needs, by name and number of SMs."""
+    """The partitions that hold SMs that the request needs: pairs of a name and a number of SMs."""
 
 
 class NoDriverError(Error, RuntimeError):
-    """There is no usable CUDA driver or no device. A child that was forked after the driver was loaded has none."""
+    """No CUDA driver or no device can be used, as in a child that was forked after the driver was loaded."""
 
     kind = "no_driver"
 
 
 class UnsupportedError(Error, RuntimeError):
-    """The driver or torch is too old, or lacks what the call needs."""
+    """The driver or torch is too old for the call, or lacks a feature that it needs."""
 
     kind = "unsupported"
 
 
 class InvalidRequestError(Error):
-    """The call is wrong, whatever the device is doing: a different call can succeed."""
+    """The call is wrong, whatever the device is doing. A different call can succeed."""
 
     kind = "invalid_request"
 
 
 class InvalidValueError(InvalidRequestError, ValueError):
-    """An argument is wrong, or asks for more than the device has."""
+    """An argument is wrong, or requests more than the device has."""
 
 
 class InvalidStateError(InvalidRequestError, RuntimeError):
-    """The call is not possible in the state that the object, the stream or the thread is in."""
+    """The object, the stream or the thread is in a state that does not allow the call."""
 
 
 class UnavailableError(Error, RuntimeError):
-    """The request is right and does not fit now, since something else holds what it needs."""
+    """The request is valid but does not fit now, because another object holds what it needs."""
 
     kind = "unavailable"
 
@@ -77,13 +78,13 @@ class DriverError(Error, RuntimeError):
 
 
 class ClosedError(Error, RuntimeError):
-    """The partition, plan, set or context is closed."""
+    """The partition, plan, plan set or context is closed."""
 
     kind = "closed"
 
 
 for _class in list(vars().values()):
     if isinstance(_class, type):
-        # The name that programs import, and that a pickle carries.
+        # Programs import the classes from this module, and pickles store this name.
         _class.__module__ = "green_ctx_torch"
 del _class

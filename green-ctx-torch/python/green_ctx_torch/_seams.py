@@ -1,8 +1,8 @@
-"""The names of torch and Triton that this package replaces or calls beside their public interfaces.
+"""The names of torch and Triton, outside their public interfaces, that this package replaces or calls.
 
-A release may change any of them with a release, so each is listed here once, with what the package expects of
-it. All code takes these names from here. What an imported torch lacks is reported by `misfit`, and
-`tests/python/seams.py` compares the list with the sources of any release. Importing this module does not import torch.
+Any release can change these names, so each is listed here once, with the properties that this package expects. All
+code takes the names from here. `misfit` describes how an imported torch differs, and `tests/python/seams.py`
+compares the list with the sources of any release. Importing this module does not import torch.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from typing import Any
 
 
 def import_torch(instead: str, purpose: str = "this") -> Any:
-    """Imports torch, or raises an error that says what the program can do without it."""
+    """Imports torch. If this fails, the error says what the program can do without torch."""
     try:
         import torch
     except ImportError as error:
         message = f"torch is needed for {purpose} and cannot be imported; install it, or {instead}"
-        # The frames of the cause would keep the caller's objects alive.
+        # The traceback of the cause would keep the caller's objects alive.
         raise ImportError(message) from error.with_traceback(None)
     return torch
 
@@ -38,7 +38,7 @@ class Seam:
     """The name within the module, such as `CUDAGraph.replay`."""
 
     parameters: tuple[str, ...] | None = None
-    """The first parameters of a function. Others need defaults. None where any will do."""
+    """The first parameters of a function; others must have defaults. None if any parameters will do."""
 
     optional: tuple[str, ...] = ()
     """Parameters that some versions require and others do not have."""
@@ -47,16 +47,16 @@ class Seam:
     """Fields of a class, and attributes that its methods set, which this package uses."""
 
     state: frozenset[str] | None = None
-    """All attributes of the object that are known."""
+    """All attributes of the object that this package knows."""
 
     since: str | None = None
-    """The version of torch that brought the name. Older ones are handled without it."""
+    """The version of torch that introduced the name. Older versions are handled without it."""
 
     def __str__(self) -> str:
         return f"{self.module}.{self.name}"
 
     def find(self) -> Any:
-        """The object, or None where torch lacks it or has not imported its module."""
+        """Returns the object, or None if torch lacks it or has not imported its module."""
         found = self._module()
         for name in self.name.split("."):
             found = getattr(found, name, None)
@@ -67,23 +67,23 @@ class Seam:
         if found is None:
             found = sys.modules.get("torch")
             for name in self.module.split(".")[1:]:
-                # Not by `getattr`: torch imports its compiler, which changes how Python ends, when it is asked for it.
+                # Not with `getattr`: torch imports its compiler on access, which changes how Python ends.
                 found = vars(found).get(name) if hasattr(found, "__dict__") else None
         return found
 
     def owner(self) -> Any:
-        """The module or class that has the name, to replace it there."""
+        """Returns the module or class in which the name can be replaced."""
         outer, _, _ = self.name.rpartition(".")
         return Seam(self.module, outer).find() if outer else self._module()
 
     def import_module(self) -> None:
-        """Imports the module that has the name."""
+        """Imports the module of the name."""
         # `problem` reports what torch lacks.
         with contextlib.suppress(ImportError):
             importlib.import_module(self.module)
 
     def problem(self) -> str | None:
-        """How the imported torch differs from what is expected; None where it does not."""
+        """Returns how the imported torch differs from what is expected, or None if it does not."""
         found = self.find()
         if found is None:
             return None if self.is_newer() else f"{self} is absent"
@@ -92,42 +92,43 @@ class Seam:
         try:
             signature = inspect.signature(found)
         except (TypeError, ValueError):
-            # A native function has no signature.
+            # Native functions have no signature.
             return None
         kinds = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
         takes = [each for each in signature.parameters.values() if each.kind not in kinds]
         needs = [each.name for each in takes if each.default is inspect.Parameter.empty]
-        # A bound class method does not show its class.
+        # The signature of a bound class method does not contain the class.
         expected = self.parameters[inspect.ismethod(found) :]
         return self.differs(expected, [each.name for each in takes], needs)
 
     def is_newer(self) -> bool:
-        """Whether the imported torch is older than the name. One of an unknown version is."""
+        """Returns whether the name is newer than the imported torch. A torch of unknown version counts as old."""
         version = getattr(sys.modules.get("torch"), "__version__", "0.0")
         return self.since is not None and _numbers(version) < _numbers(self.since)
 
     def differs(
         self, expected: tuple[str, ...], takes: list[str], needs: Iterable[str]
     ) -> str | None:
-        """How parameters differ, given all of a function's and those that have no default."""
+        """Returns how the parameters of a function differ, or None. `takes` has all of them, and `needs` those
+        without a default."""
         surplus = set(needs) - set(expected) - set(self.optional)
         if tuple(takes[: len(expected)]) == expected and not surplus:
             return None
         return f"{self} takes ({', '.join(takes)}) where ({', '.join(expected)}) is expected"
 
     def lacks(self, has: Iterable[str]) -> str | None:
-        """The expected attributes that are missing, as text; None where there are none."""
+        """Returns text that lists the expected attributes that are missing, or None."""
         missing = sorted(set(self.attributes) - set(has))
         return f"{self} has no {', '.join(missing)}" if missing else None
 
     def unknown(self, has: Iterable[str]) -> str | None:
-        """The attributes that are not known, as text; None where there are none."""
+        """Returns text that lists the attributes that are not known, or None."""
         others = sorted(set(has) - self.state) if self.state is not None else []
         return f"{self} has state that is not known: {', '.join(others)}" if others else None
 
 
 def _numbers(version: str) -> list[int]:
-    """The first two numbers of a version."""
+    """Returns the first two numbers of a version."""
     return [int(part) for part in re.findall(r"\d+", version)[:2]]
 
 
@@ -157,7 +158,7 @@ TREE_MANAGER = Seam(
         "id_to_mode",
         "id_to_compile_id",
     ),
-    # Those above are shared with peers. The others belong to a manager's own graphs.
+    # The attributes above are shared with peers. The others belong to a manager's own graphs.
     state=frozenset(
         "roots ids_to_funcs ids_to_stack_traces warmed_up_functions warned_functions warned_mutation "
         "graph_counter func_counter non_cudagraph_managed_mutation_hint warmup_node_counter num_rerecord "
@@ -220,7 +221,7 @@ LAMBDA_GUARD = Seam(
     "torch._C._dynamo.guards",
     "GuardManager.add_lambda_guard",
     ("self", "user_lambda", "verbose_code_parts"),
-    # From 2.11 on.
+    # torch 2.11 and newer.
     optional=("user_stack",),
 )
 COMPILATION = Seam("torch._guards", "CompileContext.try_get", ())
@@ -247,7 +248,7 @@ SIZES = (
     COMPILATION,
 )
 
-# Used by `sizing` where Triton is there, which has versions of its own.
+# Used by `sizing` if Triton is installed. Triton has its own versions.
 TRITON_DRIVER = Seam("triton.backends.nvidia.driver", "CudaUtils")
 TRITON_DRIVER_INIT = Seam("triton.backends.nvidia.driver", "CudaUtils.__init__", ("self",))
 TRITON = (TRITON_DRIVER, TRITON_DRIVER_INIT)
@@ -258,18 +259,18 @@ THREAD_PROFILES = Seam("torch.autograd", "_profiler_enabled")
 PROCESS_PROFILES = Seam("torch.autograd.profiler", "_is_profiler_enabled")
 WATCHED = (SLEEP, THREAD_PROFILES, PROCESS_PROFILES)
 
-# Used where a block begins.
+# Used when a block begins.
 IS_EXPORTING = Seam("torch.compiler", "_is_exporting_flag")
 EXPORTS = (IS_EXPORTING,)
 
-# What closing a partition frees, and what hears of the order that entering keeps.
+# Used when a partition is closed, and for torch's CUDA sanitizer.
 CLEAR_WORKSPACES = Seam("torch._C", "_cuda_clearCublasWorkspaces", ())
 SANITIZER = Seam("torch.cuda._sanitizer", "cuda_sanitizer")
 SANITIZER_ENABLED = Seam("torch.cuda._sanitizer", "CUDASanitizer", attributes=("enabled",))
 OTHERS = (CLEAR_WORKSPACES, SANITIZER, SANITIZER_ENABLED)
 
 ALL = (*GRAPHS, *TREES, *SIZES, *WATCHED, *EXPORTS, *OTHERS)
-"""The names of torch."""
+"""All names of torch."""
 
 
 def misfit(
@@ -287,27 +288,27 @@ def misfit(
 
 
 def problems(seams: Iterable[Seam]) -> list[str | None]:
-    """How the imported torch differs, for each name; None where it fits."""
+    """Returns for each name how the imported torch differs, or None if it does not."""
     return [seam.problem() for seam in seams]
 
 
 def warn(message: str | None) -> None:
-    """Warns of what `misfit` found, if anything."""
+    """Warns with the text that `misfit` returned, if any."""
     if message is not None:
         warnings.warn(message, RuntimeWarning, stacklevel=3)
 
 
 def without_sanitizer() -> None:
-    """Warns that torch's sanitizer does not hear of the order that entering keeps."""
+    """Warns that torch's CUDA sanitizer does not see the order of entering and leaving."""
     lacking = f"{SANITIZER}.enabled is absent"
     warn(misfit([lacking], "The CUDA sanitizer reports races in programs that have none."))
 
 
 def exporting() -> Any:
-    """The module whose flag says whether torch.export runs, or None.
+    """Returns the module whose flag says whether torch.export runs, or None.
 
-    The flag is read, and torch's function is not called: Python code must not run where a daemon thread enters a
-    partition while the interpreter ends.
+    The caller reads the flag and does not call torch's function, because Python code must not run when a daemon
+    thread enters a partition while the interpreter shuts down.
     """
     warn(misfit(problems(EXPORTS), "torch.export drops the blocks of partitions silently."))
     return None if IS_EXPORTING.find() is None else IS_EXPORTING.owner()

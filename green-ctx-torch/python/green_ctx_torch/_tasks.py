@@ -1,4 +1,4 @@
-"""Has asyncio's event loops make current what a task has entered, each time that it runs."""
+"""Makes asyncio's event loops enter the partitions of a task each time that the task runs."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from green_ctx_torch._errors import InvalidStateError
 
 
 def watch(loop: Any) -> None:
-    """Sees to it that an event loop says when tasks change. The first call wraps asyncio's handles.
+    """Makes an event loop report when it switches tasks. The first call wraps asyncio's handles.
 
-    RuntimeError for a loop that is not asyncio's own, such as uvloop's, which does not say it: what other
-    tasks do would be in the partition too.
+    Raises RuntimeError for a loop that is not asyncio's own, such as uvloop's, because it does not report this:
+    other tasks would run in the partition too.
     """
-    # A loop runs, so that this finds the module complete and imports nothing.
+    # A loop runs, so asyncio is imported completely, and this imports nothing.
     import asyncio
 
     if not isinstance(loop, asyncio.BaseEventLoop):
         raise InvalidStateError(
             f"a partition cannot be entered in a coroutine on a {type(loop).__module__} event loop, which "
-            "does not say when it changes tasks, so that other tasks would be in the partition too; "
+            "does not report when it switches tasks, so other tasks would run in the partition too; "
             "enter it in a function that asyncio.to_thread runs, or run the program on asyncio's own loop"
         )
     original: Any = asyncio.Handle._run

@@ -1,7 +1,7 @@
-"""Measures jobs beside each other, and says how to divide the GPU between them, or not to.
+"""Tuning: measures jobs running together, and recommends how to divide the GPU between them, or advises against it.
 
-The search is native. Here functions become graphs, which it moves from partition to partition by itself;
-those that torch cannot capture it calls, with its stream as torch's current one.
+The search is native code. This module captures functions in graphs, which the search moves from partition to
+partition. It calls functions that torch cannot capture, with a stream of the search as torch's current stream.
 """
 
 from __future__ import annotations
@@ -26,25 +26,36 @@ __all__ = ["Applied", "Job", "tune", "tuned"]
 
 _log = logging.getLogger("green_ctx_torch")
 
-_JOBS = 'jobs are named, as in {"decode": step, "prefill": graph}, or a list of green_ctx_torch.Job'
-_WORK = "a job is a function of no arguments, a torch.cuda.CUDAGraph(keep_graph=True) or the address of a CUgraph"
+_JOBS = 'jobs must be named, as in {"decode": step, "prefill": graph}, or a list of green_ctx_torch.Job'
+_WORK = (
+    "a job must be a function without arguments, a torch.cuda.CUDAGraph(keep_graph=True) or the address of a "
+    "CUgraph"
+)
 
 
 class Job:
-    """A job to tune: a function of no arguments that submits one iteration, or a graph that is one.
+    """A job to tune: a function without arguments that submits one iteration, or a graph that is one iteration.
 
-    Iterations must be repeatable, since the tuner runs thousands of them, on whichever SMs and beside the
-    other jobs. `before` is called before each block of 8 ms or more to reset what would grow or run out, on
-    the stream that the iterations follow on; it is not measured.
+        Job(step, name="decode", arrival="closed:1", key="8B, batch 16")
 
-    `arrival` says when iterations are due: "closed:2", always two in flight, "rate:1000" or
-    "poisson:1000:7", so many a second at equal distances or at random moments of seed 7, or a list of
-    seconds from the start, a trace. Without it two are in flight or, for the job of a goal's percentile, one.
-    `key` says that a job of the same name is the same, such as a model and
-    a batch size: what a file keeps for another key is not used. A job of a list is called `name` or, without
-    one, as its function is; in a mapping the mapping's name counts.
+    Iterations must be repeatable. The tuner runs thousands of them, on any SMs and concurrently with the other
+    jobs. `before` is called before each block of 8 ms or more, on the stream of the iterations, to reset state that
+    would grow or run out. It is not measured.
 
-    A graph must live, with the memory that it uses, until `tune` returns.
+    `arrival` says when iterations are due:
+
+    - "closed:2": two iterations are always in flight.
+    - "rate:1000": 1000 iterations per second, at equal intervals.
+    - "poisson:1000:7": 1000 iterations per second, at random times from the seed 7.
+    - a list of seconds from the start: a trace.
+
+    Without `arrival` two iterations are in flight, or one for the job whose percentile the goal names.
+
+    `key` identifies the job beyond its name, for example by a model and a batch size: an outcome in a file is not
+    used for another key. `name` is the job's name in a list; without it, the function's name is used. In a mapping,
+    the mapping's key is the name.
+
+    A graph, and the memory that it uses, must stay alive until `tune` returns.
     """
 
     def __init__(
@@ -56,11 +67,11 @@ class Job:
         key: str = "",
         before: Callable[[], object] | None = None,
     ) -> None:
-        # Nothing is both: a graph is replayed, not called.
+        # No object is both: a graph is replayed, not called.
         if _is_graph(work) == callable(work):
-            raise TypeError(f"{_WORK}, and not a {type(work).__name__}")
+            raise TypeError(f"{_WORK}, got {type(work).__name__}")
         if before is not None and not callable(before):
-            raise TypeError(f"before is a function of no arguments, and not a {type(before).__name__}")
+            raise TypeError(f"before must be a function without arguments, got {type(before).__name__}")
         self.work = work
         self.name = name
         self.arrival = arrival
@@ -75,7 +86,7 @@ class Job:
 
 
 class PlainStream:
-    """A job's stream where the verdict is not to partition. `with` makes it torch's current stream."""
+    """The stream of a job if the verdict is not to partition. `with` makes it torch's current stream."""
 
     def __init__(self, name: str, native: _native._PlainStream) -> None:
         self.name = name
@@ -84,7 +95,7 @@ class PlainStream:
 
     @property
     def stream(self) -> torch.cuda.ExternalStream:
-        """The stream as torch has it."""
+        """The stream as a torch.cuda.ExternalStream."""
         return self._native.stream
 
     @property
@@ -106,7 +117,7 @@ class PlainStream:
 
 
 class Applied(Mapping[str, "Partition | PlainStream"]):
-    """What a verdict says, ready to run: see `TuningOutcome.apply`."""
+    """A verdict that is ready to run, as a mapping from the names of the jobs. See `TuningOutcome.apply`."""
 
     def __init__(self, outcome: TuningOutcome, device: Any = None) -> None:
         self.verdict: TuningVerdict = outcome.verdict
@@ -127,12 +138,12 @@ class Applied(Mapping[str, "Partition | PlainStream"]):
 
     @property
     def gain(self) -> float | None:
-        """The verdict's gain."""
+        """The gain of the verdict."""
         return self.verdict.gain
 
     @property
     def meets(self) -> bool:
-        """Whether the goal's bound is met."""
+        """Whether the goal's bound is met, as in `TuningVerdict.meets`."""
         return self.verdict.meets
 
     def __getitem__(self, name: str) -> Partition | PlainStream:
@@ -170,39 +181,45 @@ def tune(
     leave_out: str | Iterable[str] = (),
     progress: Callable[[TuningProgress], object] | None = None,
 ) -> TuningOutcome:
-    """Measures two to four jobs beside each other, and says how to divide the GPU between them, or not to.
+    """Measures two to four jobs running together, and recommends how to divide the GPU between them, or advises
+    against it.
 
         outcome = tune({"decode": step, "prefill": graph}, "keep:decode:p99:2ms")
         print(outcome.verdict.sentence)
-        applied = outcome.apply()
+        with outcome.apply() as applied:
+            with applied["decode"]:
+                step()
 
-    It tries them one after the other, in plain streams, with priorities and in partitions of many sizes. At the
-    end it compares the best partition with the two best of the others, in long blocks in turn: the gain and its
-    interval come from these alone. It makes partitions of the SMs that are free, and closes them. Who else uses
-    the GPU meanwhile changes what is found; `outcome.drift` says so.
+    The tuner measures several ways to run all jobs, called arms: one job after the other, plain streams,
+    priorities, and partitions of many sizes. At the end it compares the best partitions with the two best other
+    arms, in long blocks that alternate. The gain and its interval come from these blocks only. The tuner partitions
+    the SMs that are free, and closes its partitions at the end. Other work on the GPU changes the result;
+    `outcome.drift` shows it.
 
-    A function is called once to warm up and once more to be captured in a graph, which is then measured. One
-    that cannot be captured is called for each iteration, and `outcome.notes` says why. That happens on other
-    threads: torch's modes of this one, such as no_grad and autocast, do not hold there, functions wait for
-    each other at Python's lock, and streams end with the block that they are for, so that a function keeps
-    nothing of torch's autograd from one call to the next.
+    A function is called once to warm up, and once more to be captured in a graph, which is then measured. A
+    function that cannot be captured is called for each iteration, and `outcome.notes` says why. These calls are
+    made on other threads. torch's modes of this thread, such as no_grad and autocast, do not apply there, and
+    functions wait for each other for the GIL. Each stream ends with its block, so a function must not keep state of
+    torch's autograd from one call to the next.
 
-    - `goal`: "throughput", the most of all jobs, each by its rate alone, "makespan", the least time for one
-      iteration of all, "keep:A:p99:500us", the most of the others while A's latency is within a bound, or
-      "least:A:p99:keep:B:0.8", the smallest latency of A while B keeps a part of its rate alone.
-    - `weights`: what each job counts for in "throughput"; 1 unless it is given.
-    - `budget`: how many seconds tuning may take: 19 for two jobs, and half of that more for each.
-    - `step`: counts of SMs are tried in steps of so many, rounded up to what the device can give.
-    - `floors`: SMs that a job must have for itself, by name. Only partitions are chosen then.
-    - `leave_out`: kinds of arms that are not tried: "sequential", "streams", "priority", "partition".
-    - `progress`: called before each block with a TuningProgress. Where it returns False the search ends, and
-      the best so far is the outcome. Without it, a bar is drawn where standard error is a terminal.
+    - `goal`: "throughput" maximises the sum of all jobs' rates, each relative to the job's rate alone. "makespan"
+      minimises the time for one iteration of every job. "keep:A:p99:500us" maximises the other jobs' rates while
+      the 99th percentile of A's latency is at most 500 µs. "least:A:p99:keep:B:0.8" minimises the 99th percentile
+      of A's latency while B keeps 0.8 of its rate alone.
+    - `weights`: the weight of each job's rate in "throughput"; 1 by default.
+    - `budget`: the maximum duration of the search in seconds. The default is 19 s for two jobs, plus 9.5 s for each
+      further job.
+    - `step`: the step between the counts of SMs to try, rounded up to a count that the device can give.
+    - `floors`: the floor, in SMs, that a job must have, by name. Only partitions are chosen in this case.
+    - `leave_out`: the kinds of arms that are not tried: "sequential", "streams", "priority" or "partition".
+    - `progress`: a function that is called before each block with a TuningProgress. If it returns False, the search
+      ends, and the outcome is the best so far. Without it, a progress bar is drawn if standard error is a terminal.
 
-    An interrupt ends the search before the next block and is raised; what was found until then is lost.
+    An interrupt ends the search before the next block and is raised; the results so far are lost.
 
-    Raises what a function raised in its first call, or what `progress` raised; ValueError for jobs, a goal
-    or a budget that cannot be, RuntimeError where no SMs are free, a graph cannot be moved or the device
-    failed, and ImportError where functions are given and torch is not there. Nothing is left behind.
+    Raises the exception of a function's first call, or of `progress`. Raises ValueError if jobs, goal or budget are
+    invalid. Raises RuntimeError if no SMs are free, if a graph cannot be moved, or if the device fails. Raises
+    ImportError if a job is a function and torch cannot be imported. If it fails, no partition stays open.
     """
     named = _named(jobs)
     tuner = _tuner(named, goal, weights, device, budget, step, floors, leave_out)
@@ -223,36 +240,38 @@ def tuned(
     leave_out: str | Iterable[str] = (),
     progress: Callable[[TuningProgress], object] | None = None,
 ) -> Iterator[Applied]:
-    """The verdict that a file has for these jobs, ready to run until the end of the block, tuned where it has none.
+    """Provides the verdict for these jobs, ready to run until the end of the `with` block. The verdict is read from a
+    file. If the file has none for these jobs, they are tuned first.
 
         with tuned("serving.json", {"decode": step, "prefill": graph}, "keep:decode:p99:2ms") as applied:
             with applied["decode"]:
                 ...
 
-    The file is used where it was found for jobs of the same names, keys and arrivals, the same goal, weights,
-    step, floors and kinds of arms, on such a device with the same driver, and with the version of torch that
-    the program has imported, if it has. Otherwise the logger "green_ctx_torch" says at level INFO why it is
-    not, the jobs are tuned as `tune` does, and the file keeps the outcome. One that `progress` has ended
-    early is used and not kept; that the file cannot be written is a warning.
+    `applied` is what `TuningOutcome.apply` returns. The file is used if it was written for jobs of the same names,
+    keys and arrivals, with the same goal, weights, step, floors and kinds of arms, on the same kind of device with
+    the same driver, and with the version of torch that the program has imported, if any. Otherwise the logger
+    "green_ctx_torch" gives the reason at level INFO, the jobs are tuned as by `tune`, and the outcome is saved to
+    the file. An outcome that `progress` ended early is used but not saved. If the file cannot be written, a warning
+    is logged.
 
-    A program without the jobs uses what a file has with `load_tuning(path).apply()`.
+    A program without the jobs can use a file with `load_tuning(path).apply()`.
 
-    A relative path is in the folder that the environment variable GREEN_CTX_TUNE_DIR names, if it does. With
-    GREEN_CTX_TUNE_READ_ONLY=1 files are never written.
+    A relative path is in the directory that the environment variable GREEN_CTX_TUNE_DIR names, if it is set. With
+    GREEN_CTX_TUNE_READ_ONLY=1, files are never written.
 
-    Raises what `tune` and `TuningOutcome.apply` raise.
+    Raises the exceptions of `tune` and `TuningOutcome.apply`.
     """
     named = _named(jobs)
     tuner = _tuner(named, goal, weights, device, budget, step, floors, leave_out)
     outcome = tuner.stored(path)
     if isinstance(outcome, str):
-        _log.info("%s is not used, and the jobs are tuned: %s", os.fspath(path), outcome)
+        _log.info("%s is not used, so the jobs are tuned: %s", os.fspath(path), outcome)
         outcome = _measured(tuner, named, progress)
         if outcome.complete:
             try:
                 outcome.save(path)
             except OSError as error:
-                _log.warning("the outcome of tuning is not kept: %s", error)
+                _log.warning("the outcome of tuning was not saved: %s", error)
     with outcome.apply(device) as applied:
         yield applied
 
@@ -267,17 +286,17 @@ def _name_of(work: object) -> str | None:
 
 
 def _named(jobs: Any) -> list[tuple[str, Job]]:
-    """Jobs with their names."""
+    """Returns the jobs with their names."""
     if isinstance(jobs, Mapping):
         return [(name, job if isinstance(job, Job) else Job(job)) for name, job in jobs.items()]
     try:
         given = iter(jobs)
     except TypeError:
-        raise TypeError(f"{_JOBS}, and not a {type(jobs).__name__}") from None
+        raise TypeError(f"{_JOBS}, got {type(jobs).__name__}") from None
     named: list[tuple[str, Job]] = []
     for job in given:
         if not isinstance(job, Job):
-            raise TypeError(f"{_JOBS}, and not one with a {type(job).__name__}")
+            raise TypeError(f"{_JOBS}, got one with an element of type {type(job).__name__}")
         name = _name_of(job.work) if job.name is None else job.name
         if name is None:
             place = len(named) + 1
@@ -307,7 +326,7 @@ def _measured(
 ) -> TuningOutcome:
     if progress is not None and not callable(progress):
         raise TypeError(
-            f"progress is a function that takes a TuningProgress, and not a {type(progress).__name__}"
+            f"progress must be a function that takes a TuningProgress, got {type(progress).__name__}"
         )
     works, notes = _prepare(tuner, named)
     with _bar() if progress is None else contextlib.nullcontext(progress) as shown:
@@ -315,19 +334,19 @@ def _measured(
 
 
 _Work = tuple[Any, Callable[[int], object] | None, Callable[[int], object] | None]
-"""A graph, or what submits an iteration to a raw stream, and what is called before each block."""
+"""A graph, or a function that submits an iteration to a raw stream, and a function to call before each block."""
 
 
 def _prepare(tuner: _native._Tuner, named: list[tuple[str, Job]]) -> tuple[list[_Work], list[str]]:
-    """Returns what the tuner runs of each job, and notes about it."""
+    """Returns the work of each job for the tuner, and notes about the jobs."""
     if not any(callable(job.work) or job.before for _, job in named):
         return [(job.work, None, None) for _, job in named], []
     torch = _torch()
     works: list[_Work] = []
     notes = []
     with torch.cuda.device(tuner.device):
-        # One for each: torch has a workspace of cuBLAS's for each stream, which graphs that run at the same
-        # time must not share.
+        # One stream per job: torch has one cuBLAS workspace per stream, and graphs that run at the same time must
+        # not share one.
         sides = [torch.cuda.Stream() for _ in named]
         if any(callable(job.work) for _, job in named):
             _warm_up(torch, zip(sides, (job for _, job in named), strict=True))
@@ -339,8 +358,8 @@ def _prepare(tuner: _native._Tuner, named: list[tuple[str, Job]]) -> tuple[list[
                 before = None if job.before is None else _on_stream(torch, tuner.device, job.before)
                 works.append((graph, None, before))
                 continue
-            notes.append(f"{name} was called for each iteration, since torch did not capture it: {reason}")
-            # The first call on a new stream allocates memory, which is not to be measured.
+            notes.append(f"{name} was called for each iteration, because torch did not capture it: {reason}")
+            # The first call on a new stream allocates memory, which must not be measured.
             first = (job.work,) if job.before is None else (job.work, job.before)
             works.append(
                 (None, _on_stream(torch, tuner.device, job.work), _on_stream(torch, tuner.device, *first))
@@ -349,7 +368,7 @@ def _prepare(tuner: _native._Tuner, named: list[tuple[str, Job]]) -> tuple[list[
 
 
 def _torch() -> Any:
-    return _seams.import_torch("give graphs alone, which need none", "functions as jobs")
+    return _seams.import_torch("pass graphs only, which work without torch", "functions as jobs")
 
 
 def _warm_up(torch: Any, jobs: Iterable[tuple[Any, Job]]) -> None:
@@ -368,17 +387,17 @@ def _warm_up(torch: Any, jobs: Iterable[tuple[Any, Job]]) -> None:
 def _captured(
     torch: Any, side: Any, tuner: _native._Tuner, work: Callable[[], object]
 ) -> tuple[Any, str | None]:
-    """The graph of a function, or None and why there is none."""
+    """Returns the graph of a function, or None and the reason why there is none."""
     failed: BaseException | None = None
     try:
-        # Newer versions of torch keep what can be copied only where they are asked to.
+        # Newer versions of torch make a graph that can be copied only on request.
         graph = torch.cuda.CUDAGraph(keep_graph=True)
-        # Other threads of the program may allocate meanwhile.
+        # Other threads of the program may allocate memory in the meantime.
         with torch.cuda.graph(graph, stream=side, capture_error_mode="thread_local"):
             try:
                 work()
             except BaseException as error:
-                # The end of a capture that has failed raises too.
+                # The end of a failed capture raises another exception.
                 failed = error
                 raise
     except Exception as error:
@@ -393,7 +412,7 @@ def _captured(
 
 
 def _on_stream(torch: Any, device: int, *functions: Callable[[], object]) -> Callable[[int], None]:
-    """Calls functions with a stream as torch's current one, on whichever thread."""
+    """Returns a function that calls `functions` with a given stream as torch's current stream, on any thread."""
 
     def call(raw_stream: int) -> None:
         with torch.cuda.stream(torch.cuda.ExternalStream(raw_stream, device=device)):
@@ -405,7 +424,7 @@ def _on_stream(torch: Any, device: int, *functions: Callable[[], object]) -> Cal
 
 @contextlib.contextmanager
 def _bar() -> Iterator[Callable[[TuningProgress], object] | None]:
-    """Draws a bar on standard error, where that is a terminal, and removes it at the end."""
+    """Draws a progress bar on standard error, if that is a terminal, and removes it at the end."""
     stream, drawn = sys.stderr, 0.0
     if stream is None or not stream.isatty():
         yield None
@@ -418,7 +437,7 @@ def _bar() -> Iterator[Callable[[TuningProgress], object] | None]:
             show(f"\r\x1b[K{progress}")
 
     def show(text: str) -> None:
-        # Where it is closed there is nobody to wait.
+        # If standard error is closed, the bar is not drawn.
         with contextlib.suppress(OSError, ValueError):
             print(text, end="", file=stream, flush=True)
 

@@ -1,8 +1,9 @@
-"""Frees the workspaces that cuBLAS leaves on streams of closed partitions.
+"""Frees the workspaces of cuBLAS for streams of closed partitions.
 
-Up to torch 2.14 each pair of a handle and a stream keeps a workspace, 32 MiB on an H200, and nothing frees the one of
-a stream that is never used again. torch can free all of them at once: a stream that is used again gets another from
-the allocator's cache. A captured graph has its workspace's address in it, so nothing is freed while one lives.
+Up to torch 2.14 each pair of a handle and a stream has a workspace, 32 MiB on an H200, and torch never frees the
+workspace of a stream that is no longer used. torch can only free all workspaces together. A stream that is used
+again gets another one from the allocator's cache. A captured graph contains the address of its workspace, so
+nothing is freed while a graph is alive.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ _graphs: weakref.WeakSet[Any] = weakref.WeakSet()
 
 
 def note_graph(graph: Any) -> None:
-    """Notes that a graph of torch's is captured."""
+    """Records that torch captures a graph."""
     _graphs.add(graph)
 
 
@@ -29,6 +30,6 @@ def release() -> None:
     clear = _seams.CLEAR_WORKSPACES.find()
     if clear is None:
         lacking = f"{_seams.CLEAR_WORKSPACES} is absent"
-        _seams.warn(_seams.misfit([lacking], "cuBLAS's workspaces of closed partitions stay."))
+        _seams.warn(_seams.misfit([lacking], "cuBLAS's workspaces of closed partitions are not freed."))
         return
     clear()

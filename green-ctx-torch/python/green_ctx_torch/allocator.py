@@ -1,4 +1,4 @@
-"""An allocator for torch's memory that knows partitions.
+"""An allocator for torch's memory that keeps an account for each partition.
 
     import torch
     from green_ctx_torch.allocator import Allocator
@@ -6,9 +6,9 @@
     allocator = Allocator()
     allocator.set_partition_limit("decode", 2 << 30)
     with torch.cuda.use_mem_pool(allocator.mem_pool()):
-        ...  # past the limit: torch.OutOfMemoryError
+        ...  # beyond the limit: torch.OutOfMemoryError
 
-torch calls the C functions green_ctx_torch_* of the file that library_path() names.
+torch calls the C functions `green_ctx_torch_*` of the file that `library_path()` returns.
 """
 
 from green_ctx_torch._native import Allocator, library_path, torch_allocator

@@ -1,24 +1,24 @@
-"""`flashinfer.green_ctx`.
+"""A drop-in for `flashinfer.green_ctx`.
 
-The functions take, return and round as FlashInfer's do. The partitions of one call share no SMs, those of
-different calls may, as FlashInfer's do: a program can keep streams of every size. What differs:
+The functions have FlashInfer's arguments, results and rounding. As in FlashInfer, the partitions of one call share
+no SMs, and those of different calls may share SMs, so a program can keep streams of every size. The differences:
 
-- They never get SMs that a partition or a `GreenContext` has for itself, and nobody gets theirs for
-  itself while they live: that is an error with the driver's code 915, which says who has them.
-- Resources describe until `create_green_ctx_streams` makes partitions of them. A second call for
-  the same resource gives one more stream of its partition, and no second context.
-- A partition goes when the last of its resource and its streams does, and its context is used
-  again. FlashInfer never destroys one.
-- Too few SMs are an error in `split_resource` already, which in FlashInfer gives empty resources.
-- An H200 is cut into 15 pieces of 8 SMs and one of 12. Counts that they do not add up to, such as 64,
-  64 and a remainder of 4, are made of pieces of 2 SMs, where the driver may fit fewer clusters of
-  blocks, and as long as nobody has SMs for itself.
+- These partitions never have SMs of the floor of a partition or a `GreenContext`, and while they are open, their
+  SMs cannot become part of a floor. A conflict is an error with the driver's code 915 that names the holder.
+- Resources only describe SMs until `create_green_ctx_streams` creates partitions from them. A second call for the
+  same resource returns another stream of its partition, and creates no second context.
+- A partition ends when its resource and its streams are dropped, and its context is reused. FlashInfer never
+  destroys one.
+- Too few SMs are an error in `split_resource`. FlashInfer's function returns empty resources.
+- An H200 has 15 units of 8 SMs and one of 12. Counts that these do not add up to, such as 64, 64 and a remainder of
+  4, consist of units of 2 SMs, in which the driver may fit fewer clusters of blocks. They are possible only while
+  no SM is in a floor.
 - On devices of capability 8.x counts are multiples of 4. FlashInfer's are multiples of 2.
-- There is no `empty_per_locality_domain`: FlashInfer's own allocates memory near to a domain, and its tensors
-  are good for the streams of this module.
+- There is no function `empty_per_locality_domain`. FlashInfer's own allocates memory close to a domain, and its
+  tensors work with the streams of this module.
 
-`CUdevice` is cuda-python's where that is installed. `CUdevResource` is always the one of this
-module: cuda-python's cannot own anything, and naming SMs does not keep others away from them.
+`CUdevice` is cuda-python's class if cuda-python is installed. `CUdevResource` is always the class of this module:
+cuda-python's cannot own SMs, and naming SMs does not reserve them.
 """
 
 from __future__ import annotations
@@ -55,20 +55,20 @@ __all__ = [
     "split_resource_by_sm_count",
 ]
 
-#: What the driver answers where FlashInfer would ask it for too many SMs: programs look for it.
+#: The driver's error for FlashInfer if it requests too many SMs. Programs look for this text.
 _TOO_MANY = "CUDA error code=915(CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION)"
 
 _CONSTRAINTS = {6: (1, 1), 7: (2, 2), 8: (4, 2)}
 
 
 class CUdevice(int):
-    """A device, where cuda-python is absent: its ordinal."""
+    """A device's ordinal, for programs without cuda-python."""
 
     __slots__ = ()
 
 
 class CUdevResourceType(_IntEnum):
-    """What a resource is, numbered as in `cuda.h`."""
+    """The type of a resource, with the numbers of `cuda.h`."""
 
     CU_DEV_RESOURCE_TYPE_INVALID = 0
     CU_DEV_RESOURCE_TYPE_SM = 1
@@ -93,7 +93,7 @@ class CUdevSmResource:
 
 
 class CUdevResource:
-    """SMs of a device: how many, and from `create_green_ctx_streams` on the partition of them."""
+    """Some SMs of a device: their number and, after `create_green_ctx_streams`, the partition that has them."""
 
     __slots__ = ("_context", "_device", "sm")
 
@@ -108,12 +108,12 @@ class CUdevResource:
 
     @property
     def type(self) -> CUdevResourceType:
-        """That these are SMs; invalid for a remainder of none."""
+        """The type: SMs, or invalid for an empty remainder."""
         return CUdevResourceType(1 if self.sm.smCount else 0)
 
     @property
     def context(self) -> _native.GreenContext | None:
-        """The partition that was made of these SMs, or None."""
+        """The partition that was created from these SMs, or None."""
         return self._context
 
     def _piece(self, count: int) -> CUdevResource:
@@ -125,27 +125,29 @@ class CUdevResource:
 
 
 def get_sm_count_constraint(major: int, minor: int) -> tuple[int, int]:
-    """The least SMs of a partition and what its count is a multiple of, by compute capability."""
+    """Returns the smallest partition in SMs, and the number that counts are multiples of, by compute capability."""
     for name, value in (("major", major), ("minor", minor)):
         if not isinstance(value, int):
-            message = f"{name} must be an int, such as 9, and is a {type(value).__name__}"
+            message = f"{name} must be an int, such as 9, got {type(value).__name__}"
             raise TypeError(message)
     if major >= 9:
         return (8, 8)
     if major not in _CONSTRAINTS:
-        raise ValueError(f"Unsupported CUDA capability: {major}.{minor}; there are 6.0 and newer")
+        raise ValueError(
+            f"Unsupported CUDA capability: {major}.{minor}; the capabilities 6.0 and newer are supported"
+        )
     return _CONSTRAINTS[major]
 
 
 def get_compute_capability(device: _torch.device | int) -> tuple[int, int]:
-    """The device's compute capability, such as (9, 0)."""
+    """Returns the device's compute capability, such as (9, 0)."""
     capability: str = _native.info(_ordinal(device))["devices"][0]["compute_capability"]
     major, minor = capability.split(".")
     return int(major), int(minor)
 
 
 def get_cudevice(dev: _torch.device | int) -> _Any:
-    """The device's handle: cuda-python's `CUdevice` where that is installed."""
+    """Returns the device's handle: cuda-python's `CUdevice`, if cuda-python is installed."""
     ordinal = _ordinal(dev)
     _native.sm_limits(ordinal)
     try:
@@ -156,7 +158,7 @@ def get_cudevice(dev: _torch.device | int) -> _Any:
 
 
 def get_device_resource(cu_dev: _Any) -> CUdevResource:
-    """All SMs of a device. Nothing is taken."""
+    """Returns all SMs of a device as a resource. Takes no SMs."""
     ordinal = _handle(cu_dev)
     count, minimum, alignment, _ = _native.sm_limits(ordinal)
     return CUdevResource(ordinal, CUdevSmResource(count, minimum, alignment))
@@ -165,7 +167,8 @@ def get_device_resource(cu_dev: _Any) -> CUdevResource:
 def split_resource(
     resource: CUdevResource, num_groups: int, min_count: int
 ) -> tuple[list[CUdevResource], CUdevResource]:
-    """So many equal groups of at least `min_count` SMs, and the remainder. Nothing is taken."""
+    """Splits a resource into `num_groups` groups of at least `min_count` SMs. Returns the groups and the remainder.
+    Takes no SMs."""
     num_groups = _count("num_groups", num_groups)
     min_count = _count("min_count", min_count)
     rounded = _rounded(_ours(resource), min_count)
@@ -184,7 +187,8 @@ def split_resource(
 def split_resource_by_sm_count(
     cu_dev: _Any, resource: CUdevResource, sm_counts: _Sequence[int]
 ) -> tuple[list[CUdevResource], CUdevResource]:
-    """A group of at least so many SMs for each count, and the remainder. Nothing is taken."""
+    """Splits a resource into one group per count, of at least that many SMs. Returns the groups and the remainder.
+    Takes no SMs."""
     groups: list[CUdevResource] = []
     for sm_count in _each("sm_counts", sm_counts, "a list such as [16, 24]"):
         [group], resource = split_resource(resource, 1, sm_count)
@@ -195,24 +199,23 @@ def split_resource_by_sm_count(
 def create_green_ctx_streams(
     cu_dev: _Any, resources: _Iterable[CUdevResource]
 ) -> list[_torch.cuda.Stream]:
-    """A stream for each resource, in a partition of that many SMs.
+    """Creates a stream for each resource, in a partition with the resource's SMs.
 
-    Partitions are made of the resources that have none yet: of all of them or, with an error, of
-    none.
+    Resources without a partition get one. If one partition cannot be created, none is.
     """
     device = _handle(cu_dev)
-    example = "a list of what split_resource returns"
+    example = "a list of resources from split_resource"
     resources = [_ours(resource) for resource in _each("resources", resources, example)]
     for resource in resources:
         if resource._device != device:
             raise RuntimeError(
-                f"the resource is of device {resource._device} and not of {device}; get it with "
-                f"get_device_resource of the same device"
+                f"the resource is of device {resource._device}, but cu_dev is device {device}; get the resource "
+                f"with get_device_resource of the same device"
             )
         if not resource.sm.smCount:
             raise RuntimeError(
                 "CUDA error code=914(CUDA_ERROR_INVALID_RESOURCE_TYPE): a resource has no SMs; "
-                "ask for less, so that some remain for it"
+                "ask for fewer SMs, so that some remain for it"
             )
     fresh = list({id(piece): piece for piece in resources if piece._context is None}.values())
     try:
@@ -234,9 +237,10 @@ def create_green_ctx_streams(
 def split_device_green_ctx(
     dev: _torch.device | int, num_groups: int, min_count: int
 ) -> tuple[list[_torch.cuda.Stream], list[CUdevResource]]:
-    """Partitions of equal groups and of the remainder: `num_groups + 1` streams and resources.
+    """Divides a device into `num_groups` equal partitions, and one with the remainder. Returns `num_groups + 1`
+    streams and resources.
 
-    Raises `RuntimeError` where the device has too few SMs, or none for the remainder.
+    Raises RuntimeError if the device has too few SMs, or none for the remainder.
     """
     cu_dev = get_cudevice(dev)
     groups, remaining = split_resource(get_device_resource(cu_dev), num_groups, min_count)
@@ -247,21 +251,22 @@ def split_device_green_ctx(
 def split_device_green_ctx_by_sm_count(
     dev: _torch.device | int, sm_counts: _Sequence[int]
 ) -> tuple[list[_torch.cuda.Stream], list[CUdevResource]]:
-    """A partition for each count and for the remainder: `len(sm_counts) + 1` streams and resources.
+    """Divides a device into one partition per count, and one with the remainder. Returns `len(sm_counts) + 1`
+    streams and resources.
 
-    Raises `ValueError` for no counts and for one that is not positive, `RuntimeError` where the
-    device has too few SMs, or none for the remainder.
+    Raises ValueError if there are no counts, or if one is not positive. Raises RuntimeError if the device has too
+    few SMs, or none for the remainder.
     """
     counts = [_count("SM count", count) for count in _each("sm_counts", sm_counts, "a list such as [16, 24]")]
     if not counts:
-        raise ValueError("sm_counts is empty; name the SMs of one partition at least")
+        raise ValueError("sm_counts is empty; give at least one count")
     cu_dev = get_cudevice(dev)
     resource = get_device_resource(cu_dev)
     rounded = [_rounded(resource, count) for count in counts]
     if sum(rounded) > resource.sm.smCount:
         raise RuntimeError(
-            f"{_TOO_MANY}: the counts {counts}, rounded to {rounded}, add up to {sum(rounded)} SMs "
-            f"and the device has {resource.sm.smCount}; ask for smaller or fewer partitions"
+            f"{_TOO_MANY}: the counts {counts}, rounded to {rounded}, add up to {sum(rounded)} SMs, "
+            f"but the device has {resource.sm.smCount}; ask for smaller or fewer partitions"
         )
     groups, remaining = split_resource_by_sm_count(cu_dev, resource, counts)
     resources = [*groups, remaining]
@@ -269,19 +274,20 @@ def split_device_green_ctx_by_sm_count(
 
 
 def get_locality_domain_count(dev: _torch.device | int) -> int:
-    """How many locality domains the device has: 1 where it is not divided, or the driver knows none."""
+    """Returns the number of locality domains of the device: 1 if it is not divided, or if the driver has none."""
     return _native.get_num_locality_domains(_ordinal(dev))
 
 
 def split_device_green_ctx_by_locality_domain(
     dev: _torch.device | int, backfill: bool = True
 ) -> tuple[list[_torch.cuda.Stream], list[CUdevResource]]:
-    """A partition of each locality domain: as many streams and resources, in the domains' order.
+    """Creates a partition for each locality domain. Returns one stream and one resource per domain, in the domains'
+    order.
 
-    With `backfill` all SMs are divided evenly, and SMs of no domain make up what a domain lacks. Needs
-    CUDA 13.4 and a device of which no other SMs are held; not yet run on hardware.
+    With `backfill` all SMs are divided evenly, and SMs of no domain make up the difference. Needs CUDA 13.4 and a
+    device on which no other SMs are held; not yet run on hardware.
 
-    Raises `RuntimeError` where the device has fewer than two domains.
+    Raises RuntimeError if the device has fewer than two domains.
     """
     ordinal = _ordinal(dev)
     domains = _native.get_num_locality_domains(ordinal)
@@ -309,18 +315,18 @@ def split_device_green_ctx_by_locality_domain(
 
 
 def _rounded(resource: CUdevResource, count: int) -> int:
-    """The count that the driver would give: up to whole pieces, or to all there are."""
+    """Returns the count that the driver would give: whole units, or all SMs of the resource."""
     total, (_, minimum, _, unit) = resource.sm.smCount, _native.sm_limits(resource._device)
     rounded = -(-max(count, minimum) // unit) * unit
     return total if count <= total < rounded else rounded
 
 
 def _count(name: str, value: int) -> int:
-    """A positive count."""
+    """Returns a positive count."""
     try:
         count = operator.index(value)
     except TypeError:
-        message = f"{name} must be an int, such as 16, and is a {type(value).__name__}"
+        message = f"{name} must be an int, such as 16, got {type(value).__name__}"
         raise TypeError(message) from None
     if count <= 0:
         raise ValueError(f"{name} must be positive, got {count}")
@@ -328,37 +334,37 @@ def _count(name: str, value: int) -> int:
 
 
 def _each(name: str, values: _Any, example: str) -> _Any:
-    """What is iterated over, and no text."""
+    """Returns an iterable that is not text."""
     if isinstance(values, (str, bytes)) or not hasattr(values, "__iter__"):
-        raise TypeError(f"{name} must be {example}, and is a {type(values).__name__}")
+        raise TypeError(f"{name} must be {example}, got {type(values).__name__}")
     return values
 
 
 def _handle(cu_dev: _Any) -> int:
-    """The ordinal of a device's handle: cuda-python's is an int too, by `__int__` alone."""
+    """Returns the ordinal of a device's handle. cuda-python's handle converts to int by `__int__` only."""
     if isinstance(cu_dev, (str, bytes, float)) or not hasattr(cu_dev, "__int__"):
-        message = f"cu_dev must be a CUdevice, as get_cudevice(0) returns it, and is a {type(cu_dev).__name__}"
+        message = f"cu_dev must be a CUdevice, as get_cudevice(0) returns it, got {type(cu_dev).__name__}"
         raise TypeError(message)
     return int(cu_dev)
 
 
 def _ours(resource: CUdevResource) -> CUdevResource:
-    """A resource of this module, which alone can own SMs."""
+    """Returns a resource of this module. Only these can own SMs."""
     if not isinstance(resource, CUdevResource):
         raise TypeError(
-            f"a {type(resource).__name__} owns no SMs; use the resources of "
+            f"a {type(resource).__name__} cannot own SMs; use the resources of "
             f"green_ctx_torch.flashinfer.get_device_resource and split_resource"
         )
     return resource
 
 
 def _ordinal(dev: _Any) -> int:
-    """Which device a `torch.device` or an ordinal names."""
+    """Returns the ordinal of a `torch.device`, or an ordinal as it is."""
     if isinstance(dev, int):
         return int(dev)
     kind, index = getattr(dev, "type", None), getattr(dev, "index", None)
     if kind is None or callable(index):
-        message = f"dev must be a torch.device such as torch.device('cuda:0'), not {dev!r}"
+        message = f"dev must be a torch.device such as torch.device('cuda:0'), got {dev!r}"
         raise TypeError(message)
     if kind != "cuda":
         raise ValueError(f"dev is {dev}; only CUDA devices have SMs: pass torch.device('cuda:0')")
@@ -367,5 +373,5 @@ def _ordinal(dev: _Any) -> int:
     try:
         return operator.index(index)
     except TypeError:
-        message = f"the index of dev must be an int, such as 0, and is a {type(index).__name__}"
+        message = f"the index of dev must be an int, such as 0, got {type(index).__name__}"
         raise TypeError(message) from None

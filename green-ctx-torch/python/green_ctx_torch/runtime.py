@@ -1,11 +1,11 @@
-"""What torch.cuda.cudart() offers, without the CUDA runtime.
+"""The functions of torch.cuda.cudart(), without the CUDA runtime.
 
     from green_ctx_torch import runtime
 
     free, total = runtime.memory_info()
 
-What the CUDA runtime does to the current device or context takes a device or a partition here. What
-fails raises a RuntimeError, and wrong arguments a ValueError.
+A function that in the CUDA runtime uses the current device or context takes a device or a partition here. Failures
+raise RuntimeError, and wrong arguments raise ValueError.
 """
 
 from enum import IntEnum, unique
@@ -38,8 +38,8 @@ __all__ = [
 
 @unique
 class Error(IntEnum):
-    """The error codes of the CUDA runtime: those of driver_types.h, CUDA 13.5. The driver's codes are
-    the same numbers where both have an error."""
+    """The error codes of the CUDA runtime, from driver_types.h of CUDA 13.5. The driver uses the same number for an
+    error that both have."""
 
     cudaSuccess = 0
     cudaErrorInvalidValue = 1

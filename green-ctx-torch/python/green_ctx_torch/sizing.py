@@ -1,23 +1,23 @@
-"""How many SMs work can use, for kernels that size their grids by it.
+"""The number of SMs that work can use, for kernels that size their grids by it.
 
-A persistent kernel has one block for each SM. The driver reports all of the device's SMs in a
-partition too, so the grid is too large there: with 132 blocks on 96 SMs, the last 36 start when the
-first are done. `sm_count` reports the SMs that torch's current stream can use:
+A persistent kernel has one block per SM. The driver reports all SMs of the device in a partition too, so the grid
+is too large there: with 132 blocks on 96 SMs, the last 36 blocks start when the first ones are done. `sm_count`
+returns the number of SMs that torch's current stream can use:
 
     grid = (min(green_ctx_torch.sm_count(), tiles),)
 
-In a partition with a share, such as "32..", some of these SMs are shared, and a block there waits while
-another partition's blocks have the room. `floor` reports the SMs that no other partition may use:
+In a partition with a share such as "32..", some of these SMs are shared. A block on such an SM waits while blocks
+of another partition occupy it. `floor` returns the number of SMs that no other partition may use:
 
     grid = (min(green_ctx_torch.floor() or green_ctx_torch.sm_count(), tiles),)
 
-Take `floor` where the blocks stay until the kernel ends and depend on each other, or where the last block
-decides how long it takes. Take `sm_count` where a block that starts late costs little, since the others take
-its tiles. In an exclusive partition, and outside of partitions, both are the same.
+Use `floor` if the blocks stay until the kernel ends and depend on each other, or if the last block determines the
+duration. Use `sm_count` if a block that starts late costs little, because the others take its tiles. In an
+exclusive partition, and outside partitions, both are equal.
 
-`install` makes torch's and Triton's own functions answer the same, for kernels that ask those:
-`torch.cuda.get_device_properties`, Triton's `get_device_properties`, and what torch.compile sizes
-its persistent templates by. `uninstall` undoes it.
+`install` makes functions of torch and Triton report the same numbers, for kernels that call those:
+`torch.cuda.get_device_properties`, Triton's `get_device_properties`, and the function by which torch.compile sizes
+its persistent templates. `uninstall` undoes this.
 """
 
 from __future__ import annotations
@@ -39,22 +39,27 @@ __all__ = ["floor", "install", "sm_count", "uninstall"]
 
 
 def sm_count(stream: torch.cuda.Stream | None = None) -> int:
-    """How many SMs work on a stream can use: a partition's, or the device's outside of them.
+    """Returns the number of SMs that work on a stream can use: those of its partition, or all SMs of the device if
+    it is in no partition.
 
-    The stream is torch's current one of the current device, or the given one. Of a partition with a
-    share it is the ceiling.
+        grid = (min(sm_count(), tiles),)
+
+    `stream` is torch's current stream of the current device by default. For a partition with a share, the result is
+    its ceiling.
     """
     return _of_stream("sm_count", _native.current_sm_count, stream)
 
 
 def floor(stream: torch.cuda.Stream | None = None) -> int:
-    """How many SMs work on a stream has for itself: a partition's floor, or the device's SMs outside of them.
+    """Returns the number of SMs that work on a stream has for itself: the floor of its partition, or all SMs of the
+    device if it is in no partition.
 
-    No other partition uses these SMs, so that as many blocks of a persistent kernel start at once. A share
-    without a floor, such as "..100", has 0: `floor() or sm_count()` is a grid there too. So does a plan that is
-    not active. Outside of partitions nothing is promised, and the count is the one that a grid has there anyway.
+    A persistent kernel with that many blocks starts all of them at the same time, because no other partition uses
+    these SMs. The floor is 0 for a share without one, such as "..100", and for a partition of an inactive plan;
+    `floor() or sm_count()` is a usable grid in these cases too. Outside partitions no SMs are guaranteed, and the
+    result is the usual size of a grid.
 
-    The stream is torch's current one of the current device, or the given one.
+    `stream` is torch's current stream of the current device by default.
     """
     return _of_stream("floor", _native.current_floor, stream)
 
@@ -62,31 +67,32 @@ def floor(stream: torch.cuda.Stream | None = None) -> int:
 def _of_stream(
     function: str, ask: Callable[[int], int | None], stream: torch.cuda.Stream | None
 ) -> int:
-    """What the native function `ask` reports of a stream, or the device's SMs where it is of no partition."""
+    """Returns what the native function `ask` reports for a stream, or the number of the device's SMs if it is in no
+    partition."""
     torch = _seams.import_torch("read the sm_count and the floor of the partition")
     if stream is not None:
         if not hasattr(stream, "cuda_stream"):
             raise TypeError(
-                f"{function} takes a torch.cuda.Stream, such as parts['decode'].stream, and not a "
+                f"{function} takes a torch.cuda.Stream, such as parts['decode'].stream, got "
                 f"{type(stream).__name__}"
             )
         with torch.cuda.stream(stream):
             return _of_stream(function, ask, None)
     device = torch.cuda.current_device()
-    # Code that torch.compile makes has the count in it.
+    # Code that torch.compile generates contains the count.
     _note_use()
     count = ask(device)
     return _sms_of_device(device) if count is None else count
 
 
 class _State(threading.local):
-    """What this thread's compilation has done."""
+    """The state of the compilation on this thread."""
 
     used = False
-    """The count of SMs was asked for, so that the code is good for that count alone."""
+    """True if the SM count was read, so the compiled code is valid for that count only."""
 
     of_device = False
-    """The device's count is asked for, in a partition too."""
+    """True while code needs the device's count, in a partition too."""
 
 
 _state = _State()
@@ -97,29 +103,29 @@ _installed = False
 _FOLLOWERS = _seams.FOLLOWING_MODULES
 """Modules of torch to which `torch.cuda.get_device_properties` reports the partition's SMs.
 
-The first calls it for the code that is compiled, the second splits its grid by it. Torch's other
-modules want the device: they keep the answer in caches of the process, choose generator offsets by
-it, or decide whether the GPU is a large one.
+The first calls it for the code that is compiled, and the second splits its grid by it. torch's other modules need
+the device's count: they cache it for the whole process, choose generator offsets by it, or decide with it whether
+the GPU is a large one.
 """
 
 
 def install() -> None:
-    """Makes torch and Triton size kernels by the partition's SMs, wherever the thread is in one.
+    """Makes torch and Triton size kernels by the SMs of the partition that the thread is in.
 
-    Outside of partitions nothing changes. Inside:
+    Outside partitions nothing changes. In a partition:
 
-    - `torch.cuda.get_device_properties(...).multi_processor_count` is the partition's count where
-      code outside of torch asks, and so is Triton's `multiprocessor_count`. Functions that were
-      imported by name before are not replaced, and what a program has kept stays as it is.
-    - torch.compile builds the persistent templates of matrix products and cooperative reductions
-      for the partition's count. Code with a count in it is compiled again for another count, and
-      the caches on disk keep one entry a count. torch.compile's limit of compilations of one
-      function, `torch._dynamo.config.recompile_limit`, includes these.
+    - `torch.cuda.get_device_properties(...).multi_processor_count` is the partition's count for code outside torch,
+      and so is Triton's `multiprocessor_count`. Functions that were imported by name earlier are not replaced, and
+      values that a program has stored do not change.
+    - torch.compile builds the persistent templates of matrix products and cooperative reductions for the
+      partition's count. Code that contains a count is compiled again for another count, and the caches on disk have
+      one entry per count. torch.compile's limit of compilations per function,
+      `torch._dynamo.config.recompile_limit`, includes these.
 
-    Call it before anything is compiled: code from before has no count to be told apart by. Needs
-    torch; torch.compile's modules are imported. Calling it again does nothing.
+    Call it before anything is compiled, because code that was compiled earlier does not record its count. It needs
+    torch, and imports torch.compile's modules. Calling it again does nothing.
 
-    RuntimeWarning where this version of torch does not fit; nothing is replaced then.
+    Gives a RuntimeWarning if this version of torch does not fit. In this case nothing is replaced.
     """
     global _installed
     with _lock:
@@ -130,7 +136,7 @@ def install() -> None:
             seam.import_module()
         lacking = _seams.misfit(
             _seams.problems(_seams.SIZES),
-            "Nothing is replaced: in a partition, torch's and Triton's own functions go on to report all "
+            "Nothing is replaced: in a partition, torch's and Triton's own functions continue to report all "
             "SMs of the device. Pass green_ctx_torch.sm_count() to kernels that can take it.",
         )
         if lacking is not None:
@@ -161,7 +167,7 @@ def _revert() -> None:
 
 
 def _replace(owner: Any, name: str, value: Any) -> None:
-    """Sets an attribute, and notes how it is put back. What others set since then stays."""
+    """Sets an attribute, and records how to restore it. A value that other code sets later stays."""
     before = owner.__dict__[name]
     setattr(owner, name, value)
 
@@ -173,7 +179,7 @@ def _replace(owner: Any, name: str, value: Any) -> None:
 
 
 def _count(device: int) -> int | None:
-    """The count of SMs in place of the device's; always None after `uninstall`."""
+    """Returns the SM count to report in place of the device's. Always None after `uninstall`."""
     if not _installed or _state.of_device:
         return None
     count = _native.current_sm_count(device)
@@ -184,20 +190,20 @@ def _count(device: int) -> int | None:
 def _sms_of_device(device: int) -> int:
     import torch
 
-    # Below what `install` replaces.
+    # Bypasses the function that `install` replaces.
     original = inspect.unwrap(torch.cuda.get_device_properties)
     count: int = original(device).multi_processor_count
     return count
 
 
 def _note_use() -> None:
-    """Notes for the compilation that this thread is in, if any, that it depends on the count."""
+    """Records that the compilation on this thread, if any, depends on the count."""
     if _installed and _seams.COMPILATION.find()() is not None:
         _state.used = True
 
 
 class _Properties:
-    """A device's properties with another count of SMs."""
+    """A device's properties with a different SM count."""
 
     def __init__(self, properties: Any, count: int) -> None:
         self._properties = properties
@@ -231,8 +237,9 @@ def _replace_properties() -> None:
 
 
 def _fold(*functions: Any) -> None:
-    """Makes torch.compile call functions at once and keep the answers, as with the original."""
-    # It is made from functions' names when it is first asked for: by now, with the originals.
+    """Makes torch.compile call functions while it compiles, and use the results as constants, as with the
+    original."""
+    # torch creates the map from the functions' names on the first request, so it contains the originals by now.
     rules = _seams.RULE_MAP.find()()
     folded, constants = _seams.FOLDED_FUNCTIONS.find(), _seams.CONSTANT_TYPES.find()
     for function in functions:
@@ -266,7 +273,7 @@ def _replace_triton() -> None:
 
     initialize = _seams.TRITON_DRIVER_INIT.find()
 
-    # Triton builds the functions behind it with a C compiler when it is first used.
+    # Triton builds the functions behind it with a C compiler on first use.
     @functools.wraps(initialize)
     def __init__(self: Any) -> None:
         initialize(self)
@@ -282,7 +289,7 @@ def _replace_triton() -> None:
 
 
 def _has_triton() -> bool:
-    """Whether Triton is installed and its driver can be wrapped. Warns where it cannot."""
+    """Returns whether Triton is installed and its driver can be wrapped. Warns if it cannot."""
     try:
         importlib.import_module("triton")
     except ImportError:
@@ -295,14 +302,14 @@ def _has_triton() -> bool:
 
 
 def _warn_of_triton(lacking: list[str | None]) -> None:
-    consequence = "In a partition, Triton's driver goes on to report all SMs of the device."
+    consequence = "In a partition, Triton's driver continues to report all SMs of the device."
     _seams.warn(_seams.misfit(lacking, consequence, "triton"))
 
 
 def _replace_inductor() -> None:
     import torch
 
-    # `get_num_sms`, which everybody imports by name, calls this one.
+    # `get_num_sms`, which other modules import by name, calls this function.
     original_max = _seams.MAX_NUM_SMS.find()
 
     @functools.wraps(original_max)
@@ -314,7 +321,7 @@ def _replace_inductor() -> None:
 
     _replace(_seams.MAX_NUM_SMS.owner(), "get_max_num_sms", get_max_num_sms)
 
-    # Whether products are tuned at all does not depend on the partition: under 68 SMs they are not.
+    # torch does not tune products on fewer than 68 SMs. This decision must not depend on the partition.
     original_big = _seams.IS_BIG_GPU.find()
 
     @functools.wraps(original_big)
@@ -330,9 +337,9 @@ def _replace_inductor() -> None:
 
     _replace(_seams.IS_BIG_GPU.owner(), "is_big_gpu", is_big_gpu)
 
-    # A cooperative grid that is larger than the partition is refused by the driver. The other uses
-    # of these properties are rules of thumb, and part of every kernel's source: left as they are,
-    # partitions of all sizes share compiled kernels.
+    # The driver refuses a cooperative grid that is larger than the partition. The other uses of these properties
+    # are heuristics, and part of every kernel's source. They are left unchanged, so that partitions of all sizes
+    # share compiled kernels.
     original_create = _seams.CREATE_PROPERTIES.find()
 
     def create(cls: Any, device: Any) -> Any:
@@ -353,7 +360,7 @@ def _replace_inductor() -> None:
     def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
         original_details(self, *args, **kwargs)
         if _tunes_products():
-            # Found in a cache, the code has a count in it that nothing asks for.
+            # Code from a cache contains a count, although nothing reads the count in this case.
             _note_use()
         count = _count(torch.cuda.current_device()) if torch.cuda.is_available() else None
         if count is not None:
@@ -363,12 +370,12 @@ def _replace_inductor() -> None:
 
 
 def _tunes_products() -> bool:
-    """Whether inductor tries its templates of matrix products."""
+    """Returns whether inductor tries its templates of matrix products."""
     return bool(_seams.MAX_AUTOTUNE.find() or _seams.MAX_AUTOTUNE_GEMM.find())
 
 
 class _SameCount:
-    """A guard: compiled code is used where the count is the one that it was built for."""
+    """A guard that accepts compiled code only for the count that it was built for."""
 
     def __init__(self, device: int) -> None:
         self.device = device
@@ -376,7 +383,7 @@ class _SameCount:
         self.floor = _native.current_floor(device)
 
     def __call__(self, _values: Any) -> bool:
-        # After `uninstall` any count and any floor will do.
+        # After `uninstall` every count and every floor is accepted.
         same_floor = not _installed or _native.current_floor(self.device) == self.floor
         return same_floor and _count(self.device) == self.count
 
@@ -390,7 +397,7 @@ def _replace_guards() -> None:
 
     original = _seams.MAKE_GUARDS.find()
 
-    # By now the code is compiled, and it is known whether it depends on the count.
+    # The code is compiled by now, so it is known whether it depends on the count.
     @functools.wraps(original)
     def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
         try:

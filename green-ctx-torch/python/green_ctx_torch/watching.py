@@ -1,12 +1,12 @@
-"""Finds torch's work that runs outside of a partition.
+"""Finds work that runs outside a partition.
 
     with parts["decode"], green_ctx_torch.watch() as watched:
         step()
     print(watched)      # <Watch decode: 3 of 41 kernels ran outside: ...>
 
-Work escapes where a library submits it to a stream of its own: a graph that was captured elsewhere,
-a stream of torch's pool, a communicator. torch cannot tell, but the driver reports which context
-each kernel ran in; torch's profiler collects these reports.
+Work runs outside if a library submits it to another stream: a graph that was captured elsewhere, a stream of
+torch's pool, or a communicator's stream. torch cannot detect this, but the driver reports the context that each
+kernel ran in, and torch's profiler collects these reports.
 """
 
 from __future__ import annotations
@@ -31,53 +31,53 @@ if TYPE_CHECKING:
 __all__ = ["Escape", "Watch", "watch"]
 
 _MARKER = "spin_kernel"
-"""The kernel of `torch.cuda._sleep`: launched where the context is known."""
+"""The kernel of `torch.cuda._sleep`. It is launched on streams whose context is known."""
 
 _NO_RESULTS = (
-    "the watched block has not ended, or it raised an exception; ask after a block that ended well: "
+    "the watched block has not ended, or it raised an exception; read the results after a block that succeeds: "
     "`with watch() as watched:`"
 )
 
 _COLLECTIVE = re.compile(r"nccl|nvshmem|all_?reduce|all_?gather|reduce_?scatter|cross_device", re.IGNORECASE)
-"""Names of kernels that wait for other devices: NCCL's, NVSHMEM's, vLLM's and SGLang's, FlashInfer's."""
+"""Names of kernels that wait for other devices: those of NCCL, NVSHMEM, vLLM, SGLang and FlashInfer."""
 
 _MARGIN_SECONDS = 0.005
-"""How far the profiler's window extends beyond the markers, in case two clocks differ."""
+"""The time by which the profiler's window extends beyond the markers, in case two clocks differ."""
 
 
 @dataclass(frozen=True)
 class Escape:
-    """Work that ran outside of the partition: all of one name, context and stream."""
+    """Work that ran outside the partition: all operations with the same name, context and stream."""
 
     name: str
-    """The kernel's name; of a memset or a copy what the profiler calls it."""
+    """The kernel's name, or the profiler's name of a memset or copy."""
 
     kind: str
-    """"kernel", "memset" or "copy"."""
+    """The kind of work: "kernel", "memset" or "copy"."""
 
     stream: int
-    """The stream's number, as the profiler reports it; not a handle."""
+    """The profiler's number of the stream, which is not a handle."""
 
     context: int
-    """The context's number, as the profiler reports it; not a handle."""
+    """The profiler's number of the context, which is not a handle."""
 
     device: int
     """The device's ordinal."""
 
     count: int
-    """How often it ran."""
+    """The number of times that it ran."""
 
     duration_us: float
-    """Microseconds in total."""
+    """The total duration in microseconds."""
 
 
 class Watch:
-    """What `watch` returns. The results are there once the block has ended."""
+    """The result of `watch`. Its properties can be read once the block has ended."""
 
     def __init__(self, partition: Partition | None = None) -> None:
         if partition is not None and not isinstance(partition, _native.Partition):
             raise TypeError(
-                "watch takes a Partition, such as parts['decode'] or context.partition, and not a "
+                "watch takes a Partition, such as parts['decode'] or context.partition, got "
                 f"{type(partition).__name__}"
             )
         self._partition = partition
@@ -92,10 +92,10 @@ class Watch:
 
     @property
     def escapes(self) -> list[Escape]:
-        """What ran outside of the partition, the longest first.
+        """The work that ran outside the partition, the longest first.
 
-        Kernels, memsets and copies within the device, all of which use SMs. Copies from and to the
-        host use none.
+        It includes kernels, memsets and copies within the device, all of which use SMs. Copies from and to the host
+        use none.
         """
         if self._escapes is None:
             raise InvalidStateError(_NO_RESULTS)
@@ -103,17 +103,17 @@ class Watch:
 
     @property
     def ok(self) -> bool:
-        """Whether nothing ran outside of the partition."""
+        """Whether no work ran outside the partition."""
         return not self.escapes
 
     @property
     def collectives(self) -> dict[int, int]:
-        """Kernels of collectives by the number of the context that they ran in.
+        """The number of kernels of collectives, by the number of the context that they ran in.
 
-        Two partitions among them are a danger, and the block's end warns of it: the kernels of one communicator
-        wait for their peers on the other devices in the order of their launches. Two partitions keep no such
-        order, and a communicator that is used from both can hang the GPUs. Use it from one partition, or make one
-        for each.
+        If two partitions are among these contexts, the end of the block gives a warning. The kernels of one
+        communicator wait for their peers on other devices in the order of their launches. Two partitions do not
+        keep this order, so a communicator that is used from both can hang the GPUs. Use it from one partition, or
+        create one for each.
         """
         if self._escapes is None:
             raise InvalidStateError(_NO_RESULTS)
@@ -121,13 +121,14 @@ class Watch:
 
     @property
     def total(self) -> int:
-        """How many kernels, memsets and copies within the device ran, inside and outside."""
+        """The number of kernels, memsets and copies within the device that ran, inside and outside the
+        partition."""
         if self._escapes is None:
             raise InvalidStateError(_NO_RESULTS)
         return self._total
 
     def to_json(self) -> str:
-        """The results as JSON."""
+        """Returns the results as JSON."""
         escapes = [asdict(escape) for escape in self.escapes]
         result = {
             "ok": self.ok,
@@ -156,20 +157,20 @@ class Watch:
     def __enter__(self) -> Watch:
         torch = _seams.import_torch("prove where partitions run with green_ctx_torch.verify")
         if self._profiler is not None:
-            raise InvalidStateError("a watch watches one block; make another one with watch()")
+            raise InvalidStateError("a Watch watches one block only; make another one with watch()")
         part = self._partition
         device = torch.cuda.current_device() if part is None else part.device
         if part is None and _native.current_sm_count(device) is None:
             raise InvalidStateError(
-                "the thread is in no partition; enter one first, or name one: watch(partition)"
+                "the thread is not in a partition; enter one first, or pass one: watch(partition)"
             )
         _check_profiler(torch)
         if torch.cuda.is_current_stream_capturing():
             raise InvalidStateError("a graph is being captured; watch its replay instead")
         stream = torch.cuda.current_stream(device) if part is None else part.stream
-        # Torch makes the streams of its pool in the primary context.
+        # torch creates the streams of its pool in the primary context.
         plain = torch.cuda.Stream(device=device)
-        # What was submitted before is not watched.
+        # Work submitted earlier is not watched.
         torch.cuda.synchronize(device)
         activities = [torch.profiler.ProfilerActivity.CUDA]
         profiler = torch.profiler.profile(activities=activities)
@@ -200,10 +201,10 @@ class Watch:
 
         try:
             if kind is None and torch.cuda.is_current_stream_capturing():
-                raise InvalidStateError("a graph capture began in the watched block and goes on")
+                raise InvalidStateError("a graph capture began in the watched block and has not ended")
             if kind is None:
                 torch.cuda.synchronize(self._device)
-                # Where this one is missing, more may be.
+                # If the profiler loses this marker, it may have lost other records too.
                 _mark(torch, self._device, self._stream)
                 time.sleep(_MARGIN_SECONDS)
         finally:
@@ -212,7 +213,7 @@ class Watch:
             self._read(_exported(profiler))
 
     def _read(self, events: Iterable[dict[str, Any]]) -> None:
-        """Takes the results from a trace."""
+        """Reads the results from a trace."""
         work = [event for event in events if _uses_sms(event)]
         work = [event for event in work if event["args"].get("device") == self._device]
         work.sort(key=lambda event: float(event["ts"]))
@@ -223,19 +224,19 @@ class Watch:
                 "where they ran; another profiler may be attached (Nsight Systems, Nsight Compute, "
                 "DCGM), or the process lacks the permission to profile"
             )
-        # Work of the block may have the same name: between the first two and the last.
+        # The block may contain kernels of the same name, so only the first two and the last are markers.
         marks = marks[:2] + marks[2:][-1:]
         contexts = [mark["args"].get("context") for mark in marks]
         if len(marks) < 3 or contexts[2] != contexts[0]:
             raise DriverError(
-                "torch's profiler lost records of the watched block, so that it is not known where "
-                f"all of its work ran (markers in contexts {contexts}); watch less work at a time"
+                "torch's profiler lost records of the watched block, so it is unknown where all of its work "
+                f"ran (markers in contexts {contexts}); watch less work at a time"
             )
         inside, plain = contexts[:2]
         if not isinstance(inside, int) or not isinstance(plain, int) or inside == plain:
             raise UnsupportedError(
                 "this version of CUPTI does not report which green context a kernel ran in "
-                f"(contexts {inside} and {plain}), so that nothing is known about where they ran"
+                f"(contexts {inside} and {plain}), so it is unknown where the work ran"
             )
         work = [event for event in work if event not in marks]
         collectives: dict[int, int] = {}
@@ -272,18 +273,21 @@ class Watch:
 
 
 def watch(part: Partition | None = None) -> Watch:
-    """Finds work of a block that runs outside of a partition: `with watch() as watched:`.
+    """Finds work of a block that runs outside a partition.
 
-    The partition is the given one, or the one that the thread is in when the block begins:
-    `with part, watch() as watched:`. After the block, `watched.ok` says whether all of the device's
-    work ran in the partition, and `watched.escapes` what did not. What counts is all work of the
-    process that runs on the device meanwhile, that of other threads too.
+        with parts["decode"], watch() as watched:
+            step()
+        assert watched.ok, watched
 
-    Profiling makes launches slower, so watch a step and not a service. The block begins and ends
-    with a synchronisation of the device.
+    `part` is the partition; by default it is the one that the thread is in when the block begins. After the block,
+    `watched.ok` is True if all of the device's work ran in the partition, and `watched.escapes` lists the work that
+    did not. All work of the process on that device counts, including that of other threads.
 
-    RuntimeError where the answer cannot be known: the thread is in no partition and none is given,
-    torch has no CUDA profiling, another profiler runs, or the driver reports no contexts.
+    Profiling slows launches down, so watch one step and not a whole service. The block begins and ends with a
+    synchronisation of the device.
+
+    Raises RuntimeError if the answer cannot be known: no partition is given and the thread is in none, torch cannot
+    profile CUDA work, another profiler runs, or the driver does not report contexts.
     """
     return Watch(part)
 
@@ -294,13 +298,13 @@ _KINDS = {"kernel": "kernel", "gpu_memset": "memset", "gpu_memcpy": "copy"}
 def _uses_sms(event: dict[str, Any]) -> bool:
     category = event.get("cat")
     if category == "gpu_memcpy":
-        # Copies from and to the host are the copy engines' work.
+        # The copy engines do copies from and to the host.
         return "DtoD" in event["name"]
     return category in _KINDS
 
 
 def _check_profiler(torch: Any) -> None:
-    """That torch's profiler can record CUDA activity, and nobody uses it."""
+    """Checks that torch's profiler can record CUDA activity, and that it is not running."""
     lacking = _seams.misfit(
         _seams.problems(_seams.WATCHED), "Nothing can be watched; use a version that fits."
     )
@@ -309,9 +313,9 @@ def _check_profiler(torch: Any) -> None:
     activity = torch.profiler.ProfilerActivity.CUDA
     if activity not in torch.profiler.supported_activities():
         raise UnsupportedError("this build of torch cannot profile CUDA activity (no CUPTI)")
-    # The first is the thread's, the second the process's.
+    # The first is for this thread, the second for the process.
     if _seams.THREAD_PROFILES.find()() or _seams.PROCESS_PROFILES.find():
-        raise InvalidStateError("torch's profiler is already running; watch outside of its block")
+        raise InvalidStateError("torch's profiler is already running; watch outside its block")
 
 
 def _mark(torch: Any, device: int, stream: Any) -> None:
@@ -321,7 +325,7 @@ def _mark(torch: Any, device: int, stream: Any) -> None:
 
 
 def _exported(profiler: Any) -> list[dict[str, Any]]:
-    """The events of a finished profile."""
+    """Returns the events of a finished profile."""
     handle, path = tempfile.mkstemp(suffix=".json")
     os.close(handle)
     try:

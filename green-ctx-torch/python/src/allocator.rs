@@ -1,5 +1,4 @@
-//! The allocator for PyTorch's memory: the state behind this library's C functions, and torch's objects
-//! that call them.
+//! The Python class `Allocator`: the state behind this library's C functions, and torch's objects that call them.
 
 use std::sync::OnceLock;
 
@@ -18,8 +17,12 @@ use crate::made;
 use crate::named::not_copied;
 use crate::torch;
 
-/// The allocator of a device, which the library's C functions use too: every object for the device
-/// stands for the same.
+/// The allocator of a device. All objects for one device, and the library's C functions, share one state.
+///
+///     allocator = Allocator()
+///     allocator.set_partition_limit("decode", 2 << 30)
+///     with torch.cuda.use_mem_pool(allocator.mem_pool()):
+///         y = a @ b
 #[pyclass(frozen, module = "green_ctx_torch.allocator")]
 pub(crate) struct Allocator {
     shared: Held<Shared>,
@@ -34,7 +37,7 @@ impl Allocator {
     ) -> PyResult<T> {
         let shared = &*self.shared;
         blocking(py, || {
-            // A thread of the parent may hold the lock, and does not exist in a forked child.
+            // In a forked child, the lock may be held by a thread that exists only in the parent.
             check_process(shared.device())?;
             call(shared)
         })
@@ -61,7 +64,7 @@ impl Allocator {
         self.device
     }
 
-    /// The most bytes that may be in use; None for no limit, as at first. What is in use stays.
+    /// The maximum number of bytes in use; None, the default, for no limit. A new limit frees nothing.
     #[getter]
     fn limit(&self, py: Python<'_>) -> PyResult<Option<u64>> {
         self.ask(py, |shared| Ok(shared.limit()))
@@ -75,8 +78,7 @@ impl Allocator {
         })
     }
 
-    /// Limits the bytes that may be in use on streams of partitions of a name, now or later; None for no
-    /// limit.
+    /// Limits the bytes in use on streams of partitions with this name, now and later. None removes the limit.
     fn set_partition_limit(
         &self,
         py: Python<'_>,
@@ -90,7 +92,7 @@ impl Allocator {
         })
     }
 
-    /// Limits the bytes that may be in use on streams that are in no partition; None for no limit.
+    /// Limits the bytes in use on streams outside any partition. None removes the limit.
     fn set_outside_limit(&self, py: Python<'_>, bytes: Option<Whole>) -> PyResult<()> {
         self.ask(py, |shared| {
             shared.set_outside_limit(limit(bytes)?);
@@ -98,8 +100,8 @@ impl Allocator {
         })
     }
 
-    /// Limits the bytes that may be in use on streams of other libraries' green contexts, torch's own
-    /// among them; None for no limit.
+    /// Limits the bytes in use on streams of other libraries' green contexts, including torch's. None removes the
+    /// limit.
     fn set_foreign_limit(&self, py: Python<'_>, bytes: Option<Whole>) -> PyResult<()> {
         self.ask(py, |shared| {
             shared.set_foreign_limit(limit(bytes)?);
@@ -107,7 +109,7 @@ impl Allocator {
         })
     }
 
-    /// Whether blocks are allocated from now on so that they have IPC handles, and are slower to free.
+    /// Sets whether new blocks have IPC handles. Blocks that have them are slower to free.
     fn set_shareable(&self, py: Python<'_>, shareable: bool) -> PyResult<()> {
         self.ask(py, |shared| {
             shared.set_shareable(shareable);
@@ -115,7 +117,7 @@ impl Allocator {
         })
     }
 
-    /// How many bytes that are not in use are kept when work is waited for; 64 MiB at first.
+    /// Sets how many unused bytes the allocator keeps when the program waits for work: 64 MiB by default.
     fn set_release_threshold(&self, py: Python<'_>, bytes: Whole) -> PyResult<()> {
         self.ask(py, |shared| {
             let bytes = fitting(bytes, "the threshold", "a number of bytes such as 1 << 30")?;
@@ -123,19 +125,19 @@ impl Allocator {
         })
     }
 
-    /// The bytes in use.
+    /// The number of bytes in use.
     #[getter]
     fn current_bytes(&self, py: Python<'_>) -> PyResult<u64> {
         self.ask(py, |shared| Ok(shared.current_bytes()))
     }
 
-    /// The most bytes that were in use since the peak was last reset.
+    /// The greatest number of bytes in use since the peak was last reset.
     #[getter]
     fn peak_bytes(&self, py: Python<'_>) -> PyResult<u64> {
         self.ask(py, |shared| Ok(shared.peak_bytes()))
     }
 
-    /// Lets all peaks begin again at what is in use.
+    /// Resets all peaks to the current usage.
     fn reset_peak(&self, py: Python<'_>) -> PyResult<()> {
         self.ask(py, |shared| {
             shared.reset_peak();
@@ -143,11 +145,11 @@ impl Allocator {
         })
     }
 
-    /// Bytes and blocks in use, their peaks, what was refused, and the limit: in total, or on streams of
-    /// partitions of a name.
+    /// Returns the bytes and blocks in use, their peaks, the refusals and the limit, as a dict. `partition` is the
+    /// name of the partitions whose streams count; without it, all streams count.
     ///
-    /// What has nothing in use and no limit is remembered for the 64 names that were used last. ValueError
-    /// for a name that is not remembered and no open partition has.
+    /// An account with no limit and nothing in use is kept only for the 64 names that were used last. Raises
+    /// ValueError if there is no account for the name and no open partition has it.
     #[pyo3(signature = (partition=None))]
     fn usage<'py>(
         &self,
@@ -162,25 +164,25 @@ impl Allocator {
         dictionary(py, &usage)
     }
 
-    /// The usage on streams that are in no partition.
+    /// Returns the usage on streams outside any partition.
     fn usage_outside<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         dictionary(py, &self.ask(py, |shared| Ok(shared.outside()))?)
     }
 
-    /// The usage on streams of other libraries' green contexts, torch's own among them.
+    /// Returns the usage on streams of other libraries' green contexts, including torch's.
     fn usage_foreign<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         dictionary(py, &self.ask(py, |shared| Ok(shared.foreign()))?)
     }
 
-    /// The state of the allocator at one moment: usage in total, of each partition, and outside of
-    /// them, every block, what the C functions could not do last.
+    /// Returns the state of the allocator at one moment, as a dict: the usage in total, of each partition and
+    /// outside partitions, every block, and the last error of the C functions.
     fn snapshot<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let json = self.ask(py, |shared| Ok(shared.snapshot().to_json()))?;
         import(py, "json")?.run_method("loads", (json,))
     }
 
-    /// The handle by which another process opens the block that an address is in, which was allocated
-    /// while the allocator was shareable.
+    /// Returns the handle with which another process opens the block that contains this address. The block must
+    /// have been allocated while the allocator was shareable.
     fn ipc_handle<'py>(&self, py: Python<'py>, address: Whole) -> PyResult<Bound<'py, PyBytes>> {
         let handle = self.ask(py, |shared| {
             let address = fitting(address, "the address", "an address such as tensor.data_ptr()")?;
@@ -189,18 +191,18 @@ impl Allocator {
         Ok(PyBytes::new(py, &handle))
     }
 
-    /// Gives back to the device what is not in use. torch keeps freed memory for itself:
-    /// torch.cuda.empty_cache() comes first.
+    /// Returns unused memory to the device. torch keeps freed memory for itself, so call torch.cuda.empty_cache()
+    /// first.
     fn empty_cache(&self, py: Python<'_>) -> PyResult<()> {
         self.ask(py, |shared| Ok(shared.empty_cache()?))
     }
 
-    /// A new torch.cuda.MemPool of the device, for torch.cuda.use_mem_pool.
+    /// Returns a new torch.cuda.MemPool of the device, for torch.cuda.use_mem_pool.
     fn mem_pool<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         self.ask(py, |_| Ok(()))?;
         let allocator = torch_allocator(py)?.bind(py).run_method("allocator", ())?;
         let cuda = import_torch(py)?.getattr("cuda")?;
-        // A pool is of the device that is current when it is made (aten/src/ATen/cuda/MemPool.cpp).
+        // A pool belongs to the device that is current when it is created (aten/src/ATen/cuda/MemPool.cpp).
         let current = cuda.run_method("device", (self.device,))?;
         current.run_method("__enter__", ())?;
         let made = cuda.run_method("MemPool", (allocator,));
@@ -217,14 +219,14 @@ impl Allocator {
     }
 }
 
-/// The file of the library that exports the allocator's C functions: this module's own.
+/// Returns the path of the library that exports the allocator's C functions: this module's own file.
 #[pyfunction]
 pub(crate) fn library_path(py: Python<'_>) -> PyResult<Bound<'_, PyAny>> {
     import(py, "green_ctx_torch._native")?.getattr("__file__")
 }
 
-/// The allocator as a torch.cuda.memory.CUDAPluggableAllocator, for all devices, made when first asked
-/// for. It is kept, since a torch.cuda.MemPool does not keep its allocator.
+/// Returns the allocator as a torch.cuda.memory.CUDAPluggableAllocator for all devices, created on first use. The
+/// object is never freed, because a torch.cuda.MemPool does not keep its allocator alive.
 #[pyfunction]
 pub(crate) fn torch_allocator(py: Python<'_>) -> PyResult<Py<PyAny>> {
     static KEPT: OnceLock<Py<PyAny>> = OnceLock::new();
@@ -240,7 +242,7 @@ pub(crate) fn torch_allocator(py: Python<'_>) -> PyResult<Py<PyAny>> {
             ("set_base_alloc_fn", c::green_ctx_torch_base_alloc as *const ()),
             ("set_record_stream_fn", c::green_ctx_torch_record_stream as *const ()),
         ] {
-            // Some versions of torch lack some of them.
+            // Some versions of torch lack some of these functions.
             if let Some(set) = hooks.getattr_opt(setter)? {
                 set.run((function.addr(),))?;
             }
@@ -253,7 +255,7 @@ fn import_torch(py: Python<'_>) -> PyResult<Bound<'_, PyAny>> {
     torch::import_or(py, "call the C functions of green_ctx_torch.allocator.library_path()")
 }
 
-/// The usage of a name that has no account: nothing, where partitions can have the name.
+/// Returns the usage of a name without an account: an empty one if a partition can have the name, or an error.
 fn unused(shared: &Shared, name: &str) -> Result<Usage, Fault> {
     let mut known = made::names_on(shared.device());
     if known.contains(name) || DropIn::of(name).is_some() {
@@ -261,8 +263,10 @@ fn unused(shared: &Shared, name: &str) -> Result<Usage, Fault> {
     }
     known.extend(shared.snapshot().partitions.into_keys());
     let known = match known.is_empty() {
-        true => "none is open, so make it first".to_owned(),
-        false => format!("there are {}", known.into_iter().collect::<Vec<_>>().join(", ")),
+        true => "no partition is open, so create it first".to_owned(),
+        false => {
+            format!("the known names are {}", known.into_iter().collect::<Vec<_>>().join(", "))
+        }
     };
     Err(Fault::value(format!("there is no partition {name}; {known}")))
 }
@@ -272,7 +276,7 @@ fn limit(bytes: Option<Whole>) -> Result<Option<u64>, Fault> {
     bytes.map(|bytes| fitting(bytes, "the limit", advice)).transpose()
 }
 
-/// A number that is not negative, and smaller than whatever does not fit and was clamped.
+/// Returns a number that is neither negative nor clamped.
 fn fitting(number: Whole, what: &str, advice: &str) -> Result<u64, Fault> {
     let wrong = match number.0 {
         ..0 => "negative",
@@ -282,7 +286,7 @@ fn fitting(number: Whole, what: &str, advice: &str) -> Result<u64, Fault> {
     Err(Fault::value(format!("{what} is {wrong}; give {advice}")))
 }
 
-/// A usage under the names that a snapshot has.
+/// Returns a usage as a dict with the names of a snapshot.
 fn dictionary<'py>(py: Python<'py>, usage: &Usage) -> PyResult<Bound<'py, PyDict>> {
     let output = PyDict::new(py);
     for (name, value) in [

@@ -1,4 +1,4 @@
-//! Arguments: whole numbers, names, pairs of them, and devices.
+//! Arguments from Python: whole numbers, names, pairs and devices.
 
 use pyo3::exceptions::{PyException, PyTypeError};
 use pyo3::intern;
@@ -11,8 +11,8 @@ use crate::device;
 use crate::fault::{Fault, kind};
 use crate::kept::once;
 
-/// A whole number: what no number of 64 bits is, is the greatest or the least of them, and out of
-/// every range.
+/// An integer argument. An integer outside the range of `i64` is clamped to it, so that every range check rejects
+/// it.
 #[derive(Clone, Copy)]
 pub(crate) struct Whole(pub(crate) i64);
 
@@ -28,7 +28,7 @@ impl<'py> FromPyObject<'_, 'py> for Whole {
         let wrong = || {
             let kind = object.get_type();
             let kind = kind.name().map_or_else(|_| kind.to_string(), |name| name.to_string());
-            PyTypeError::new_err(format!("a whole number such as 16 is wanted, not a {kind}"))
+            PyTypeError::new_err(format!("expected a whole number such as 16, got {kind}"))
         };
         let whole = index(&object, wrong)?;
         match whole.extract() {
@@ -39,7 +39,8 @@ impl<'py> FromPyObject<'_, 'py> for Whole {
     }
 }
 
-/// Whatever stands for a whole number, NumPy's too, as an int; the error is `wrong` for anything else.
+/// Converts an object to a Python int by its `__index__`, which NumPy's integers have too. Returns the error
+/// `wrong` for a `bool`, and for an object without `__index__`.
 pub(crate) fn index<'py>(
     object: &Bound<'py, PyAny>,
     wrong: impl Fn() -> PyErr,
@@ -47,22 +48,22 @@ pub(crate) fn index<'py>(
     if object.is_instance_of::<PyBool>() {
         return Err(wrong());
     }
-    // An interrupt, say, is no wrong type.
+    // An interrupt, for example, does not mean that the type is wrong.
     let whole = object
         .run_method("__index__", ())
         .map_err(|error| or_passed(object.py(), error, &wrong))?;
     if whole.is_instance_of::<PyInt>() { Ok(whole) } else { Err(wrong()) }
 }
 
-/// What to raise where an argument's own code raised an exception: `wrong`, unless it is an interrupt or
-/// the like, which passes.
+/// Returns the error to raise after an argument's own code raised `error`: `wrong` for an ordinary exception,
+/// `error` itself for an interrupt and every other `BaseException`.
 pub(crate) fn or_passed(py: Python<'_>, error: PyErr, wrong: impl FnOnce() -> PyErr) -> PyErr {
     if error.is_instance_of::<PyException>(py) { wrong() } else { error }
 }
 
-/// A value as messages show it: the beginning of its representation, or `...` where that fails.
+/// Returns the beginning of a value's `repr` for messages, or `...` if `repr` raises an exception.
 pub(crate) fn shown(object: &Bound<'_, PyAny>) -> PyResult<String> {
-    /// In characters.
+    /// The maximum length in characters.
     const SHOWN: usize = 60;
     let value = match object.repr() {
         Ok(text) => text.to_string_lossy().into_owned(),
@@ -75,7 +76,7 @@ pub(crate) fn shown(object: &Bound<'_, PyAny>) -> PyResult<String> {
     })
 }
 
-/// Text that is one of a few words. What is no Unicode is none of them.
+/// Text that must be one of a few words. Text that is not valid Unicode equals none of them.
 pub(crate) struct Word(pub(crate) String);
 
 impl FromPyObject<'_, '_> for Word {
@@ -84,22 +85,22 @@ impl FromPyObject<'_, '_> for Word {
     fn extract(object: Borrowed<'_, '_, PyAny>) -> PyResult<Word> {
         match object.cast::<PyString>() {
             Ok(text) => Ok(Word(text.to_string_lossy().into_owned())),
-            Err(_) => Err(unexpected(&object, "a str is wanted")),
+            Err(_) => Err(unexpected(&object, "expected a str")),
         }
     }
 }
 
-/// A name of a partition or of a plan: text, some of it, and none that C would end early.
+/// Reads the name of a partition, plan or job: non-empty Unicode text without NUL characters, which end text in C.
 pub(crate) fn name(of: &str, object: &Bound<'_, PyAny>) -> PyResult<String> {
     let Ok(text) = object.cast::<PyString>() else {
         return Err(PyTypeError::new_err(format!(
-            "the name of a {of} is a str such as \"decode\", and {} is of type {}",
+            "the name of a {of} must be a str such as \"decode\", but {} is of type {}",
             shown(object)?,
             kind(object)
         )));
     };
     let wrong = match text.to_str() {
-        Err(_) => "is no Unicode text",
+        Err(_) => "is not valid Unicode",
         Ok("") => "is empty",
         Ok(known) if known.contains('\0') => "contains a NUL character",
         Ok(known) => return Ok(known.to_owned()),
@@ -108,8 +109,8 @@ pub(crate) fn name(of: &str, object: &Bound<'_, PyAny>) -> PyResult<String> {
     Err(Fault::value(reason).into())
 }
 
-/// What a mapping maps, or the pairs that `dict` would take; an error that says what they should be,
-/// as in `partition takes names and SMs, as in partition({"decode": 16})`.
+/// Reads the items of a mapping, or pairs as `dict` accepts them. `expected` begins the error message, as in
+/// `partition takes names and SMs, as in partition({"decode": 16})`.
 pub(crate) fn pairs<'py>(
     object: &Bound<'py, PyAny>,
     expected: &str,
@@ -130,7 +131,7 @@ pub(crate) fn pairs<'py>(
             return Err(wrong());
         }
         let both = pair.try_iter().map_err(|error| or_passed(py, error, wrong))?;
-        // It may have no end.
+        // The iterator may be endless.
         let both = both.take(3).collect::<PyResult<Vec<_>>>()?;
         let both: [_; 2] = both.try_into().map_err(|_| wrong())?;
         all.push(both.into());
@@ -138,24 +139,22 @@ pub(crate) fn pairs<'py>(
     Ok(all)
 }
 
-/// A `TypeError` that says what is expected, and what was given instead.
+/// Returns a `TypeError` that states what is expected and what the caller passed.
 pub(crate) fn unexpected(object: &Bound<'_, PyAny>, expected: &str) -> PyErr {
     if object.is_none() {
-        return PyTypeError::new_err(format!("{expected}, and not None"));
+        return PyTypeError::new_err(format!("{expected}, got None"));
     }
     match shown(object) {
-        Ok(value) => {
-            PyTypeError::new_err(format!("{expected}, and not the {} {value}", kind(object)))
-        }
+        Ok(value) => PyTypeError::new_err(format!("{expected}, got the {} {value}", kind(object))),
         Err(raised) => raised,
     }
 }
 
-/// Which device an argument names: a number, `"cuda:1"`, a `torch.device`, or None for the current one.
+/// A device argument: a number, `"cuda:1"`, a `torch.device`, or None for the current device.
 #[derive(Clone, Copy)]
 pub(crate) enum DeviceId {
-    /// The one that is current in torch: the first, where torch is not imported or has not begun to use
-    /// CUDA, since changing its device begins that.
+    /// torch's current device. This is device 0 if torch is not imported or has not initialised CUDA, since
+    /// changing torch's device initialises CUDA.
     Current,
     Ordinal(i64),
 }
@@ -166,7 +165,7 @@ impl DeviceId {
         Ok(ordinal)
     }
 
-    /// Reads `cuda` or `cuda:1`.
+    /// Parses `cuda` or `cuda:1`.
     fn read(text: &str) -> Option<DeviceId> {
         match text.strip_prefix("cuda")?.strip_prefix(':') {
             None if text == "cuda" => Some(DeviceId::Current),
@@ -178,12 +177,12 @@ impl DeviceId {
     }
 }
 
-/// torch's current device.
+/// Returns the ordinal of torch's current device.
 fn current(py: Python<'_>) -> PyResult<i64> {
     if device::is_single() {
         return Ok(0);
     }
-    // Once torch has begun to use CUDA, it does so to the end.
+    // torch does not return to the state before CUDA was initialised, so its function can be kept.
     static ASK: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
     if let Some(ask) = ASK.get(py) {
         return ask.bind(py).run(())?.extract();
@@ -193,7 +192,8 @@ fn current(py: Python<'_>) -> PyResult<i64> {
     if !cuda.run_method(intern!(py, "is_initialized"), ())?.is_truthy()? {
         return Ok(0);
     }
-    // What `current_device` calls, which takes longer than all else here.
+    // `current_device` calls this function. Calling it directly avoids checks that take longer than everything else
+    // here.
     let native = torch.getattr_opt(intern!(py, "_C"))?;
     let native =
         native.map(|native| native.getattr_opt(intern!(py, "_cuda_getDevice"))).transpose()?;
@@ -205,8 +205,8 @@ fn current(py: Python<'_>) -> PyResult<i64> {
     Ok(device)
 }
 
-/// torch, if the program has imported it. While it is being imported, its modules lack what they define last, so it
-/// is not there yet.
+/// Returns torch if the program has imported it. While the import is running, torch's modules lack the names that
+/// they define last, so this returns `None`.
 pub(crate) fn torch(py: Python<'_>) -> PyResult<Option<Bound<'_, PyAny>>> {
     let torch = modules(py)?.get_item(intern!(py, "torch"))?;
     let Some(torch) = torch.filter(|torch| !torch.is_none()) else { return Ok(None) };
@@ -219,7 +219,7 @@ pub(crate) fn torch(py: Python<'_>) -> PyResult<Option<Bound<'_, PyAny>>> {
     Ok(is_there.then_some(torch))
 }
 
-/// Python's modules by name, those that are imported.
+/// Returns `sys.modules`.
 pub(crate) fn modules(py: Python<'_>) -> PyResult<&Bound<'_, PyDict>> {
     static MODULES: PyOnceLock<Py<PyDict>> = PyOnceLock::new();
     let modules = once(py, &MODULES, || {
@@ -241,14 +241,14 @@ impl<'py> FromPyObject<'_, 'py> for DeviceId {
         }
         let ordinal = |object: &Bound<'_, PyAny>| {
             const EXPECTED: &str =
-                "a device is a whole number such as 1, \"cuda:1\" or torch.device(\"cuda:1\")";
+                "a device must be a whole number such as 1, \"cuda:1\" or torch.device(\"cuda:1\")";
             let whole = index(object, || unexpected(object, EXPECTED))?;
             Ok(DeviceId::Ordinal(whole.extract::<Whole>()?.0))
         };
         let none = |text: &str| {
             let text = if text.is_empty() { "an empty name" } else { text };
-            let known = "name one as in 1, \"cuda:1\" or torch.device(\"cuda:1\")";
-            PyErr::from(Fault::value(format!("{text} is no CUDA device; {known}")))
+            let known = "use a device such as 1, \"cuda:1\" or torch.device(\"cuda:1\")";
+            PyErr::from(Fault::value(format!("{text} is not a CUDA device; {known}")))
         };
         if let Ok(text) = object.cast::<PyString>() {
             let text = text.to_string_lossy();

@@ -1,4 +1,4 @@
-//! Where the nodes of torch's graphs run.
+//! Audits of torch's graphs: the contexts that their nodes run in.
 
 use green_ctx::graph as library;
 use pyo3::prelude::*;
@@ -8,7 +8,7 @@ use crate::device::device;
 use crate::gil::blocking;
 use crate::graph::{address, borrow};
 
-/// Where each node of a graph runs. As text a line for each node.
+/// The locations of a graph's nodes. `str()` gives one line per node.
 #[pyclass(frozen, module = "green_ctx_torch")]
 pub(crate) struct Audit {
     audit: library::Audit,
@@ -28,13 +28,13 @@ impl Audit {
 
 #[pymethods]
 impl Audit {
-    /// The nodes in the driver's order, those of a child graph after the child's node.
+    /// The nodes in the driver's order. The nodes of a child graph follow the child's node.
     #[getter]
     fn nodes(&self) -> Vec<NodeAudit> {
         self.audit.nodes.iter().map(|node| NodeAudit { node: node.clone() }).collect()
     }
 
-    /// Where nodes run, each place once: one for a graph that stays in one partition.
+    /// The locations of the nodes, each listed once. A graph that stays in one partition has one location.
     #[getter]
     fn locations(&self) -> Vec<Location> {
         self.found().into_iter().map(|location| Location { location: location.clone() }).collect()
@@ -79,7 +79,7 @@ impl Audit {
     }
 }
 
-/// One node of a graph. As text a line.
+/// One node of a graph. `str()` gives a line.
 #[pyclass(frozen, module = "green_ctx_torch")]
 pub(crate) struct NodeAudit {
     node: library::NodeAudit,
@@ -87,26 +87,26 @@ pub(crate) struct NodeAudit {
 
 #[pymethods]
 impl NodeAudit {
-    /// The node's position in the graph: "3", and "3.0" in the child graph that node 3 is.
+    /// The node's position in the graph, such as "3". The first node in the child graph of node 3 is "3.0".
     #[getter]
     fn node(&self) -> &str {
         &self.node.node
     }
 
-    /// What it does: "kernel", "memcpy", "memset", "host function", "child graph", and others.
+    /// The kind of node: "kernel", "memcpy", "memset", "host function", "child graph" or another one.
     #[getter]
     fn kind(&self) -> String {
         self.node.kind.to_string()
     }
 
-    /// The name of a kernel, where the driver reports it.
+    /// The name of the kernel, if the driver reports it.
     #[getter]
     fn kernel(&self) -> Option<&str> {
         self.node.kernel.as_deref()
     }
 
-    /// Where it runs. None for what uses no SMs, and where the driver does not report it: before
-    /// CUDA 13.2 it reports the contexts of kernels only.
+    /// The context that the node runs in. None if the node uses no SMs, or if the driver does not report the
+    /// context: before CUDA 13.2 it reports those of kernels only.
     #[getter]
     fn location(&self) -> Option<Location> {
         self.node.location.clone().map(|location| Location { location })
@@ -121,7 +121,7 @@ impl NodeAudit {
     }
 }
 
-/// The SMs that work may use: those of a context.
+/// The context that work runs in, and so the SMs that it may use.
 #[pyclass(frozen, eq, module = "green_ctx_torch")]
 #[derive(PartialEq)]
 pub(crate) struct Location {
@@ -136,26 +136,27 @@ impl Location {
         self.location.device
     }
 
-    /// The partition's name; "primary" for the primary context, where torch works outside of
-    /// partitions, and "borrowed" for one that this library did not make.
+    /// The partition's name. "primary" is the primary context, in which torch works outside partitions, and
+    /// "borrowed" is a context that this library did not create.
     #[getter]
     fn context(&self) -> &str {
         &self.location.context
     }
 
-    /// The context's number, as `Partition.id` and `GreenContext.id` give it.
+    /// The ID of the context, as in `Partition.id` and `GreenContext.id`.
     #[getter]
     fn context_id(&self) -> u64 {
         self.location.context_id
     }
 
-    /// The context's SMs.
+    /// The number of SMs of the context.
     #[getter]
     fn sm_count(&self) -> u32 {
         self.location.sm_count
     }
 
-    /// Whether it is a green context that this library did not make. Its SMs may be on any partition's floor.
+    /// Whether this is a green context that this library did not create. Its SMs may be in the floor of any
+    /// partition.
     #[getter]
     fn foreign(&self) -> bool {
         self.location.foreign
@@ -174,11 +175,13 @@ impl Location {
     }
 }
 
-/// Asks the driver where the nodes of a captured graph run: in which partition, or outside of all.
+/// Asks the driver in which partitions the nodes of a captured graph run.
 ///
-/// Takes a `torch.cuda.CUDAGraph(keep_graph=True)`, or the address of a CUgraph. The contexts of its nodes
-/// must be alive: keep the partitions that it was captured in. What conditional nodes decide about is not
-/// looked into. Plans of the same SMs have one context: `Partition.id` says which.
+///     print(audit(graph))
+///
+/// `graph` is a `torch.cuda.CUDAGraph(keep_graph=True)`, or the address of a CUgraph. The contexts of its nodes must be
+/// alive, so the partitions in which it was captured must stay open. The bodies of conditional nodes are not included.
+/// Partitions of several plans with the same SMs have one context; compare `context_id` with `Partition.id`.
 #[pyfunction]
 #[pyo3(signature = (graph, device=DeviceId::Current), text_signature = "(graph, device=None)")]
 pub(crate) fn audit(py: Python<'_>, graph: &Bound<'_, PyAny>, device: DeviceId) -> PyResult<Audit> {

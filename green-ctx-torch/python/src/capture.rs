@@ -1,4 +1,4 @@
-//! Where torch's graphs are captured: what `green_ctx_torch._captures` asks.
+//! The functions that `green_ctx_torch._captures` calls to capture torch's graphs in partitions.
 
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,20 +14,20 @@ use crate::gil::{Held, blocking};
 use crate::made;
 use crate::torch;
 
-/// The partition that torch's work of this thread goes to now, by torch's current stream alone.
+/// Returns the partition of torch's current stream on this thread.
 fn of_current_stream() -> Result<Option<Context>, Fault> {
-    // Without torch, or with one that is too old, nothing is submitted through it.
+    // If torch is missing or too old, nothing is submitted through it.
     let Ok(torch) = Torch::find() else { return Ok(None) };
     let Ok(raw) = torch.current_stream_here() else { return Ok(None) };
     of_stream(raw)
 }
 
-/// The partition of a stream that torch has, if it is of one.
+/// Returns the partition of a stream that torch holds, if the stream is in one.
 fn of_stream(raw: *mut c_void) -> Result<Option<Context>, Fault> {
     Ok(find_green(raw)?.map(|stream| stream.context().clone()))
 }
 
-/// The stream of a partition behind a handle that torch has, if it is one.
+/// Returns the stream behind a handle that torch holds, if it belongs to a partition.
 pub(crate) fn find_green(raw: *mut c_void) -> Result<Option<Stream>, Fault> {
     if raw.is_null() {
         return Ok(None);
@@ -35,7 +35,7 @@ pub(crate) fn find_green(raw: *mut c_void) -> Result<Option<Stream>, Fault> {
     Ok(Driver::load()?.find_stream(raw.cast()).filter(|stream| stream.context().is_green()))
 }
 
-/// The partition that this thread is in, or else that torch's current stream is of.
+/// Returns the partition that this thread has entered, or else the partition of torch's current stream.
 fn here() -> Result<Option<Context>, Fault> {
     scope::innermost().map_or_else(of_current_stream, |context| Ok(Some(context)))
 }
@@ -44,15 +44,15 @@ fn address(context: &Context) -> usize {
     context.as_raw().addr()
 }
 
-/// The driver's handle of the context of the partition that this thread, or torch's current stream, is in;
-/// 0 for none.
+/// Returns the driver's handle of the context of the partition that this thread, or torch's current stream, is in.
+/// Returns 0 if there is none.
 #[pyfunction]
 pub(crate) fn _partition_here(py: Python<'_>) -> PyResult<usize> {
     blocking(py, || Ok(here()?.as_ref().map_or(0, address)))
 }
 
-/// The SMs that torch's work on this thread's current stream of a device can use, of a partition; None for
-/// none.
+/// Returns the number of SMs that torch's current stream of a device can use on this thread. Returns None if the
+/// stream is not in a partition.
 #[pyfunction]
 pub(crate) fn current_sm_count(py: Python<'_>, device: Whole) -> PyResult<Option<u32>> {
     blocking(py, || {
@@ -60,20 +60,21 @@ pub(crate) fn current_sm_count(py: Python<'_>, device: Whole) -> PyResult<Option
     })
 }
 
-/// The SMs that nobody but torch's work on this thread's current stream of a device may use, of a partition; None for
-/// none.
+/// Returns the floor, in SMs, of the partition of torch's current stream of a device on this thread. Returns None
+/// if the stream is not in a partition.
 #[pyfunction]
 pub(crate) fn current_floor(py: Python<'_>, device: Whole) -> PyResult<Option<u32>> {
     blocking(py, || Ok(of_torchs_stream(device)?.map(|context| made::floor_of(&context))))
 }
 
-/// The partition of torch's current stream of a device.
+/// Returns the partition of torch's current stream of a device.
 fn of_torchs_stream(device: Whole) -> Result<Option<Context>, Fault> {
     let Ok(torch) = Torch::find() else { return Ok(None) };
     of_stream(torch.current_stream(unsigned("a device", device.0)?)?)
 }
 
-/// A new stream of that partition, as a torch.cuda.ExternalStream; None for none.
+/// Creates a stream in the partition that this thread, or torch's current stream, is in, as a
+/// torch.cuda.ExternalStream. Returns None if there is no partition.
 #[pyfunction]
 pub(crate) fn _stream_here(py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
     let made = blocking(py, || {
@@ -85,10 +86,10 @@ pub(crate) fn _stream_here(py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
     made.map(|(raw, stream)| torch::external_stream(py, raw, &stream)).transpose()
 }
 
-/// Notes that torch has begun to capture its current stream. Where the thread is in a partition that the
-/// stream is not of, what torch submits goes there from now on, as a part of the capture.
+/// Notes that torch has begun to capture its current stream. If the thread is in a partition and the stream is not,
+/// the work that torch submits goes to the partition from now on, as part of the capture.
 ///
-/// Returns the driver's handle of the context that the graph's kernels run in, 0 for none of a partition, and
+/// Returns the driver's handle of the context that the graph's kernels run in, or 0 if it is not a partition's, and
 /// whether the partition was entered for the capture.
 #[pyfunction]
 pub(crate) fn _capture_begins(py: Python<'_>) -> PyResult<(usize, bool)> {
@@ -97,14 +98,14 @@ pub(crate) fn _capture_begins(py: Python<'_>) -> PyResult<(usize, bool)> {
             return Ok((address(&context), false));
         }
         let Some(context) = scope::innermost() else { return Ok((0, false)) };
-        // Not the partition's first stream, which other threads may submit to meanwhile.
+        // Not the partition's first stream, to which other threads may submit during the capture.
         let stream = context.create_stream(StreamOptions::default())?;
         scope::enter(&Torch::find()?, &stream)?;
         Ok((address(&context), true))
     })
 }
 
-/// Leaves the partition that was entered for a capture, before that ends.
+/// Leaves the partition that was entered for a capture, before the capture ends.
 #[pyfunction]
 pub(crate) fn _capture_ends(py: Python<'_>, raw_context: usize) -> PyResult<()> {
     blocking(py, || {
@@ -113,7 +114,7 @@ pub(crate) fn _capture_ends(py: Python<'_>, raw_context: usize) -> PyResult<()> 
     })
 }
 
-/// Calls a function while captures, those of other threads included, forbid this thread nothing.
+/// Calls a function while no capture, on this or another thread, restricts the calls of this thread.
 #[pyfunction]
 pub(crate) fn _relaxed(py: Python<'_>, call: Py<PyAny>) -> PyResult<()> {
     blocking(py, || {
@@ -126,13 +127,13 @@ pub(crate) fn _relaxed(py: Python<'_>, call: Py<PyAny>) -> PyResult<()> {
 /// Whether torch.compile has captured graphs in a partition so far.
 static IN_PARTITIONS: AtomicBool = AtomicBool::new(false);
 
-/// Notes that it does.
+/// Notes that torch.compile has captured a graph in a partition.
 #[pyfunction]
 pub(crate) fn _compiled_in_partition() {
     IN_PARTITIONS.store(true, Ordering::Relaxed);
 }
 
-/// What torch.compile captured in a partition, which is given up with the partition.
+/// The graphs that torch.compile captured in a partition. They are released together with the partition.
 pub(crate) struct Captured {
     pub(crate) raw_context: usize,
 }
@@ -142,9 +143,9 @@ impl Drop for Captured {
         if !IN_PARTITIONS.load(Ordering::Relaxed) {
             return;
         }
-        // Where the interpreter is ending, the process gives everything up.
+        // While the interpreter shuts down, skip this: the end of the process releases everything.
         let _ended = Python::try_attach(|py| {
-            // A partition can be dropped while an exception is raised.
+            // An exception may be set when the partition is dropped. It is saved and restored.
             let raised = PyErr::take(py);
             torch::close_captures(py, self.raw_context);
             if let Some(raised) = raised {

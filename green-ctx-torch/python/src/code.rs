@@ -1,11 +1,14 @@
 //! Calls of Python code from Rust.
 //!
-//! When the interpreter ends, Python up to 3.13 ends a daemon thread wherever it next wants the GIL, by
-//! `pthread_exit`, which unwinds the thread's stack and aborts the process in Rust code that catches panics. Python
-//! code can want the GIL at any of its steps. So a thread that ends in Python code which was called from here stops
-//! for good and does not unwind further. From Python 3.14 on all such threads do, and PyO3 does the same where it
-//! takes the GIL itself. Clippy refuses PyO3's own ways to call Python (clippy.toml). Python code that an object's end
-//! runs, such as the callback of a weak reference, does not come through here; what this module makes has none.
+//! Up to Python 3.13, a finalizing interpreter ends every daemon thread at the point where the thread next takes
+//! the GIL. It calls `pthread_exit`, which unwinds the thread's stack, and Rust code that catches panics then
+//! aborts the process. Python code can take the GIL at any of its steps. Therefore a thread that the interpreter
+//! ends inside Python code called from here sleeps forever and unwinds no further. From Python 3.14 on the
+//! interpreter lets all such threads sleep, and PyO3 does the same where it takes the GIL itself.
+//!
+//! Clippy rejects PyO3's own functions for calling Python code (clippy.toml). Python code that runs when an object
+//! is dropped, such as the callback of a weak reference, does not pass through here. The objects of this crate have
+//! no such code.
 #![allow(unsafe_code, reason = "calls the interpreter so that unwinding can be met")]
 
 use std::hint::black_box;
@@ -18,11 +21,13 @@ use pyo3::{BoundObject, ffi};
 
 type Object = *mut ffi::PyObject;
 
-/// An interpreter's function that unwinds. PyO3 declares that it does not, and a second declaration of the same name
-/// would not count: so the compiler must not see which function it is.
+/// Returns a function of the interpreter, as a function that may unwind. PyO3 declares that it does not unwind, and
+/// a second declaration of the same name would have no effect. So `black_box` hides from the compiler which
+/// function it is.
 macro_rules! unwinding {
     ($function:ident($($kind:ty),*)) => {{
-        // SAFETY: an ABI that allows unwinding takes the same arguments in the same way.
+        // SAFETY: both ABIs pass arguments and results in the same way. `C-unwind` only adds that the function may
+        // unwind.
         let function = unsafe {
             mem::transmute::<
                 unsafe extern "C" fn($($kind),*) -> Object,
@@ -33,7 +38,7 @@ macro_rules! unwinding {
     }};
 }
 
-/// Stops a thread that unwinds.
+/// Puts the thread to sleep forever when it is dropped, which happens only while the thread unwinds.
 struct Stop;
 
 impl Drop for Stop {
@@ -44,7 +49,7 @@ impl Drop for Stop {
     }
 }
 
-/// Stops the thread if the interpreter ends it within `work`, which must not panic.
+/// Runs `work`, which must not panic. If the interpreter ends the thread inside `work`, the thread sleeps forever.
 fn stopping<T>(work: impl FnOnce() -> T) -> T {
     let stop = Stop;
     let result = work();
@@ -52,19 +57,19 @@ fn stopping<T>(work: impl FnOnce() -> T) -> T {
     result
 }
 
-/// Calls of Python objects.
+/// Ways to call a Python object.
 pub(crate) trait Code<'py> {
     /// Calls the object.
     fn run<A>(&self, arguments: A) -> PyResult<Bound<'py, PyAny>>
     where
         A: IntoPyObject<'py, Target = PyTuple>;
 
-    /// Calls the object with keywords too.
+    /// Calls the object with keyword arguments.
     fn run_with<A>(&self, arguments: A, named: &Bound<'py, PyDict>) -> PyResult<Bound<'py, PyAny>>
     where
         A: IntoPyObject<'py, Target = PyTuple>;
 
-    /// Calls a method.
+    /// Calls a method of the object.
     fn run_method<N, A>(&self, name: N, arguments: A) -> PyResult<Bound<'py, PyAny>>
     where
         N: IntoPyObject<'py, Target = PyString>,
@@ -109,24 +114,25 @@ where
     let callable = callable.as_ptr();
     let result = if named.is_none() && arguments.is_empty() {
         let call = unwinding!(PyObject_CallNoArgs(Object));
-        // SAFETY: the object is alive; the GIL is held.
+        // SAFETY: `callable` comes from a live `Bound` of the caller, which also proves that the GIL is held.
         stopping(|| unsafe { call(callable) })
     } else {
         let named = named.map_or(ptr::null_mut(), Bound::as_ptr);
         let call = unwinding!(PyObject_Call(Object, Object, Object));
-        // SAFETY: the objects are alive, the second is a tuple and the third a dictionary or null; the GIL is held.
+        // SAFETY: all pointers come from live `Bound`s, which also prove that the GIL is held. `arguments` is a
+        // tuple, and `named` a dictionary or null, as `PyObject_Call` requires.
         stopping(|| unsafe { call(callable, arguments.as_ptr(), named) })
     };
-    // SAFETY: the result is a new reference, or null with an exception set.
+    // SAFETY: both calls return a new reference, or null with an exception set.
     unsafe { Bound::from_owned_ptr_or_err(py, result) }
 }
 
-/// The module of a name, imported where it was not.
+/// Imports the module with this name, and returns it.
 pub(crate) fn import<'py>(py: Python<'py>, name: &str) -> PyResult<Bound<'py, PyAny>> {
     let name = PyString::intern(py, name);
     let import = unwinding!(PyImport_Import(Object));
-    // SAFETY: the name is a string; the GIL is held.
+    // SAFETY: `name` is a live string object, and `py` proves that the GIL is held.
     let result = stopping(|| unsafe { import(name.as_ptr()) });
-    // SAFETY: the result is a new reference, or null with an exception set.
+    // SAFETY: `PyImport_Import` returns a new reference, or null with an exception set.
     unsafe { Bound::from_owned_ptr_or_err(py, result) }
 }

@@ -1,4 +1,4 @@
-//! What the command `green-ctx` does.
+//! The command `green-ctx`, as a Python function.
 
 use std::ffi::OsString;
 
@@ -10,7 +10,10 @@ use crate::argument::DeviceId;
 use crate::code::{Code, import};
 use crate::gil::blocking;
 
-/// The driver, the devices and what they can be split into, as `green-ctx --json info` prints them.
+/// Returns a description of the driver, the devices and how they can be split, as a dict with the fields of
+/// `green-ctx --json info`. `device` selects one device.
+///
+///     info()["driver"]["version"]     # such as "13.0"
 #[pyfunction]
 #[pyo3(signature = (device=None))]
 pub(crate) fn info(py: Python<'_>, device: Option<DeviceId>) -> PyResult<Bound<'_, PyAny>> {
@@ -25,7 +28,7 @@ pub(crate) fn info(py: Python<'_>, device: Option<DeviceId>) -> PyResult<Bound<'
     import(py, "json")?.run_method("loads", (json,))
 }
 
-/// Runs the command with its arguments, without the program's name, and returns the exit status.
+/// Runs the command with these arguments, without the program's name, and returns the exit status.
 #[pyfunction]
 pub(crate) fn _main(py: Python<'_>, arguments: Vec<OsString>) -> u8 {
     py.detach(|| green_ctx_cli::run(std::iter::once(OsString::from("green-ctx")).chain(arguments)))

@@ -1,4 +1,4 @@
-//! The contexts of the drop-ins, from what their callers ask for.
+//! Creation of the drop-ins' contexts.
 
 use std::sync::Arc;
 
@@ -25,7 +25,7 @@ pub(crate) struct Request {
 /// The requested SMs.
 #[derive(Clone)]
 enum Sms {
-    /// All SMs in no floor, shared.
+    /// All SMs that are in no floor, shared.
     Shared,
     Count(i64),
     Described(Arc<Description>),
@@ -49,7 +49,7 @@ impl Request {
         let sms = match (num_sms, described) {
             (Some(_), Some(_)) => {
                 return Err(Fault::value(
-                    "num_sms and sm_partition exclude each other; split the SMPartition, and give a part of it",
+                    "num_sms and sm_partition cannot be combined; split the SMPartition, and give a part of it",
                 ));
             }
             (None, None) if scope.is_none() => {
@@ -71,7 +71,7 @@ impl Request {
         Ok(Request { sms, workqueue })
     }
 
-    /// The SMs of a part of a split, with the workqueue of this request.
+    /// Returns this request for the SMs of one part of a split, with the same workqueue.
     pub(crate) fn of_part(&self, part: Arc<Description>) -> Request {
         Request { sms: Sms::Described(part), ..self.clone() }
     }
@@ -102,24 +102,25 @@ impl Request {
     }
 }
 
-/// A new context, and what was requested for it.
+/// A new context, and its request.
 pub(crate) struct Created {
     pub(crate) context: Context,
-    /// The number of SMs requested.
+    /// The requested number of SMs.
     pub(crate) requested: Option<u32>,
-    /// The claim of the `SMPartition` that describes its SMs, if there is one.
+    /// The claim to its SMs, if an `SMPartition` describes them.
     pub(crate) claim: Option<Arc<Claim>>,
 }
 
 impl Created {
-    /// A context that was requested by a number of SMs.
+    /// Wraps a context that was requested by its number of SMs.
     pub(crate) fn counted(context: Context, requested: Option<u32>) -> Created {
         Created { context, requested, claim: None }
     }
 }
 
-/// Takes the SMs of a context. A count is rounded up as the driver does; if that many are not free, the ledger
-/// chooses the nearest count that is. Without a count it takes every SM in no floor, shared with other such contexts.
+/// Takes the SMs of a context. A count is rounded up as the driver rounds it. If that many SMs are not free, the
+/// ledger rounds the requested count instead. Without a count, the context takes every SM in no floor, shared with
+/// other such contexts.
 fn take(
     device: &Device,
     name: &Arc<str>,
@@ -130,7 +131,7 @@ fn take(
     let sms = device.resources().sm()?;
     let split = match wanted {
         None => match sms.split(group(Share::from(..))) {
-            // What takes every unit takes them as finely as the others have cut them.
+            // The group takes every unit, so it can follow the finer units into which other groups cut the device.
             Err(Error::CutInUse { .. }) => {
                 sms.split(group(Share::from(..)).granularity(Granularity::Fine))
             }
@@ -142,7 +143,7 @@ fn take(
         },
     };
     let first = split?.groups.into_iter().next();
-    first.ok_or_else(|| Error::InvalidRequest("the split gave no group".to_owned()))
+    first.ok_or_else(|| Error::InvalidRequest("the split returned no group".to_owned()))
 }
 
 /// Checks that the device has this many SMs.

@@ -1,4 +1,4 @@
-//! SMs that are described and not taken: what an `SMPartition` stands for.
+//! Descriptions of SMs that are not taken yet, as in an `SMPartition`.
 
 use std::sync::{Arc, Weak};
 
@@ -10,31 +10,31 @@ use crate::fault::Fault;
 use crate::limits::{Limits, limits, runtime};
 use crate::locality;
 
-/// Some SMs of a device: how many, and how they are to be taken. Which ones they are shows when a context
-/// takes them.
+/// Some SMs of a device: their number, and how to take them. Which SMs they are is decided when a context takes
+/// them.
 pub(crate) struct Description {
     device: u32,
     sm_count: u32,
-    /// How many of the SMs are scheduled together.
+    /// The number of SMs that are scheduled together.
     coscheduled: u32,
     locality_domain: Option<u32>,
     kind: Kind,
     parent: Option<Arc<Description>>,
-    /// The contexts that are made of this description or another one of its family.
+    /// The claims of contexts to this description, and to all others that come from the same one by splitting.
     claims: Arc<Mutex<Vec<Weak<Claim>>>>,
 }
 
 enum Kind {
-    /// Any SMs that are free, as many as there are to be.
+    /// Any free SMs, `sm_count` in number.
     Count,
-    /// A group of a structured split, by its place. The rest comes after the last group.
+    /// A group of a structured split, by its position. The rest comes after the last group.
     Piece(Arc<[Group]>, usize),
 }
 
-/// One group that a split is asked for.
+/// One requested group of a split.
 #[derive(Clone, Copy)]
 pub(crate) struct Group {
-    /// 0 for as many SMs as can be scheduled together.
+    /// 0 requests as many SMs as can be scheduled together.
     pub(crate) sm_count: u32,
     pub(crate) coscheduled: u32,
     pub(crate) preferred: u32,
@@ -43,7 +43,7 @@ pub(crate) struct Group {
 }
 
 impl Group {
-    /// Whether only the driver's structured split can make it.
+    /// Returns whether only the driver's structured split can make the group.
     fn is_structured(self) -> bool {
         self.coscheduled > 0
             || self.preferred > 0
@@ -52,17 +52,17 @@ impl Group {
     }
 }
 
-/// The groups of a split, and what they leave.
+/// The groups of a split, and the SMs that they leave.
 pub(crate) type Parts = (Vec<Arc<Description>>, Option<Arc<Description>>);
 
-/// That a context is made, or being made, of described SMs. Lasts until the context is closed.
+/// A context's claim to described SMs. It exists from before the context is created until the context is closed.
 pub(crate) struct Claim {
     description: Arc<Description>,
     name: Arc<str>,
 }
 
 impl Claim {
-    /// What the ledger calls the SMs.
+    /// Returns the name of the SMs in the ledger.
     pub(crate) fn name(&self) -> &str {
         &self.name
     }
@@ -73,13 +73,13 @@ impl Claim {
 }
 
 impl Description {
-    /// All SMs of a device.
+    /// Describes all SMs of a device.
     pub(crate) fn of_device(ordinal: i64) -> Result<Arc<Description>, Fault> {
         let (device, limits) = limits(ordinal)?;
         Ok(Arc::new(Description::counted(device.ordinal(), limits.sizes.sms, limits.alignment)))
     }
 
-    /// The SMs of a context of this name, and its claim to them.
+    /// Describes the SMs of the context with this name, and claims them for it.
     pub(crate) fn of_context(device: u32, sm_count: u32, name: &str) -> Result<Arc<Claim>, Fault> {
         let alignment = limits(i64::from(device))?.1.alignment;
         Arc::new(Description::counted(device, sm_count, alignment)).claim(Arc::from(name))
@@ -114,7 +114,7 @@ impl Description {
         self.locality_domain
     }
 
-    /// Whether these SMs are, or are among, the other ones.
+    /// Returns whether these SMs are the other ones, or a part of them.
     fn is_within(self: &Arc<Self>, other: &Arc<Description>) -> bool {
         let mut next = Some(self);
         while let Some(description) = next {
@@ -126,7 +126,7 @@ impl Description {
         false
     }
 
-    /// Claims the SMs for a context of this name, unless another one has them or some of them.
+    /// Claims the SMs for a context with this name. Fails if another context has claimed some of them.
     pub(crate) fn claim(self: &Arc<Self>, name: Arc<str>) -> Result<Arc<Claim>, Fault> {
         let claim = Arc::new(Claim { description: Arc::clone(self), name });
         let mut claims = self.claims.lock();
@@ -157,19 +157,19 @@ impl Description {
         };
         let split = sms.split(request).map_err(runtime)?;
         let Some(group) = split.groups.into_iter().chain(split.remainder).next() else {
-            return Err(Fault::state("the split gave no group"));
+            return Err(Fault::state("the split returned no group"));
         };
         let (described, given) = (self.sm_count, group.sm_count());
         if given == described {
             return Ok(group);
         }
         Err(Fault::unavailable(format!(
-            "the SMPartition has {described} SMs, and of those that are free the device can give \
-             {given}; close other contexts first, or make a GreenContext with num_sms={given}"
+            "the SMPartition has {described} SMs, but of the free SMs the device can give {given}; close \
+             other contexts first, or create a GreenContext with num_sms={given}"
         )))
     }
 
-    /// Divides the SMs into groups and what they leave. Takes nothing.
+    /// Divides the SMs into groups, and the SMs that they leave. Takes no SMs.
     pub(crate) fn split(self: &Arc<Self>, groups: &[Group]) -> Result<Parts, Fault> {
         let (device, limits) = limits(i64::from(self.device))?;
         let is_structured = groups.iter().any(|group| group.is_structured());
@@ -184,8 +184,8 @@ impl Description {
         }
         if self.sm_count != limits.sizes.sms {
             return Err(Fault::state(
-                "co-scheduling, backfill and locality domains are for a split of all SMs of a device; ask \
-                 for all groups in one split of SMPartition.from_device()",
+                "co-scheduling, backfill and locality domains need a split of all SMs of a device; ask for \
+                 all groups in one split of SMPartition.from_device()",
             ));
         }
         self.split_structured(&device, groups)
@@ -214,7 +214,7 @@ impl Description {
         if let Some(highest) = domains.clone().max() {
             if domains.count() < groups.len() {
                 return Err(Fault::state(
-                    "locality_domain_ids is given for some groups and not for others; name a domain for \
+                    "locality_domain_ids is given for some groups but not for others; give a domain for \
                      each",
                 ));
             }
@@ -222,7 +222,7 @@ impl Description {
         }
         let groups: Arc<[Group]> = groups.into();
         let sms = device.resources().sm().map_err(runtime)?;
-        // The names are for the split's errors.
+        // The names appear in the errors of the split.
         let request = structured(&groups, groups.len(), "rest");
         let counts = sms.structured_counts(request).map_err(runtime)?;
         let part = |(place, sm_count): (usize, &u32)| {
@@ -230,7 +230,7 @@ impl Description {
             let coscheduled = match group.map(|group| group.coscheduled) {
                 Some(0) => sms.alignment(),
                 Some(count) => count,
-                // What a structured split leaves has no structure but that SMs come in pairs (cuda.h).
+                // The rest of a structured split has no structure, except that SMs come in pairs (cuda.h).
                 None => PAIR,
             };
             Arc::new(Description {
@@ -247,10 +247,10 @@ impl Description {
     }
 }
 
-/// The SMs of a pair, which are never apart.
+/// The number of SMs in a pair. The two are always in the same group.
 const PAIR: u32 = 2;
 
-/// A structured request whose group of one place has a name of its own. The rest comes last.
+/// Returns a structured request in which the group at `place` has this name. The rest comes last.
 fn structured(groups: &[Group], place: usize, name: &str) -> SplitRequest {
     let named = |index: usize| match index == place {
         true => name.to_owned(),

@@ -1,4 +1,4 @@
-//! The device that an argument names.
+//! Devices by ordinal, and the check for forked processes.
 
 use std::sync::OnceLock;
 
@@ -6,33 +6,33 @@ use green_ctx::{Device, Driver};
 
 use crate::fault::Fault;
 
-/// The installed driver's device of this ordinal. Loads the driver the first time.
+/// Returns the installed driver's device with this ordinal. Loads the driver on the first call.
 pub(crate) fn device(ordinal: i64) -> Result<Device, Fault> {
     let known = u32::try_from(ordinal).map_err(|_| {
         let ordinal = match ordinal {
-            // What these stand for is further from 0.
-            i64::MIN | i64::MAX => "of such a number".to_owned(),
+            // `Whole` clamps to these, so the caller's number may be further from 0.
+            i64::MIN | i64::MAX => "with such a number".to_owned(),
             ordinal => ordinal.to_string(),
         };
-        Fault::value(format!("there is no device {ordinal}; devices are numbered from 0 on"))
+        Fault::value(format!("there is no device {ordinal}; devices are numbered from 0"))
     })?;
     let driver = Driver::load()?;
     SINGLE.get_or_init(|| driver.devices().nth(1).is_none());
     Ok(driver.device(known)?)
 }
 
-/// Refuses to use what the parent of a forked child made: CUDA does not survive a fork.
+/// Refuses to use, in a forked child, an object that the parent created: CUDA does not survive a fork.
 ///
-/// Each object of Python calls this where it hands out what it holds, unless it is closed.
+/// Every Python object calls this before it hands out what it holds, unless it is closed.
 pub(crate) fn check_process(device: &Device) -> Result<(), Fault> {
     device.driver().device(device.ordinal())?;
     Ok(())
 }
 
-/// Whether there is one device, once the driver is loaded.
+/// Whether the driver has exactly one device. Set when the driver is loaded.
 static SINGLE: OnceLock<bool> = OnceLock::new();
 
-/// Whether there is one device, as far as that is known: torch's current one then is that.
+/// Returns whether the driver is known to have exactly one device. It is then torch's current device.
 pub(crate) fn is_single() -> bool {
     SINGLE.get().is_some_and(|single| *single)
 }

@@ -1,4 +1,4 @@
-//! `{"decode": 16, "prefill": "rest"}`: which partitions there are to be.
+//! Divisions: the names of partitions and their shares, as in `{"decode": 16, "prefill": "rest"}`.
 
 use green_ctx::{Share, SplitRequest, resource::Granularity};
 use pyo3::exceptions::PyTypeError;
@@ -9,16 +9,16 @@ use crate::argument;
 use crate::fault::{Fault, kind};
 use crate::share;
 
-/// A division, for messages.
+/// An example of a division for error messages.
 const EXAMPLE: &str = "{\"decode\": 16, \"prefill\": \"rest\"}";
 
-/// Names and the SMs that each is to have, in the order given.
+/// Names of partitions with their shares, in the caller's order.
 pub(crate) struct Division {
     groups: Vec<(String, Share)>,
 }
 
 impl Division {
-    /// Reads a mapping, or pairs as `dict` takes them, which a function takes.
+    /// Reads the division that `function` takes: a mapping, or pairs as `dict` accepts them.
     pub(crate) fn of_call(function: &str, division: &Bound<'_, PyAny>) -> PyResult<Division> {
         Division::read(
             division,
@@ -26,7 +26,7 @@ impl Division {
         )
     }
 
-    /// Reads what a plan of this name is.
+    /// Reads the division of the plan with this name.
     pub(crate) fn of_plan(plan: &str, division: &Bound<'_, PyAny>) -> PyResult<Division> {
         Division::read(division, &format!("plan {plan} takes names and SMs, as in {EXAMPLE}"))
     }
@@ -41,14 +41,14 @@ impl Division {
         for (name, count) in pairs {
             let name = argument::name("partition", &name)?;
             if groups.iter().any(|(known, _)| *known == name) {
-                let reason =
-                    format!("two partitions are named {name}; give each a name of its own");
+                let reason = format!("two partitions are named {name}; give each a different name");
                 return Err(Fault::value(reason).into());
             }
             let share = share_of(&name, &count)?;
             let rest = groups.iter().find(|(_, known)| share == Share::REST && *known == share);
             if let Some((first, _)) = rest {
-                let reason = format!("both {first} and {name} ask for the rest; one can have it");
+                let reason =
+                    format!("both {first} and {name} ask for the rest; only one can have it");
                 return Err(Fault::value(reason).into());
             }
             groups.push((name, share));
@@ -56,7 +56,7 @@ impl Division {
         Ok(Division { groups })
     }
 
-    /// As the library asks for it.
+    /// Returns the division as a request for the library.
     pub(crate) fn request(&self, fine: bool) -> SplitRequest {
         let granularity = if fine { Granularity::Fine } else { Granularity::Coarse };
         let request = SplitRequest::new().granularity(granularity);
@@ -65,24 +65,23 @@ impl Division {
             .fold(request, |request, (name, share)| request.group(name.as_str(), *share))
     }
 
-    /// The name of the partition that takes the rest.
+    /// Returns the name of the partition that takes the rest.
     pub(crate) fn rest(&self) -> Option<&str> {
         let rest = self.groups.iter().find(|(_, share)| *share == Share::REST);
         rest.map(|(name, _)| name.as_str())
     }
 
-    /// The names.
     pub(crate) fn names(&self) -> Vec<String> {
         self.groups.iter().map(|(name, _)| name.clone()).collect()
     }
 
-    /// Where a name stands.
+    /// Returns the position of a name. Unknown names come last.
     pub(crate) fn place(&self, name: &str) -> usize {
         self.groups.iter().position(|(known, _)| known == name).unwrap_or(self.groups.len())
     }
 }
 
-/// The share that a group asks for: a count, text such as "32.." or "rest", or a Share.
+/// Reads a group's share: a count, text such as "32.." or "rest", or a `Share`.
 fn share_of(name: &str, asked: &Bound<'_, PyAny>) -> PyResult<Share> {
     if let Ok(share) = asked.cast::<share::Share>() {
         return Ok(share.get().0);
@@ -93,8 +92,8 @@ fn share_of(name: &str, asked: &Bound<'_, PyAny>) -> PyResult<Share> {
     }
     let whole = argument::index(asked, || {
         PyTypeError::new_err(format!(
-            "group {name} asks for a {}; ask for a whole number of SMs, a share such as \"32..\" or \
-             \"..100\", or \"rest\"",
+            "group {name} has a value of type {}; ask for a whole number of SMs, a share such as \
+             \"32..\" or \"..100\", or \"rest\"",
             kind(asked)
         ))
     })?;
@@ -103,7 +102,7 @@ fn share_of(name: &str, asked: &Bound<'_, PyAny>) -> PyResult<Share> {
     }
     let wrong = match whole.lt(0)? {
         true => "ask for 1 or more",
-        false => "no device has as many, so ask for fewer",
+        false => "no device has that many, so ask for fewer",
     };
     let whole = argument::shown(&whole)?;
     Err(Fault::value(format!("group {name} asks for {whole} SMs; {wrong}")).into())

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The drop-in that a context belongs to. Its contexts are named in the ledger with a number each, because the
-/// allocator keeps its accounts by name.
+/// The drop-in that a context belongs to. The names of its contexts in the ledger are numbered, because the
+/// allocator keeps one account per name.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum DropIn {
     GreenContext,
@@ -12,7 +12,7 @@ pub(crate) enum DropIn {
     SgLang,
 }
 
-/// The number of names given out.
+/// The number of names given out so far.
 static NAMED: AtomicU64 = AtomicU64::new(0);
 
 impl DropIn {
@@ -29,7 +29,7 @@ impl DropIn {
     /// Returns a name that no other context has or had.
     pub(crate) fn fresh_name(self) -> Arc<str> {
         let mut number = NAMED.fetch_add(1, Ordering::Relaxed) + 1;
-        // Written by hand: formatting would add a fifth to the cost of reusing a context.
+        // Not with `format!`, which would add a fifth to the cost of reusing a context.
         let mut text = [b' '; 40];
         let mut begin = text.len();
         while number > 0 {
@@ -47,7 +47,7 @@ impl DropIn {
     pub(crate) fn of(name: &str) -> Option<DropIn> {
         let (of, number) = name.split_once(' ')?;
         let number: u64 = number.parse().ok()?;
-        // Compared as text, since other texts parse to the same number.
+        // Compared as text, because other spellings such as `01` parse to the same number.
         let was_given = (1..=NAMED.load(Ordering::Relaxed)).contains(&number)
             && name == format!("{of} {number}");
         DropIn::ALL.into_iter().find(|known| was_given && known.name() == of)

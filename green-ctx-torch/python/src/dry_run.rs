@@ -1,4 +1,4 @@
-//! What `partition` would give.
+//! Dry runs of `partition`.
 
 use std::sync::Arc;
 
@@ -13,15 +13,15 @@ use crate::gil::blocking;
 use crate::partitions::no_rest;
 use crate::request::{Keywords, Request};
 
-/// What `partition` would give at the moment of the dry run. Nothing is taken, so that others may
-/// have taken SMs since.
+/// The result of a dry run: the partitions that `partition` would have created at that moment. A dry run takes no
+/// SMs, so other code may have taken SMs since.
 #[pyclass(frozen, module = "green_ctx_torch")]
 pub(crate) struct DryRun {
     given: Option<Given>,
     refusal: Option<Refusal>,
 }
 
-/// What each partition gets.
+/// The result for a request that fits.
 struct Given {
     groups: Vec<Group>,
     unit: u32,
@@ -30,7 +30,7 @@ struct Given {
     quarantined: u32,
 }
 
-/// Why there would be no partitions.
+/// The reason why a request does not fit.
 struct Refusal {
     reason: String,
     nearest: Vec<Share>,
@@ -46,27 +46,28 @@ struct Group {
 
 #[pymethods]
 impl DryRun {
-    /// Whether `partition` would make all partitions.
+    /// Whether `partition` would create all partitions.
     #[getter]
     fn fits(&self) -> bool {
         self.given.is_some()
     }
 
-    /// Why it would not, as its exception says; None where it fits.
+    /// The reason why the request does not fit, as the exception of `partition` states it; None if it fits.
     #[getter]
     fn reason(&self) -> Option<&str> {
         self.refusal.as_ref().map(|refusal| &*refusal.reason)
     }
 
-    /// Where it does not fit, shares that would, in the order asked for and as text; empty where none are
-    /// known.
+    /// Shares that would fit in place of a request that does not, as text and in the request's order. Empty if none
+    /// are known.
     #[getter]
     fn nearest(&self) -> Vec<String> {
         let nearest = self.refusal.iter().flat_map(|refusal| &refusal.nearest);
         nearest.map(Share::to_string).collect()
     }
 
-    /// What each partition would get, by name and in the order asked for; empty where it does not fit.
+    /// The SMs that each partition would get, by name and in the request's order. Empty if the request does not
+    /// fit.
     #[getter]
     fn groups<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let groups = PyDict::new(py);
@@ -76,28 +77,29 @@ impl DryRun {
         Ok(groups)
     }
 
-    /// The smallest piece that the device is cut into, in SMs; None where it does not fit.
+    /// The smallest number of SMs that the driver gives at a time; None if the request does not fit.
     #[getter]
     fn unit(&self) -> Option<u32> {
         self.given.as_ref().map(|given| given.unit)
     }
 
-    /// The SMs that no partition would use, or those of the one that takes the rest; None where it does
-    /// not fit.
+    /// The SMs that no partition would use, or the SMs of the partition that takes the rest; None if the request
+    /// does not fit.
     #[getter]
     fn remainder(&self) -> Option<u32> {
         self.given.as_ref().map(|given| given.remainder)
     }
 
-    /// The SMs that later floors could have; None where it does not fit. An unbounded share ("32..",
-    /// "..") leaves none.
+    /// The SMs that later floors could have; None if the request does not fit. An unbounded share ("32..", "..")
+    /// leaves none.
     #[getter]
     fn free_for_floors(&self) -> Option<u32> {
         self.given.as_ref().map(|given| given.free_for_floors)
     }
 
-    /// The SMs in quarantine, since the work of a former user could not be recorded; None where it does not
-    /// fit. `partition` tries again to record it and may have these SMs too; a dry run only reads.
+    /// The SMs in quarantine; None if the request does not fit. They are not given out, because the work of an earlier
+    /// context could not be recorded. `partition` tries again to record it, and can then use these SMs; a dry run
+    /// only reads.
     #[getter]
     fn quarantined(&self) -> Option<u32> {
         self.given.as_ref().map(|given| given.quarantined)
@@ -112,31 +114,31 @@ impl DryRun {
     }
 }
 
-/// What one partition would get.
+/// The SMs that one partition would get.
 #[pyclass(frozen, module = "green_ctx_torch")]
 pub(crate) struct DryRunGroup(Group);
 
 #[pymethods]
 impl DryRunGroup {
-    /// The name.
+    /// The partition's name.
     #[getter]
     fn name(&self) -> &str {
         &self.0.name
     }
 
-    /// The share asked for, as text: "16", "32..", "..=100", "rest".
+    /// The requested share as text: "16", "32..", "..=100" or "rest".
     #[getter]
     fn share(&self) -> String {
         self.0.share.to_string()
     }
 
-    /// The SMs that nobody else may use.
+    /// The SMs that no other partition may use.
     #[getter]
     fn floor(&self) -> u32 {
         self.0.floor
     }
 
-    /// The SMs that it may use: its ceiling.
+    /// The number of SMs that the partition may use: its ceiling.
     #[getter]
     fn sm_count(&self) -> u32 {
         self.0.sm_count
@@ -157,12 +159,12 @@ impl std::fmt::Display for Group {
     }
 }
 
-/// What `partition` would give for the same arguments. Nothing is taken.
+/// Computes what `partition` would give for the same arguments, without taking SMs.
 ///
 ///     dry_run({"decode": 17, "prefill": "rest"}).groups["decode"].sm_count   # 24
 ///
-/// Where SMs are missing, or the device is cut otherwise at the moment, the result says so. What
-/// `partition` could never take is an error here too, with the same message.
+/// If too few SMs are free, or the device is currently divided into other units, `fits` is False and `reason` says
+/// why. A request that `partition` could never meet raises the same exception as `partition`.
 #[pyfunction]
 #[pyo3(signature = (division, device=DeviceId::Current, *, fine=false, coscheduled=None,
     preferred_coscheduled=None, backfill=None, locality_domain=None, supplemental=None, workqueue=None,

@@ -1,4 +1,4 @@
-//! Errors as Python's exceptions, whose classes are in `green_ctx_torch._errors`.
+//! Errors as Python exceptions. Their classes are in `green_ctx_torch._errors`.
 
 use std::error::Error as StdError;
 
@@ -18,7 +18,7 @@ use crate::code::{Code, import};
 use crate::drop_in::DropIn;
 use crate::named::is_set;
 
-/// Why a call failed, until there is a GIL to make an exception with.
+/// The reason why a call failed. It becomes an exception once the GIL is held.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Fault {
     /// This module refuses the call.
@@ -26,41 +26,41 @@ pub(crate) enum Fault {
     Refused {
         /// The class of the exception.
         reason: Reason,
-        /// Its text.
+        /// The message of the exception.
         message: String,
     },
-    /// A request fits as soon as something else is closed.
+    /// The request would fit if something else were closed.
     #[error("{}; {advice}", fault.message())]
     Advised {
-        /// Why it does not fit.
+        /// Why the request does not fit.
         fault: Box<Fault>,
-        /// How it fits.
+        /// How to make it fit.
         advice: String,
     },
-    /// A drop-in failed, whose original raises RuntimeError for every failure.
+    /// A drop-in failed. Its original raises RuntimeError for every failure.
     #[error("{}", .0.message())]
     Runtime(Box<Fault>),
-    /// The library refused, or the driver failed.
+    /// The library refused the call, or the driver failed.
     #[error(transparent)]
     Library(#[from] Error),
-    /// A plan was not prepared, switched to or retired.
+    /// A plan could not be prepared, switched to or retired.
     #[error(transparent)]
     Plan(#[from] PlanError),
-    /// A graph was not moved.
+    /// A graph could not be retargeted.
     #[error(transparent)]
     Retarget(#[from] RetargetError),
-    /// PyTorch is too old or of another kind, or what this thread has entered is not as it was.
+    /// PyTorch is missing, too old or built without CUDA, or a thread's entered partitions are not left in order.
     #[error(transparent)]
     Torch(#[from] TorchError),
-    /// The allocator refused.
+    /// The allocator refused the call.
     #[error(transparent)]
     Allocator(#[from] AllocatorError),
-    /// Python code, a handler of a signal say, has raised this.
+    /// Python code raised this exception, a signal handler for example.
     #[error(transparent)]
     Python(PyErr),
 }
 
-/// The class of an exception: one per [`ErrorKind`], two for invalid requests, and one for closed objects.
+/// The class of an exception: one per [`ErrorKind`], but two for invalid requests, and one for closed objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reason {
     NoDriver,
@@ -75,7 +75,7 @@ pub(crate) enum Reason {
 }
 
 impl Reason {
-    /// The name of the class in `green_ctx_torch._errors`.
+    /// Returns the name of the class in `green_ctx_torch._errors`.
     const fn class(self) -> &'static str {
         match self {
             Reason::NoDriver => "NoDriverError",
@@ -90,12 +90,12 @@ impl Reason {
 
     fn of(error: &Error) -> Reason {
         match (error, error.kind()) {
-            // These depend on what a thread or a stream is doing.
+            // These depend on the state of a thread or a stream.
             (
                 Error::Capturing | Error::GuardOrder | Error::HostPanic { .. } | Error::Escapes(_),
                 _,
             ) => Reason::State,
-            // The device has fewer SMs, even if all of them are free.
+            // The device does not have that many SMs, even if all of them are free.
             (Error::NotEnoughSms(shortage), _)
                 if shortage
                     .requested
@@ -110,7 +110,7 @@ impl Reason {
             (_, ErrorKind::Unsupported) => Reason::Unsupported,
             (_, ErrorKind::InvalidRequest) => Reason::Value,
             (_, ErrorKind::Unavailable) => Reason::Unavailable,
-            // A kind that is newer than this module counts as the driver's.
+            // An error kind that this module does not know yet.
             (_, _) => Reason::Driver,
         }
     }
@@ -137,12 +137,12 @@ impl Fault {
         Fault::new(Reason::Unavailable, message)
     }
 
-    /// This fault with a way to make the request fit.
+    /// Adds advice on how to make the request fit.
     pub(crate) fn advised(self, advice: impl Into<String>) -> Fault {
         Fault::Advised { fault: Box::new(self), advice: advice.into() }
     }
 
-    /// What an exception says.
+    /// Returns the message of the exception: this error, its sources, and advice.
     pub(crate) fn message(&self) -> String {
         let mut message = self.to_string();
         let mut source = self.source();
@@ -154,7 +154,7 @@ impl Fault {
         message
     }
 
-    /// The library's error, where that is what it is.
+    /// Returns the library's error, if this fault is one.
     pub(crate) fn library(&self) -> Option<&Error> {
         match self {
             Fault::Library(error)
@@ -209,7 +209,7 @@ impl Fault {
         }
     }
 
-    /// The exception, with the numbers of a request that does not fit.
+    /// Creates the exception. If a request does not fit, it has the figures as attributes.
     fn exception(&self, py: Python<'_>) -> PyResult<PyErr> {
         let class = import(py, "green_ctx_torch._errors")?.getattr(self.reason().class())?;
         let raised = class.run((self.message(),))?;
@@ -230,7 +230,7 @@ impl Fault {
     }
 }
 
-/// The holders of SMs that a request needs.
+/// Returns the holders of the SMs that a request needs.
 fn held_by(error: &Error) -> &[Holder] {
     match error {
         Error::NotEnoughSms(shortage) => &shortage.holders,
@@ -239,12 +239,12 @@ fn held_by(error: &Error) -> &[Holder] {
     }
 }
 
-/// A sentence that an error lacks: how to work without a driver, or which object of this module to close.
+/// Returns advice that the library's message lacks: how to work without a driver, or which Python object to close.
 fn advice(error: &Error) -> &'static str {
     match error {
         Error::Load(_) => {
-            " (without a GPU, `cargo xtask sim-lib` in the repository of green-ctx builds a simulated \
-             driver: start Python with LD_LIBRARY_PATH=target/sim-lib GREEN_CTX_SIM=h200@13.1)"
+            " (without a GPU, build the simulated driver with `cargo xtask sim-lib` in the repository of \
+             green-ctx, and start Python with LD_LIBRARY_PATH=target/sim-lib GREEN_CTX_SIM=h200@13.1)"
         }
         Error::NotEnoughSms(shortage)
             if shortage
@@ -252,11 +252,11 @@ fn advice(error: &Error) -> &'static str {
                 .iter()
                 .any(|who| DropIn::of(&who.name) == Some(DropIn::GreenContext)) =>
         {
-            " (a GreenContext without num_sms shares every SM that nobody has when it is created: \
-             create it after what needs SMs of its own, or close it)"
+            " (a GreenContext without num_sms shares every SM that is in no floor when it is created: \
+             create it after all partitions that need a floor, or close it)"
         }
         _ if held_by(error).iter().any(|holder| is_set(&holder.name)) => {
-            " (close() the set of plans first, or make it of fewer SMs with sm_count)"
+            " (close() the plan set first, or give it fewer SMs with sm_count)"
         }
         _ => "",
     }
@@ -268,12 +268,12 @@ impl From<Fault> for PyErr {
             return raised;
         }
         let made = Python::try_attach(|py| fault.exception(py).unwrap_or_else(|error| error));
-        // The interpreter is ending, and has no classes left.
+        // While the interpreter shuts down there is no GIL to take, and the classes are gone.
         made.unwrap_or_else(|| PyRuntimeError::new_err(fault.message()))
     }
 }
 
-/// The SMs that a share needs for itself, of a device with `total`.
+/// Returns the floor of a share, in SMs, on a device with `total` SMs.
 fn least(share: Share, total: u32) -> u64 {
     match share.kind() {
         ShareKind::Percent(percent)
@@ -284,22 +284,22 @@ fn least(share: Share, total: u32) -> u64 {
     }
 }
 
-/// A number that cannot be negative, as the type that is needed.
+/// Converts a number that must not be negative.
 pub(crate) fn unsigned<T: TryFrom<i64>>(what: &str, number: i64) -> Result<T, Fault> {
     let advice = match number < 0 {
-        true => "give a whole number from 0 on",
+        true => "give a whole number, 0 or greater",
         false => "give a smaller whole number",
     };
     let number = match number {
-        // What these stand for is further from 0.
-        i64::MIN => Err("so small".to_owned()),
-        i64::MAX => Err("so large".to_owned()),
+        // `Whole` clamps to these, so the caller's number may be further from 0.
+        i64::MIN => Err("that small".to_owned()),
+        i64::MAX => Err("that large".to_owned()),
         number => T::try_from(number).map_err(|_| number.to_string()),
     };
     number.map_err(|number| Fault::value(format!("{what} cannot be {number}; {advice}")))
 }
 
-/// The name of an object's type, for messages.
+/// Returns the name of an object's type, for messages.
 pub(crate) fn kind(object: &Bound<'_, PyAny>) -> String {
     object.get_type().name().map_or_else(|_| "?".to_owned(), |name| name.to_string())
 }

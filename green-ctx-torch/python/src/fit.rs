@@ -1,4 +1,4 @@
-//! How much of a kernel fits in a partition.
+//! The Python class `Fit`, and the function `fit`.
 
 use std::ptr;
 
@@ -14,11 +14,11 @@ use crate::fault::{Fault, kind, unsigned};
 use crate::gil::blocking;
 use crate::report;
 
-/// What fits at once of a kernel in one shape on a partition's SMs, by the driver's account. As text one
-/// line for each number.
+/// The number of blocks of a kernel that fit on a partition's SMs at the same time, according to the driver.
+/// `str()` gives one line per figure.
 ///
-/// It is about the SMs when nothing else is on them: work that was submitted before, or to other
-/// streams of the partition, holds its share until it is done.
+/// The figures are for SMs on which nothing else runs. Work submitted earlier, or to other streams of the
+/// partition, occupies its part of the SMs until it is done.
 #[pyclass(frozen, eq, module = "green_ctx_torch")]
 #[derive(PartialEq)]
 pub(crate) struct Fit {
@@ -28,32 +28,32 @@ pub(crate) struct Fit {
 
 #[pymethods]
 impl Fit {
-    /// The kernel's name, or its address where the driver does not report it (before CUDA 12.3).
+    /// The kernel's name, or its address if the driver does not report names (before CUDA 12.3).
     #[getter]
     fn kernel(&self) -> &str {
         &self.fit.kernel
     }
 
-    /// The blocks of the grid.
+    /// The number of blocks in the grid.
     #[getter]
     fn blocks(&self) -> u64 {
         self.fit.blocks
     }
 
-    /// The threads of a block.
+    /// The number of threads per block.
     #[getter]
     fn threads(&self) -> u32 {
         self.fit.threads
     }
 
-    /// The dynamic shared memory of a block, in bytes.
+    /// The dynamic shared memory per block, in bytes.
     #[getter]
     fn shared_memory(&self) -> u32 {
         self.fit.shared_bytes
     }
 
-    /// The blocks of a cluster in each dimension: those asked for, or those that the kernel requires.
-    /// None for a kernel that is launched without clusters.
+    /// The number of blocks per cluster in each dimension, as given or as the kernel requires. None if the kernel
+    /// is launched without clusters.
     #[getter]
     fn cluster(&self) -> Option<(u32, u32, u32)> {
         self.fit.cluster
@@ -65,47 +65,47 @@ impl Fit {
         self.cooperative
     }
 
-    /// The partition's SMs.
+    /// The number of SMs of the partition.
     #[getter]
     fn sm_count(&self) -> u32 {
         self.fit.sm_count
     }
 
-    /// How many of them other partitions may use too. They count in full: blocks there come as the
-    /// others leave room.
+    /// The number of these SMs that other partitions may use too. They count in full: blocks run on them as soon as
+    /// the other partitions leave room.
     #[getter]
     fn shared_sms(&self) -> u32 {
         self.fit.shared_sms
     }
 
-    /// How many of the blocks one SM holds; 0 for a block that no SM can run.
+    /// The number of blocks that one SM can hold; 0 if no SM can run such a block.
     #[getter]
     fn blocks_per_sm(&self) -> u32 {
         self.fit.blocks_per_sm
     }
 
-    /// How many of the blocks are on the SMs at once; 0 where not even one, or one cluster, fits.
+    /// The number of blocks that are on the SMs at the same time; 0 if not even one block or cluster fits.
     #[getter]
     fn resident_blocks(&self) -> u32 {
         self.fit.resident_blocks
     }
 
-    /// The sizes of clusters that fit, of 1, 2, 4, 8 and 16 blocks, and how many of each there can be at
-    /// once: from blocks to clusters. Empty before compute capability 9.0. A kernel that requires a size
-    /// has that one alone.
+    /// The number of clusters that fit at the same time, by cluster size. The keys are those of the sizes 1, 2, 4,
+    /// 8 and 16 that fit. Empty before compute capability 9.0. A kernel that requires a cluster size has only that
+    /// key.
     #[getter]
     fn clusters(&self) -> std::collections::BTreeMap<u32, u32> {
         self.fit.clusters.iter().map(|cluster| (cluster.size, cluster.count)).collect()
     }
 
-    /// The blocks of the largest cluster that fits, whatever size was asked for; 0 where none does.
+    /// The number of blocks in the largest cluster that fits, whatever `cluster` is; 0 if none fits.
     #[getter]
     fn largest_cluster(&self) -> u32 {
         self.fit.largest_cluster
     }
 
-    /// Whether the launch can run: a cooperative one where all its blocks are on the SMs at once, any
-    /// other where one block or one cluster is.
+    /// Whether the launch can run. All blocks of a cooperative launch must fit at the same time; for other
+    /// launches, one block or cluster must fit.
     #[getter]
     fn fits(&self) -> bool {
         match self.cooperative {
@@ -114,27 +114,27 @@ impl Fit {
         }
     }
 
-    /// Whether all blocks of the grid are on the SMs at once, so that they can wait for each other.
+    /// Whether all blocks of the grid are on the SMs at the same time, so that they can wait for each other.
     #[getter]
     fn fits_at_once(&self) -> bool {
         self.fit.fits_at_once()
     }
 
-    /// The most blocks of a cooperative launch, all of which have to be there at once.
+    /// The maximum number of blocks of a cooperative launch, all of which must be on the SMs at the same time.
     #[getter]
     fn cooperative_blocks(&self) -> u32 {
         self.fit.cooperative_blocks()
     }
 
-    /// The grid that a persistent kernel should have: as many blocks as are there at once, in whole
-    /// clusters. Its first side is 0 where not even one block or cluster fits.
+    /// The grid for a persistent kernel: as many blocks as fit at the same time, in whole clusters. Its first
+    /// dimension is 0 if not even one block or cluster fits.
     #[getter]
     fn persistent_grid(&self) -> (u32, u32, u32) {
         self.fit.persistent_grid()
     }
 
-    /// How many blocks (CTAs) each of so many collectives may use that run on these SMs at the same
-    /// time, on streams that do not wait for each other.
+    /// Returns the number of blocks (CTAs) that each of `concurrent` collectives may use, if they run on these SMs
+    /// at the same time, on streams that do not wait for each other.
     #[pyo3(signature = (concurrent=Whole(1)), text_signature = "($self, concurrent=1)")]
     fn collective_blocks(&self, concurrent: Whole) -> PyResult<u32> {
         let concurrent = unsigned("a number of collectives", concurrent.0)?;
@@ -151,18 +151,19 @@ impl Fit {
     }
 }
 
-/// Asks the driver how many blocks of a kernel a partition has room for, before anything is launched.
+/// Asks the driver how many blocks of a kernel fit in a partition, before anything is launched.
 ///
 ///     fit(compiled, parts["decode"], grid=64, block=128, cooperative=True).fits
 ///
-/// The kernel is a `CUfunction` or `CUkernel` of cuda.bindings, an object that has one as its `handle`
-/// (cuda.core) or `function` (Triton's compiled kernels), or an address, of a CUfunction unless
-/// `handle_type` is "CUkernel". It must be alive, and a CUfunction of the partition's device. Of `grid`,
-/// `block` and `cluster` each is a number or a tuple of up to three; `shared_memory` is the dynamic shared
-/// memory of a block in bytes.
+/// `kernel` is a `CUfunction` or `CUkernel` of cuda.bindings, or an object that has one as its `handle` (cuda.core)
+/// or its `function` (Triton's compiled kernels). It can also be an address: of a CUfunction, or of a CUkernel if
+/// `handle_type` is "CUkernel". The kernel must be alive, and a CUfunction must be of the partition's device.
 ///
-/// ValueError for sides of 0, for clusters that do not divide the grid and for others than the kernel
-/// requires. What does not fit is no error: the numbers say so.
+/// `partition` is a Partition or a GreenContext. `grid`, `block` and `cluster` are each a number or a tuple of up
+/// to three. `shared_memory` is the dynamic shared memory per block, in bytes.
+///
+/// A launch that does not fit is not an error: the figures of the result show it. Raises ValueError if a dimension
+/// is 0, if the cluster does not divide the grid, or if it is not the cluster that the kernel requires.
 #[pyfunction]
 #[pyo3(signature = (kernel, partition, *, grid, block, shared_memory=Whole(0), cluster=None,
     cooperative=false, handle_type=Word("CUfunction".to_owned())),
@@ -194,14 +195,14 @@ pub(crate) fn fit(
     };
     let fit = blocking(py, move || {
         let context = context.into_inner();
-        // SAFETY: the caller promises by this function's documentation that the handle is alive and of
-        // its form, and a function of the partition's device.
+        // SAFETY: the documentation of this function requires that the handle is alive and of the stated type, and
+        // that a CUfunction is of the partition's device.
         Ok(unsafe { handle.raw().fit(&context, config) }?)
     })?;
     Ok(Fit { fit, cooperative })
 }
 
-/// A kernel's address.
+/// A kernel's address, and the type of its handle.
 #[derive(Clone, Copy)]
 enum Handle {
     Kernel(usize),
@@ -223,7 +224,7 @@ impl Handle {
             return Ok(handle);
         }
         for name in ["handle", "function"] {
-            // Of Triton's kernels it is None until they are loaded.
+            // A Triton kernel has `None` here until it is loaded.
             if let Some(inner) = kernel.getattr_opt(name)?
                 && let Some(handle) = Handle::of(&inner, of)?
             {
@@ -231,13 +232,13 @@ impl Handle {
             }
         }
         Err(PyTypeError::new_err(format!(
-            "a kernel is a CUfunction or CUkernel of cuda.bindings, an object with such a handle, or an \
-             address, and not a {}; a kernel of Triton has its handle once it was launched",
+            "a kernel must be a CUfunction or CUkernel of cuda.bindings, an object with such a handle, or an \
+             address, got {}; a Triton kernel has its handle after its first launch",
             kind(kernel)
         )))
     }
 
-    /// What an address is, or an object of cuda.bindings.
+    /// Returns the handle for an address or an object of cuda.bindings, and `None` for other objects.
     fn of(object: &Bound<'_, PyAny>, address: fn(usize) -> Handle) -> PyResult<Option<Handle>> {
         let form = match kind(object).as_str() {
             "CUfunction" => Handle::Function,
@@ -250,7 +251,7 @@ impl Handle {
         match address {
             Some(address) => Ok(Some(form(address))),
             None => Err(Fault::value(format!(
-                "{} is no address of a kernel; give a CUfunction, a CUkernel or its address",
+                "{} is not the address of a kernel; give a CUfunction, a CUkernel or its address",
                 shown(&number)?
             ))
             .into()),
@@ -267,12 +268,13 @@ impl Handle {
     }
 }
 
-/// The sides of a grid, a block or a cluster: a number, or a tuple of up to three.
+/// Reads the dimensions of a grid, a block or a cluster: a number, or a tuple of up to three.
 fn sides(what: &str, given: &Bound<'_, PyAny>) -> PyResult<(u32, u32, u32)> {
-    let expected = format!("{what} is a whole number or a tuple of up to three, as in (8, 4, 1)");
+    let expected =
+        format!("{what} must be a whole number or a tuple of up to three, as in (8, 4, 1)");
     let side = |side: &Bound<'_, PyAny>| -> PyResult<u32> {
         let Whole(side) = index(side, || unexpected(given, &expected))?.extract()?;
-        Ok(unsigned(&format!("a side of the {what}"), side)?)
+        Ok(unsigned(&format!("a dimension of the {what}"), side)?)
     };
     let Ok(tuple) = given.cast::<PyTuple>() else { return Ok((side(given)?, 1, 1)) };
     let sides = tuple.iter().map(|one| side(&one)).collect::<PyResult<Vec<u32>>>()?;

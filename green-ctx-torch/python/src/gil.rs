@@ -1,20 +1,20 @@
-//! The rule for the GIL and our locks, and what keeps to it.
+//! The rules for the GIL and this crate's locks, and the types that follow them.
 //!
-//! **Whatever can block runs without the GIL, and no lock of ours is waited for with it.** Two threads
-//! wait for each other for ever where one holds a lock and wants the GIL, and the other holds the GIL
-//! and wants the lock. PyTorch meets this with its `cudaMutex`: freeing a tensor can take it deep
-//! within, with the GIL held, so whoever else takes it tries, and lets the GIL go between two tries
-//! (`THCPModule_cudaLockMutex` in torch/csrc/cuda/Module.cpp). The ledger, the registries and the
-//! driver's own locks are such locks too: a thread that makes a context holds them for a millisecond,
-//! and a function that the driver calls meanwhile may be Python's.
+//! **Code that can block runs without the GIL, and no thread waits for a lock of this crate while it holds the
+//! GIL.** Otherwise two threads can deadlock: one holds a lock and wants the GIL, and the other holds the GIL and
+//! wants the lock. PyTorch has the same problem with its `cudaMutex`, because freeing a tensor can take it deep
+//! inside a call, with the GIL held. Other code that takes it therefore only tries to, and releases the GIL between
+//! two attempts (`THCPModule_cudaLockMutex` in torch/csrc/cuda/Module.cpp). The ledger, the registries and the
+//! driver have locks of this kind. A thread that creates a context holds them for about a millisecond, and a
+//! function that the driver calls in that time may be a Python function.
 //!
-//! So, in this crate:
-//! - a call of `green_ctx` that is more than reading a field goes through [`blocking`];
-//! - what ends in the driver when it is dropped is in a [`Held`], since Python drops with the GIL held;
-//! - no lock of ours is held while Python runs, which may let another thread go on anywhere: what is
-//!   shared here is in an `ArcSwap`, which has no lock, or in Python's own objects;
-//! - Python code is called through [`crate::code`], since the interpreter can end a thread within it;
-//! - raw handles are read once, without the GIL, since reading enters them in a registry.
+//! Therefore, in this crate:
+//! - A call of `green_ctx` that does more than read a field goes through [`blocking`].
+//! - A value whose destructor calls the driver is in a [`Held`], because Python drops objects with the GIL held.
+//! - No lock of this crate is held while Python code runs, because Python code can let other threads run at any
+//!   point. Shared state is in an `ArcSwap`, which has no lock, or in Python objects.
+//! - Python code is called through [`crate::code`], because the interpreter can end a thread inside it.
+//! - A raw handle is read once, without the GIL, because reading it enters the handle in a registry.
 
 use std::ops::Deref;
 use std::sync::mpsc;
@@ -25,7 +25,7 @@ use pyo3::prelude::*;
 
 use crate::fault::Fault;
 
-/// Runs without the GIL what can block.
+/// Runs a call that can block, without the GIL.
 pub(crate) fn blocking<T: Send>(
     py: Python<'_>,
     call: impl FnOnce() -> Result<T, Fault> + Send,
@@ -33,8 +33,8 @@ pub(crate) fn blocking<T: Send>(
     py.detach(call).map_err(PyErr::from)
 }
 
-/// Runs on a thread of its own, without the GIL, what can wait long: an interrupt is raised at once, and what
-/// runs ends by itself.
+/// Runs a call that can take long, on its own thread and without the GIL. An interrupt is raised immediately, and
+/// the call finishes in the background.
 pub(crate) fn interruptible<T: Send + 'static>(
     py: Python<'_>,
     call: impl FnOnce() -> Result<T, Fault> + Send + 'static,
@@ -42,7 +42,7 @@ pub(crate) fn interruptible<T: Send + 'static>(
     blocking(py, move || {
         let (done, result) = mpsc::channel();
         let run = move || {
-            // Nobody waits any more after an interrupt.
+            // After an interrupt the receiver is gone.
             let _unheard = done.send(call());
         };
         let started = thread::Builder::new().name("green-ctx".to_owned()).spawn(run);
@@ -52,7 +52,7 @@ pub(crate) fn interruptible<T: Send + 'static>(
             match result.recv_timeout(Signals::PERIOD) {
                 Ok(result) => return result,
                 Err(mpsc::RecvTimeoutError::Disconnected) => {
-                    return Err(Fault::state("the thread that was to do this panicked"));
+                    return Err(Fault::state("the thread that ran this call panicked"));
                 }
                 Err(mpsc::RecvTimeoutError::Timeout) if signals.is_quiet() => {}
                 Err(mpsc::RecvTimeoutError::Timeout) => return Err(signals.into()),
@@ -61,7 +61,7 @@ pub(crate) fn interruptible<T: Send + 'static>(
     })
 }
 
-/// Asks Python whether there was a signal, an interrupt say, while something waits without the GIL.
+/// Checks for signals of Python, such as an interrupt, while a call waits without the GIL.
 #[derive(Default)]
 pub(crate) struct Signals {
     asked: Option<Instant>,
@@ -69,10 +69,10 @@ pub(crate) struct Signals {
 }
 
 impl Signals {
-    /// How often Python is asked.
+    /// The time between two checks.
     const PERIOD: Duration = Duration::from_millis(20);
 
-    /// Whether no signal has raised an exception so far.
+    /// Checks for signals if it is time to. Returns whether no signal handler has raised an exception so far.
     pub(crate) fn is_quiet(&mut self) -> bool {
         if self.asked.is_some_and(|asked| asked.elapsed() < Signals::PERIOD) {
             return self.raised.is_none();
@@ -84,7 +84,7 @@ impl Signals {
         self.raised.is_none()
     }
 
-    /// Whether a signal has raised an exception.
+    /// Returns whether a signal handler has raised an exception.
     pub(crate) fn is_raised(&self) -> bool {
         self.raised.is_some()
     }
@@ -96,7 +96,7 @@ impl From<Signals> for Fault {
     }
 }
 
-/// Something of `green_ctx` in a Python object: it ends without the GIL.
+/// A `green_ctx` value in a Python object. It is dropped without the GIL.
 pub(crate) struct Held<T: Send>(Option<T>);
 
 impl<T: Send> Held<T> {
@@ -104,11 +104,11 @@ impl<T: Send> Held<T> {
         Held(Some(value))
     }
 
-    /// The value, to be dropped without the GIL.
+    /// Returns the value. The caller must drop it without the GIL.
     pub(crate) fn into_inner(mut self) -> T {
         match self.0.take() {
             Some(value) => value,
-            None => unreachable!("only what ends it takes it"),
+            None => unreachable!("only `into_inner` and `drop` take the value"),
         }
     }
 }
@@ -120,7 +120,7 @@ impl<T: Send> Deref for Held<T> {
     fn deref(&self) -> &T {
         match &self.0 {
             Some(value) => value,
-            None => unreachable!("only what ends it takes it"),
+            None => unreachable!("only `into_inner` and `drop` take the value"),
         }
     }
 }
@@ -131,7 +131,8 @@ impl<T: Send> Drop for Held<T> {
         if value.is_none() {
             return;
         }
-        // Where the interpreter is ending there is no GIL to let go, and it is dropped as it is.
+        // While the interpreter shuts down there is no GIL to release, and the field's own destructor drops the
+        // value.
         let _ended = Python::try_attach(|py| py.detach(|| drop(value.take())));
     }
 }

@@ -1,4 +1,4 @@
-//! torch's graphs in partitions.
+//! Retargeting of torch's graphs: the Python class `RetargetedGraph`, and the function `retarget`.
 
 use green_ctx::{Device, Graph, graph::GraphExec};
 use pyo3::exceptions::PyTypeError;
@@ -13,32 +13,32 @@ use crate::gil::{Held, blocking};
 use crate::graph_end;
 use crate::partition::Partition;
 
-/// A graph whose kernels run in a partition. It keeps the torch graph, whose memory it uses.
+/// A copy of a graph whose kernels run in a partition. It keeps the original alive, whose memory it uses.
 #[pyclass(frozen, module = "green_ctx_torch")]
 pub(crate) struct RetargetedGraph {
     executable: Held<GraphExec>,
     raw: usize,
     partition: Py<Partition>,
-    /// Its memory is what the kernels read and write.
+    /// The kernels read and write this graph's memory.
     original: Py<PyAny>,
 }
 
 #[pymethods]
 impl RetargetedGraph {
-    /// Launches the graph on the partition's stream. It waits for what was submitted there before,
-    /// and for nothing else: have that stream wait for whoever wrote the graph's inputs.
+    /// Launches the graph on the partition's stream. It waits for work already submitted to that stream, and for
+    /// nothing else. If another stream writes the graph's inputs, make the partition's stream wait for it.
     fn replay(&self, py: Python<'_>) -> PyResult<()> {
         let live = self.partition.get().live()?;
         let executable = &*self.executable;
         blocking(py, move || {
-            // SAFETY: the torch graph, which this object keeps, keeps the memory and the functions;
-            // the order of its work with other work is for the caller, as with torch's own replay.
+            // SAFETY: `self.original` keeps torch's graph alive, which keeps the memory and the functions of its
+            // kernels alive. The caller orders the graph's work with other work, as for torch's own `replay`.
             unsafe { live.stream().launch_graph(executable) }?;
             graph_end::cover(live.stream())
         })
     }
 
-    /// The partition.
+    /// The partition that the graph runs in.
     #[getter]
     fn partition(&self, py: Python<'_>) -> Py<Partition> {
         self.partition.clone_ref(py)
@@ -49,7 +49,7 @@ impl RetargetedGraph {
         visit.call(&self.original)
     }
 
-    /// The driver's handle, a CUgraphExec.
+    /// The driver's handle of the executable graph, a CUgraphExec.
     #[getter]
     fn raw(&self) -> usize {
         self.raw
@@ -61,7 +61,7 @@ impl RetargetedGraph {
 }
 
 impl RetargetedGraph {
-    /// Of an executable in a partition's context, made of an argument that is a graph.
+    /// Wraps an executable in a partition's context. `original` is the graph that the caller passed.
     pub(crate) fn new(
         py: Python<'_>,
         executable: GraphExec,
@@ -78,7 +78,7 @@ impl RetargetedGraph {
         Py::new(py, graph)
     }
 
-    /// The same executable for another object that stands for the same partition.
+    /// Returns the same executable for another Python object of the same partition.
     pub(crate) fn in_partition(
         &self,
         py: Python<'_>,
@@ -93,7 +93,7 @@ impl RetargetedGraph {
     }
 }
 
-/// The address of the CUgraph that an argument is.
+/// Returns the address of the CUgraph that an argument refers to.
 pub(crate) fn address(graph: &Bound<'_, PyAny>) -> PyResult<usize> {
     let is_number = |object: &Bound<'_, PyAny>| {
         object.is_instance_of::<PyInt>() && !object.is_instance_of::<PyBool>()
@@ -103,34 +103,35 @@ pub(crate) fn address(graph: &Bound<'_, PyAny>) -> PyResult<usize> {
         false if graph.hasattr("raw_cuda_graph")? => graph.run_method("raw_cuda_graph", ())?,
         false => {
             return Err(PyTypeError::new_err(format!(
-                "a graph is a torch.cuda.CUDAGraph(keep_graph=True) or the address of a CUgraph, not \
-                 a {}",
+                "a graph must be a torch.cuda.CUDAGraph(keep_graph=True) or the address of a CUgraph, \
+                 got {}",
                 kind(graph)
             )));
         }
     };
     if !is_number(&raw) {
-        return Err(unexpected(&raw, "raw_cuda_graph returns the address of a CUgraph"));
+        return Err(unexpected(&raw, "raw_cuda_graph must return the address of a CUgraph"));
     }
     let known = raw.extract().map_err(|_| shown(&raw));
     known.map_err(|raw| match raw {
         Ok(raw) => Fault::value(format!(
-            "{raw} is no address of a graph; give what CUDAGraph.raw_cuda_graph() returns"
+            "{raw} is not the address of a graph; give the result of CUDAGraph.raw_cuda_graph()"
         ))
         .into(),
         Err(raised) => raised,
     })
 }
 
-/// The graph at an address, to be used before the caller's argument ends.
+/// Borrows the graph at an address. The result must not outlive the caller's argument.
 pub(crate) fn borrow(device: &Device, address: usize) -> Result<Graph, Fault> {
     let raw = std::ptr::with_exposed_provenance_mut(address);
-    // SAFETY: the caller's argument keeps torch's graph alive as long as the result; of an address the
-    // caller promises it, and that the contexts of the graph's nodes are alive.
+    // SAFETY: the caller's argument keeps torch's graph alive for as long as the result is used. For an address,
+    // the documentation of the public functions requires the caller to keep the graph, and the contexts of its
+    // nodes, alive.
     Ok(unsafe { Graph::from_raw_borrowed(device, raw, ()) }?)
 }
 
-/// A graph's executable in a partition's context.
+/// Returns an executable copy of a graph in a partition's context.
 pub(crate) fn executable(
     py: Python<'_>,
     address: usize,
@@ -143,13 +144,15 @@ pub(crate) fn executable(
     })
 }
 
-/// A copy of a captured graph whose kernels, copies and fills run on a partition's SMs, ready to be
-/// replayed. The graph stays as it is.
+/// Copies a captured graph so that its kernels, copies and fills run on a partition's SMs, and makes the copy ready
+/// to replay. The original does not change.
 ///
-/// Takes a `torch.cuda.CUDAGraph(keep_graph=True)`, or the address of a CUgraph that lives as long as
-/// the result and what it uses.
+///     retarget(graph, parts["decode"]).replay()
 ///
-/// ValueError where a node cannot be moved or does not fit. Nothing is created then.
+/// `graph` is a `torch.cuda.CUDAGraph(keep_graph=True)`, or the address of a CUgraph. In the latter case the
+/// CUgraph, and everything that it uses, must live as long as the result.
+///
+/// Raises ValueError if a node cannot be moved or does not fit in the partition. In this case nothing is created.
 #[pyfunction]
 pub(crate) fn retarget(
     py: Python<'_>,

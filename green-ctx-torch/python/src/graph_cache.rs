@@ -1,4 +1,4 @@
-//! Graphs that were moved to partitions, kept for the next time.
+//! The Python class `GraphCache`.
 
 use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;
@@ -9,28 +9,27 @@ use crate::graph::{self, RetargetedGraph};
 use crate::named::not_copied;
 use crate::partition::Partition;
 
-/// Keeps a copy of each graph for each partition that it was asked for in, so that replaying a graph
-/// elsewhere costs a look-up:
+/// A cache of retargeted graphs, one copy for each graph and partition. Replaying a graph in another partition then
+/// costs a look-up.
 ///
 ///     cache = GraphCache()
 ///     cache.get(graph, parts["decode"]).replay()
 ///
-/// It keeps the graphs, and the partitions' SMs: `forget` a partition before closing it. A copy is of the
-/// graph as it was: `forget_graph` after changing one, or before resetting it.
+/// The cache keeps the graphs and the partitions' SMs alive: call `forget` before closing a partition. A copy is a
+/// snapshot: call `forget_graph` after changing a graph, and before resetting it.
 #[pyclass(frozen, weakref, module = "green_ctx_torch")]
 pub(crate) struct GraphCache {
-    /// From the addresses of a graph and of a context, which the copies keep alive, to
-    /// [`RetargetedGraph`].
+    /// From the addresses of a graph and a context to a [`RetargetedGraph`]. The copies keep both alive.
     known: Py<PyDict>,
 }
 
 impl GraphCache {
-    /// Forgets what is kept for an address at a place of the keys.
+    /// Drops the copies whose key has this address at this position.
     fn remove(&self, py: Python<'_>, place: usize, address: usize) -> PyResult<()> {
         let known = self.known.bind(py);
         for key in known.keys() {
             let is_meant = key.cast::<PyTuple>()?.get_item(place)?.extract::<usize>()? == address;
-            // Python may have run since the keys were listed.
+            // Python code may have run since the keys were listed.
             if is_meant && known.contains(&key)? {
                 known.del_item(&key)?;
             }
@@ -46,15 +45,16 @@ impl GraphCache {
         GraphCache { known: PyDict::new(py).unbind() }
     }
 
-    /// The copy of a graph that runs in a partition: the one that is kept, or a new one, which
-    /// `retarget` makes. Takes and raises what `retarget` does; nothing is kept then.
+    /// Returns the copy of a graph that runs in a partition. The first call creates it with `retarget`; later calls
+    /// return it again. Takes the arguments of `retarget`, and raises its exceptions. If it fails, nothing is
+    /// cached.
     fn get(
         &self,
         py: Python<'_>,
         graph: &Bound<'_, PyAny>,
         partition: &Bound<'_, Partition>,
     ) -> PyResult<Py<RetargetedGraph>> {
-        // A closed partition is an error, whatever is kept.
+        // A closed partition is an error, even if there is a copy for it.
         partition.get().raw_context()?;
         let address = graph::address(graph)?;
         let key = (address, partition.get().context_address());
@@ -64,14 +64,14 @@ impl GraphCache {
             if found.get().is_in(partition) {
                 return Ok(found.unbind());
             }
-            // Another object for the same partition, such as that of a GreenContext.
+            // Another object of the same partition, such as one from a GreenContext.
             let moved = found.get().in_partition(py, partition)?;
             known.set_item(key, &moved)?;
             return Ok(moved);
         }
         let executable = graph::executable(py, address, partition)?;
         let fresh = RetargetedGraph::new(py, executable, partition, graph)?;
-        // Another thread may have been first, and its copy stays.
+        // If another thread was faster, its copy is kept.
         let kept = known.run_method("setdefault", (key, &fresh))?.cast_into::<RetargetedGraph>()?;
         match kept.get().is_in(partition) {
             true => Ok(kept.unbind()),
@@ -79,17 +79,17 @@ impl GraphCache {
         }
     }
 
-    /// Forgets what is kept for a partition, which may be closed. Who still has a copy keeps it.
+    /// Drops the copies for a partition, which may be closed. The program can still use a copy that it holds.
     fn forget(&self, py: Python<'_>, partition: &Bound<'_, Partition>) -> PyResult<()> {
         self.remove(py, 1, partition.get().context_address())
     }
 
-    /// Forgets what is kept for a graph. Who still has a copy keeps it.
+    /// Drops the copies of a graph. The program can still use a copy that it holds.
     fn forget_graph(&self, py: Python<'_>, graph: &Bound<'_, PyAny>) -> PyResult<()> {
         self.remove(py, 0, graph::address(graph)?)
     }
 
-    /// Forgets everything.
+    /// Drops all copies.
     fn clear(&self, py: Python<'_>) {
         self.known.bind(py).clear();
     }
@@ -101,7 +101,7 @@ impl GraphCache {
     fn __reduce__(&self) -> PyResult<()> {
         Err(not_copied(
             "a GraphCache",
-            "make a new GraphCache(), and call get of it with the same graphs",
+            "make a new GraphCache(), and call its get with the same graphs",
         ))
     }
 

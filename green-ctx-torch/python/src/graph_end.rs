@@ -1,9 +1,9 @@
-//! The memset that follows every graph launched on a stream of a partition.
+//! The memset that follows each graph launch on a stream of a partition.
 //!
-//! The primary context's waits do not cover such a graph: `cudaDeviceSynchronize` and `cudaFree` return while it
-//! runs, so that torch's allocator unmaps memory that the graph still uses (recorded on an H200, driver
-//! 580.159.04: `tests/conformance`, `graph/primary-context-waits-for-…`). They do cover a memset on the same stream,
-//! and the memset waits for the graph.
+//! The waits of the primary context do not cover a graph in a partition: `cudaDeviceSynchronize` and `cudaFree`
+//! return while it runs, and torch's allocator would unmap memory that the graph still uses (recorded on an H200,
+//! driver 580.159.04: `tests/conformance`, `graph/primary-context-waits-for-…`). They cover a memset on the same
+//! stream, and the memset waits for the graph.
 #![allow(unsafe_code, reason = "calls the driver")]
 
 use green_ctx::{Device, DeviceBuffer, Stream, call};
@@ -15,8 +15,8 @@ use crate::capture::find_green;
 use crate::fault::Fault;
 use crate::gil::blocking;
 
-/// The size of a device's scratch memory, in bytes. Streams write to different bytes where they can, so
-/// that a race detector has nothing to report.
+/// The size of a device's scratch memory, in bytes. Streams write to different bytes if possible, so that a race
+/// detector has nothing to report.
 const LEN: usize = 4096;
 
 /// The scratch memory of each device. It is never freed.
@@ -25,7 +25,8 @@ static SCRATCH: Mutex<Vec<(Device, DeviceBuffer<u8>)>> = Mutex::new(Vec::new());
 /// Makes the primary context's waits cover the graphs launched on a stream so far.
 pub(crate) fn cover(stream: &Stream) -> Result<(), Fault> {
     let address = scratch(stream)?;
-    // SAFETY: the byte is in a buffer that is never freed, and its value is never read; the stream is alive.
+    // SAFETY: `address` is in a buffer of `SCRATCH`, which is never freed, and its bytes are never read. `stream`
+    // is alive.
     let filled = unsafe {
         call!(
             stream.context().device().driver().api(),
@@ -35,7 +36,7 @@ pub(crate) fn cover(stream: &Stream) -> Result<(), Fault> {
     Ok(filled?)
 }
 
-/// The address of the byte that a stream writes.
+/// Returns the address of the byte that a stream writes to.
 fn scratch(stream: &Stream) -> Result<u64, Fault> {
     let device = stream.context().device();
     // Handles are aligned to 16 bytes.
@@ -50,7 +51,8 @@ fn scratch(stream: &Stream) -> Result<u64, Fault> {
     Ok(address)
 }
 
-/// Notes that torch has launched a graph on its current stream of the device whose partition this thread is in.
+/// Notes that torch has launched a graph: on its current stream of the device of the partition that this thread is
+/// in, or on its current stream if this thread is in none.
 #[pyfunction]
 pub(crate) fn _graph_replayed(py: Python<'_>) -> PyResult<()> {
     blocking(py, || {

@@ -1,4 +1,4 @@
-//! `torch.cuda.green_contexts.GreenContext`, on partitions that own their SMs.
+//! The drop-in for `torch.cuda.green_contexts.GreenContext`. Its contexts are partitions.
 
 use std::sync::{Arc, OnceLock};
 
@@ -31,28 +31,28 @@ use crate::sm_partition::{Argument, Options, SMPartition};
 use crate::task;
 use crate::torch;
 
-/// After so many streams of a context the first comes again, as in torch.
+/// The number of streams of a context. After the last one, `Stream()` returns the first one again, as torch does.
 const STREAMS: usize = 32;
 
-/// What a context is as long as it is not closed. Streams keep the partition, not this.
+/// The state of an open context. Its streams keep the partition alive, but not this.
 pub(crate) struct Open {
-    /// Ends first, while the context lives.
+    /// Dropped first, while the context is alive.
     _captured: Captured,
     context: Context,
     own: OnceLock<Own>,
-    /// What `sm_partition` describes, which no other context is made of meanwhile.
+    /// The claim to the SMs that `sm_partition` describes. While it exists, no other context is created on them.
     claim: OnceLock<Arc<Claim>>,
-    /// Only taken without the GIL.
+    /// Locked only without the GIL.
     given: Mutex<Given>,
 }
 
-/// The stream that `set_context` makes torch's current one.
+/// The stream that `set_context` makes torch's current stream.
 struct Own {
     stream: green_ctx::Stream,
     raw: usize,
 }
 
-/// The streams that `Stream()` gave out.
+/// The streams that `Stream()` has returned.
 #[derive(Default)]
 struct Given {
     streams: Vec<green_ctx::Stream>,
@@ -85,7 +85,7 @@ impl Open {
         Ok(self.own.get_or_init(|| Own { stream, raw }))
     }
 
-    /// A stream that torch, and whoever else gets its handle, can use to the end.
+    /// Creates a stream that torch and other libraries can use for the rest of the process, by its handle.
     fn create_stream(&self) -> Result<green_ctx::Stream, Fault> {
         let stream = self.context.create_stream(StreamOptions::default())?;
         stream.keep_alive()?;
@@ -115,27 +115,32 @@ impl Open {
     }
 }
 
-/// A CUDA green context: some of a GPU's SMs, which nobody else has unless no count was asked for, for
-/// torch's work.
+/// A CUDA green context: some of a GPU's SMs for torch's work. No other context or partition uses these SMs, unless
+/// this context was created without a number of SMs.
 ///
-/// `with context:` makes a stream of the context torch's current one on this thread. Work submitted before the block
-/// comes before the block's work, and work submitted afterwards comes after it. Blocks nest, also of one context
-/// within itself, and each thread has its own. They can stand within the capture of a graph. `set_context` and
-/// `pop_context` are torch's calls for programs that use them: they change the thread's CUDA context too.
+///     context = GreenContext.create(num_sms=16)
+///     with context:
+///         y = a @ b
 ///
-/// The SMs are free again when the object and its streams are gone, or after `close`.
+/// `with context:` makes a stream of the context torch's current stream on this thread. Work submitted before the
+/// block runs before the block's work, and work submitted after the block runs after it. Blocks can be nested,
+/// including those of one context, and they can be inside the capture of a graph. Each thread enters and leaves for
+/// itself. `set_context` and `pop_context` are for programs that use torch's calls: they change the thread's CUDA
+/// context too.
+///
+/// The SMs are free again when the object is dropped or closed, and no stream of it is held.
 #[pyclass(frozen, subclass, weakref, module = "green_ctx_torch")]
 pub(crate) struct GreenContext {
-    /// Empty until `__init__` has run, which a class that inherits from this one calls.
+    /// Empty until `__init__` has run. A subclass calls it.
     made: OnceLock<Made>,
 }
 
-/// What `__init__` makes.
+/// The state that `__init__` creates.
 struct Made {
-    /// `None` once it is closed.
+    /// `None` after `close`.
     open: ArcSwapOption<Held<Open>>,
     raw_context: usize,
-    /// By which it is found where it is set, after closing too.
+    /// Identifies the entered context on leaving, also after `close`.
     context: WeakContext,
     requested: Option<u32>,
     sm_count: u32,
@@ -147,7 +152,7 @@ fn sm_count(context: &Context) -> u32 {
 }
 
 impl Made {
-    /// Reads raw handles, so without the GIL.
+    /// Creates the state of an open context. Reads raw handles, so the caller must not hold the GIL.
     fn new(Created { context, requested, claim }: Created) -> Made {
         let device = context.device().ordinal();
         let (raw_context, sm_count) = (context.as_raw().addr(), sm_count(&context));
@@ -176,7 +181,7 @@ impl Made {
 }
 
 impl GreenContext {
-    /// Of a context. Reads raw handles, so without the GIL.
+    /// Wraps a context. Reads raw handles, so the caller must not hold the GIL.
     pub(crate) fn of(created: Created) -> GreenContext {
         GreenContext { made: OnceLock::from(Made::new(created)) }
     }
@@ -184,7 +189,7 @@ impl GreenContext {
     fn made(&self) -> Result<&Made, Fault> {
         self.made.get().ok_or_else(|| {
             Fault::state(
-                "the GreenContext has no SMs yet; a class that inherits from it calls \
+                "the GreenContext has no SMs yet; the __init__ of a subclass must call \
                  super().__init__(num_sms=16) first",
             )
         })
@@ -194,21 +199,20 @@ impl GreenContext {
         self.made()?.live()
     }
 
-    /// The description of the SMs that are asked for, and the device.
+    /// Reads the argument `sm_partition`. Returns its description, and the ordinal of the device.
     fn described(
         py: Python<'_>,
         sm_partition: Option<&Bound<'_, PyAny>>,
         device: DeviceId,
     ) -> PyResult<(Option<Arc<Description>>, i64)> {
-        const EXPECTED: &str =
-            "sm_partition is an SMPartition, such as SMPartition.from_device() or a part of it";
+        const EXPECTED: &str = "sm_partition must be an SMPartition, such as SMPartition.from_device() or a part of it";
         let Some(given) = sm_partition else { return Ok((None, device.ordinal(py)?)) };
         let given = given.cast::<SMPartition>().map_err(|_| unexpected(given, EXPECTED))?;
         let description = given.get().description();
         let own = i64::from(description.device());
         match device {
             DeviceId::Ordinal(other) if other != own => Err(Fault::value(format!(
-                "device_id is {other}, and the SMPartition is of device {own}; leave device_id out"
+                "device_id is {other}, but the SMPartition is of device {own}; leave device_id out"
             ))
             .into()),
             _ => Ok((Some(Arc::clone(description)), own)),
@@ -219,10 +223,10 @@ impl GreenContext {
         blocking(py, move || Ok(Made::new(request.create(ordinal)?)))
     }
 
-    /// Makes the context's own stream torch's current one on this thread.
+    /// Makes the context's own stream torch's current stream on this thread.
     fn begin(&self, py: Python<'_>, mode: Mode) -> PyResult<()> {
         let made = self.made()?;
-        // First: a closed context is no reason to import torch.
+        // Checked first, so that a closed context does not import torch.
         let open = made.live()?;
         let torch = torch::libtorch(py)?;
         torch::refuse_export(py)?;
@@ -235,7 +239,7 @@ impl GreenContext {
         })
     }
 
-    /// Ends what was begun last.
+    /// Leaves the context that this thread entered last.
     fn end(&self, py: Python<'_>) -> PyResult<()> {
         let made = self.made()?;
         task::leave(py, made.device, made.raw_context, || made.leave())
@@ -243,9 +247,9 @@ impl GreenContext {
 }
 
 impl Made {
-    /// Returns whether a task had set it.
+    /// Leaves the context. Returns whether a task had entered it.
     fn leave(&self) -> Result<bool, Fault> {
-        // Not asked of `live`: a context that was closed while it is set can be left.
+        // This does not go through `live`, because a context that was closed inside its block can still be left.
         match scope::leave_innermost(|context| self.context.is(context)) {
             Err(TorchError::NotInnermost | TorchError::NotEntered) => {}
             Err(forked @ TorchError::Driver(Error::Forked)) => return Err(Fault::Torch(forked)),
@@ -258,7 +262,7 @@ impl Made {
                  call set_context on the same thread first"
             }
             _ => {
-                "pop_context of a context that is not the one set last on this thread; call \
+                "pop_context called on a context that is not the one set last on this thread; call \
                  pop_context of that one first"
             }
         }))
@@ -295,20 +299,21 @@ impl GreenContext {
         let request = Request::read(num_sms, described, scope, limit)?;
         let made = GreenContext::make(py, request, ordinal)?;
         self.made.set(made).map_err(|_| {
-            Fault::state("the GreenContext has its SMs already; make another object").into()
+            Fault::state("the GreenContext already has its SMs; make another object").into()
         })
     }
 
-    /// Creates a context of at least `num_sms` SMs, rounded up as the driver does, or of the SMs that an
-    /// SMPartition describes. Without either it has no SMs of its own: it uses those that no other
-    /// context or partition has when it is created, beside whoever else does. While it lives nobody
-    /// gets SMs of their own, so create it last.
+    /// Creates a context with at least `num_sms` SMs, rounded up as the driver rounds them, or with the SMs that an
+    /// `SMPartition` describes.
     ///
-    /// Takes the arguments of torch 2.11, and by keyword those of torch 2.12 to 2.15. `device_id=None` is
+    /// Without either, the context has no floor: it shares every SM that is in no floor when it is created. While
+    /// it is open, no SMs are available for other floors, so create it last.
+    ///
+    /// Takes the arguments of torch 2.11, and as keywords those of torch 2.12 to 2.15. `device_id=None` selects
     /// torch's current device.
     ///
-    /// RuntimeError for a count that the device does not have, for SMs that others hold, and for a device
-    /// that is not there; ValueError for an unknown workqueue scope. Nothing is created then.
+    /// Raises RuntimeError if the device does not have that many SMs, if other partitions hold them, or if there is
+    /// no such device. Raises ValueError for an unknown workqueue scope. If the call fails, no context is created.
     #[staticmethod]
     #[pyo3(signature = (num_sms=None, device_id=DeviceId::Current, *, sm_partition=None,
         workqueue_scope=None, workqueue_concurrency_limit=None),
@@ -329,8 +334,8 @@ impl GreenContext {
         Ok(GreenContext { made: OnceLock::from(made) })
     }
 
-    /// Creates contexts of the groups that `SMPartition.split` makes of all SMs of a device: all of them,
-    /// or with an error none. The workqueue arguments are for each. What no group has stays free.
+    /// Creates a context for each group into which `SMPartition.split` divides all SMs of a device. If one context
+    /// cannot be created, none is. The workqueue arguments apply to each context. SMs in no group stay free.
     #[staticmethod]
     #[pyo3(signature = (*, num_sms=Argument::default(), coscheduled_sm_count=Argument::default(),
         preferred_coscheduled_sm_count=Argument::default(), backfill=Argument::default(),
@@ -371,7 +376,7 @@ impl GreenContext {
         PyTuple::new(py, made.collect::<PyResult<Vec<_>>>()?)
     }
 
-    /// The greatest `workqueue_concurrency_limit` of a device. Needs CUDA 13.1.
+    /// Returns the greatest `workqueue_concurrency_limit` of a device. Needs CUDA 13.1.
     #[staticmethod]
     #[pyo3(signature = (device_id=DeviceId::Current), text_signature = "(device_id=None)")]
     fn max_workqueue_concurrency(py: Python<'_>, device_id: DeviceId) -> PyResult<u32> {
@@ -382,14 +387,15 @@ impl GreenContext {
         })
     }
 
-    /// Makes the context current on this thread, and a stream of its own torch's current one. That
-    /// stream waits for what was submitted to the one that was current.
+    /// Makes the context current on this thread, and its own stream torch's current stream. The stream waits for
+    /// work already submitted to the previously current stream.
     ///
-    /// Inside, the handle of a default stream means the context's own default stream: `torch.cuda.default_stream()`
-    /// is another stream than outside, and nothing orders the two. torch deprecated both calls in 2.14 for
-    /// that reason, and they warn with a FutureWarning. `with context:` makes the stream current and no context.
+    /// While the context is current, the handle of a default stream means this context's default stream. So
+    /// `torch.cuda.default_stream()` is a different stream inside and outside, and nothing orders the two. For this
+    /// reason torch deprecated both calls in 2.14, and they give a FutureWarning. `with context:` changes the
+    /// current stream only, and no context.
     ///
-    /// RuntimeError where this thread is in the context already.
+    /// Raises RuntimeError if this thread is already in the context.
     fn set_context(&self, py: Python<'_>) -> PyResult<()> {
         deprecation::warn(py)?;
         let made = self.made()?;
@@ -403,12 +409,12 @@ impl GreenContext {
         self.begin(py, Mode::Context)
     }
 
-    /// Restores the context and the stream that were current before `set_context`. That stream waits for the
-    /// work submitted in the context.
+    /// Restores the context and the stream that were current before `set_context`. That stream waits for the work
+    /// submitted in the context.
     ///
-    /// Deprecated as `set_context` is.
+    /// Deprecated, like `set_context`.
     ///
-    /// RuntimeError where the context is not the one that this thread set last; nothing changes then.
+    /// Raises RuntimeError if the context is not the one that this thread set last. In this case nothing changes.
     fn pop_context(&self, py: Python<'_>) -> PyResult<()> {
         deprecation::warn(py)?;
         self.end(py)
@@ -424,8 +430,8 @@ impl GreenContext {
         self.end(py)
     }
 
-    /// A torch.cuda.ExternalStream of the context. There are at most 32, which then come again in
-    /// order, as torch's do. Other streams do not wait for it, nor it for them.
+    /// Returns a torch.cuda.ExternalStream of the context. A context has at most 32 such streams; later calls
+    /// return them again in order, as torch does. They are not ordered with other streams.
     #[allow(non_snake_case, reason = "the name in torch")]
     fn Stream(this: &Bound<'_, Self>) -> PyResult<Py<PyAny>> {
         let (py, context) = (this.py(), this.get());
@@ -435,27 +441,27 @@ impl GreenContext {
             Ok((Held::new(stream), raw))
         })?;
         let made = torch::external_stream(py, raw, &stream)?;
-        // Whoever keeps the stream alone, as users of the drop-ins do, keeps a context that `verify`
-        // finds.
+        // A caller that holds the stream alone, as users of the drop-ins do, also keeps the context alive, so that
+        // `verify` finds it.
         made.setattr(py, "_green_ctx_context", this)?;
         Ok(made)
     }
 
-    /// The SMs that its work can run on: as many as were asked for, or the next count that the device
+    /// The number of SMs that the context's work can run on: the requested number, or the next one that the device
     /// can give.
     #[getter]
     fn sm_count(&self) -> PyResult<u32> {
         Ok(self.made()?.sm_count)
     }
 
-    /// The same SMs as an SMPartition, to be described and split. A context can be made of them, or of
-    /// parts of them, when this one is closed.
+    /// The context's SMs as an SMPartition, which can be split. When this context is closed, others can be created
+    /// on these SMs or on parts of them.
     #[getter]
     fn sm_partition(&self, py: Python<'_>) -> PyResult<SMPartition> {
         blocking(py, || Ok(SMPartition::new(Arc::clone(self.live()?.claim()?.description()))))
     }
 
-    /// The locality domain that was asked for; None where none was. RuntimeError before CUDA 13.4.
+    /// The requested locality domain, or None. Raises RuntimeError before CUDA 13.4.
     #[getter]
     fn locality_domain_id(&self, py: Python<'_>) -> PyResult<Option<u32>> {
         blocking(py, || {
@@ -464,7 +470,7 @@ impl GreenContext {
         })
     }
 
-    /// The SMs that were asked for; None where it has none of its own.
+    /// The requested number of SMs; None if the context has no floor.
     #[getter]
     fn requested(&self) -> PyResult<Option<u32>> {
         Ok(self.made()?.requested)
@@ -476,7 +482,7 @@ impl GreenContext {
         Ok(self.made()?.device)
     }
 
-    /// Whether it is closed.
+    /// Whether the context is closed.
     #[getter]
     fn closed(&self) -> bool {
         self.made.get().is_none_or(|made| made.open.load().is_none())
@@ -497,14 +503,14 @@ impl GreenContext {
         Ok(made.raw_context)
     }
 
-    /// The driver's number of the context, which profilers report, and the `context_id` of an `audit`. A later
+    /// The driver's ID of the context. Profilers report it, and `audit` reports it as `context_id`. A later
     /// partition of the same SMs may have the same context.
     #[getter]
     fn id(&self, py: Python<'_>) -> PyResult<u64> {
         blocking(py, || Ok(self.live()?.context.id()?))
     }
 
-    /// The same SMs as a Partition, for `verify`, `retarget` and streams of other priorities.
+    /// The context's SMs as a Partition, for `verify`, `retarget` and streams with other priorities.
     #[getter]
     fn partition(&self, py: Python<'_>) -> PyResult<Partition> {
         blocking(py, || {
@@ -513,13 +519,13 @@ impl GreenContext {
         })
     }
 
-    /// The protocol by which other libraries take a stream: version and address.
+    /// Returns the stream for other libraries, by their common protocol: version 0 and the stream's address.
     fn __cuda_stream__(&self, py: Python<'_>) -> PyResult<(u32, usize)> {
         Ok((0, self.raw_stream(py)?))
     }
 
-    /// Gives the SMs back, as soon as no stream of the context is held any more and it is set
-    /// nowhere. Where it is set, `pop_context` puts back what was current all the same.
+    /// Gives the SMs back as soon as the program holds no stream of the context and no thread is in it. A thread in
+    /// a closed context can still call `pop_context`, which restores what was current before.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         if let Some(made) = self.made.get() {
             made.open.store(None);

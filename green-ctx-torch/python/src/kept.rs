@@ -1,14 +1,14 @@
-//! Python objects that are made when they are first asked for.
+//! Python objects that are created on first use.
 
 use std::sync::OnceLock;
 
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 
-/// Returns what a cell holds, and makes it the first time.
+/// Returns the value of a cell, and creates it on first use.
 ///
-/// Making it runs Python code, which may be a signal's handler that asks for the same. So the cell is not locked
-/// while it is made. If two callers make it, the first one's stays.
+/// Creating the value runs Python code, which may be a signal handler that calls this function for the same cell.
+/// So the cell is not locked in the meantime. If two callers create a value, the first one is kept.
 pub(crate) fn once<'a, T: Send + Sync>(
     py: Python<'_>,
     cell: &'a PyOnceLock<T>,
@@ -21,8 +21,8 @@ pub(crate) fn once<'a, T: Send + Sync>(
     Ok(cell.get_or_init(py, || fresh))
 }
 
-/// What is kept, made the first time. Making it runs Python, so that two threads may both make it, and the
-/// first one's stays; nobody waits.
+/// Returns the object in a cell, and creates it on first use. Creating it runs Python code, so two threads may both
+/// create it. The first one is kept, and no thread waits.
 pub(crate) fn kept(
     py: Python<'_>,
     cell: &OnceLock<Py<PyAny>>,

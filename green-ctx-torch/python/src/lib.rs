@@ -47,7 +47,7 @@ mod workqueue;
 
 use pyo3::pymodule;
 
-// Nothing here was tested without the GIL, and `__init__.py` refuses an interpreter that has none.
+// Not tested without the GIL. `__init__.py` refuses an interpreter that has none.
 #[pymodule(gil_used = true)]
 mod _native {
     use pyo3::prelude::*;
@@ -112,13 +112,13 @@ mod _native {
     #[pymodule_export]
     use crate::tuning_outcome::{TuningOutcome, TuningVerdict, load_tuning};
     #[pymodule_export]
-    #[allow(non_upper_case_globals, reason = "what Python calls a module's version")]
+    #[allow(non_upper_case_globals, reason = "Python's name for a module's version")]
     const __version__: &str = env!("CARGO_PKG_VERSION");
 
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
         let py = module.py();
-        // The import, before any thread uses the module, is the moment to ask the system to report forks.
+        // Ask the system to report forks before any thread uses the module. The import is early enough.
         let _process = green_ctx::driver::Process::watched();
         PyMapping::register::<Partitions>(py)?;
         PyMapping::register::<Plan>(py)?;

@@ -1,4 +1,5 @@
-//! How a device's SMs can be divided, as the drop-ins say it: counts as the driver would round them.
+//! The counts into which a device's SMs can be divided, for the drop-ins. Counts are rounded as the driver rounds
+//! them.
 
 use green_ctx::{
     Device, Driver, Version,
@@ -12,10 +13,10 @@ use crate::device::device;
 use crate::fault::Fault;
 use crate::gil::blocking;
 
-/// The first driver that has green contexts.
+/// The first driver version with green contexts.
 const OLDEST: Version = Version::new(12, 4);
 
-/// The limits of dividing a device's SMs.
+/// The limits for dividing a device's SMs.
 #[derive(Clone, Copy)]
 pub(crate) struct Limits {
     pub(crate) sizes: UnitSizes,
@@ -24,19 +25,19 @@ pub(crate) struct Limits {
 }
 
 impl Limits {
-    /// The count that the driver would give: whole units, or all SMs.
+    /// Returns the count that the driver would give: whole units, or all SMs.
     pub(crate) fn rounded(self, count: u32) -> u32 {
         let rounded = self.sizes.round_up(count.max(self.min), false);
         if count <= self.sizes.sms { rounded.min(self.sizes.sms) } else { rounded }
     }
 
-    /// Divides `sm_count` SMs into groups of these counts, and returns the groups and the number that remains. A count
-    /// of 0 takes as many as can be scheduled together. Nothing is rounded.
+    /// Divides `sm_count` SMs into groups of exactly these counts. Returns the groups' counts and the number of SMs
+    /// that remain. A count of 0 takes as many SMs as can be scheduled together.
     pub(crate) fn divide(self, sm_count: u32, counts: &[u32]) -> Result<(Vec<u32>, u32), Fault> {
         let too_many = || {
             let counts = counts.iter().map(u32::to_string).collect::<Vec<_>>().join(", ");
             Fault::state(format!(
-                "groups of {counts} SMs do not fit into {sm_count} SMs, which are {}; ask for fewer",
+                "groups of {counts} SMs do not fit into {sm_count} SMs, which come in {}; ask for fewer",
                 self.pieces(sm_count)
             ))
         };
@@ -62,17 +63,17 @@ impl Limits {
         units * self.sizes.unit + if odd { self.sizes.odd } else { 0 }
     }
 
-    /// The units of a count, as text.
+    /// Returns the units of a count as text.
     fn pieces(self, count: u32) -> String {
         match self.sizes.exactly(count) {
             Some((units, true)) => {
-                format!("{units} pieces of {} SMs and one of {}", self.sizes.unit, self.sizes.odd)
+                format!("{units} units of {} SMs and one of {}", self.sizes.unit, self.sizes.odd)
             }
-            _ => format!("pieces of {} SMs", self.sizes.unit),
+            _ => format!("units of {} SMs", self.sizes.unit),
         }
     }
 
-    /// The error for a count that whole units do not make up.
+    /// Returns the error for a count that no combination of whole units makes up.
     fn inexact(self, count: u32, sm_count: u32) -> Fault {
         let is_exact = |count: &u32| self.sizes.exactly(*count).is_some();
         let end = sm_count.saturating_add(1);
@@ -81,14 +82,14 @@ impl Limits {
         let near: Vec<String> =
             [below, above].into_iter().flatten().map(|count| count.to_string()).collect();
         Fault::state(format!(
-            "{count} SMs cannot be given exactly; ask for {} or, from CUDA 13.1 on, for SMs that are \
-             scheduled together in smaller numbers, with coscheduled_sm_count=2",
+            "{count} SMs cannot be given exactly; ask for {} or, with CUDA 13.1 or newer, use smaller \
+             units with coscheduled_sm_count=2",
             near.join(" or ")
         ))
     }
 }
 
-/// The limits of each device, so that asking again needs no driver call. Only locked without the GIL.
+/// The limits of each device, kept so that later calls need no driver call. Locked only without the GIL.
 static KNOWN: Mutex<Vec<(u32, Limits)>> = Mutex::new(Vec::new());
 
 /// Returns a device and its limits.
@@ -108,18 +109,19 @@ pub(crate) fn limits(ordinal: i64) -> Result<(Device, Limits), Fault> {
     Ok((device, limits))
 }
 
-/// Turns an error into the drop-ins' RuntimeError: the originals raise it for every failure.
+/// Turns an error into a RuntimeError, the exception that the originals of the drop-ins raise for every failure.
 pub(crate) fn runtime(error: impl Into<Fault>) -> Fault {
     Fault::Runtime(Box::new(error.into()))
 }
 
-/// Whether the installed driver has green contexts.
+/// Returns whether the installed driver has green contexts (CUDA 12.4 or newer).
 #[pyfunction]
 pub(crate) fn supported(py: Python<'_>) -> bool {
     py.detach(|| Driver::load().is_ok_and(|driver| driver.version() >= OLDEST))
 }
 
-/// A device's SMs, the least of a partition, the alignment, and of what counts are multiples.
+/// Returns four counts of a device, in SMs: all its SMs, the smallest partition, the alignment, and the unit that
+/// counts are multiples of.
 #[pyfunction]
 pub(crate) fn sm_limits(py: Python<'_>, device: Whole) -> PyResult<(u32, u32, u32, u32)> {
     let Limits { sizes, min, alignment } = blocking(py, || Ok(limits(device.0)?.1))?;

@@ -1,4 +1,4 @@
-//! Locality domains: parts of a device whose SMs are near to one memory.
+//! Locality domains: parts of a device whose SMs are close to one memory.
 
 use green_ctx::{Device, Driver, Error, Version};
 use pyo3::prelude::*;
@@ -9,10 +9,10 @@ use crate::fault::{Fault, Reason};
 use crate::gil::blocking;
 use crate::limits::runtime;
 
-/// The first driver that knows locality domains.
+/// The first driver version with locality domains.
 const OLDEST: Version = Version::new(13, 4);
 
-/// Returns whether there is a driver that knows locality domains.
+/// Returns whether the installed driver has locality domains.
 fn is_known() -> Result<bool, Fault> {
     match Driver::load() {
         Ok(driver) => Ok(driver.version() >= OLDEST),
@@ -21,12 +21,12 @@ fn is_known() -> Result<bool, Fault> {
     }
 }
 
-/// How many domains a device has, of a driver that knows them.
+/// Returns the number of locality domains of a device. The driver must have locality domains.
 fn count(device: &Device) -> Result<u32, Fault> {
     Ok(device.locality_domains().map_err(runtime)?.count)
 }
 
-/// Refuses a domain that a device does not have. What the driver is too old for, the split refuses.
+/// Returns an error for a domain that the device does not have. If the driver is too old, the split reports it.
 pub(crate) fn check(device: &Device, domain: u32) -> Result<(), Fault> {
     if !is_known()? {
         return Ok(());
@@ -36,24 +36,24 @@ pub(crate) fn check(device: &Device, domain: u32) -> Result<(), Fault> {
         return Ok(());
     }
     Err(Fault::value(format!(
-        "locality_domain_ids names domain {domain}, and those of device {ordinal} are 0 to {}",
+        "locality_domain_ids names domain {domain}, but the domains of device {ordinal} are 0 to {}",
         count - 1
     )))
 }
 
-/// That the driver is too old to say which domain SMs are of.
+/// Returns an error if the driver is too old to report the locality domains of SMs.
 pub(crate) fn ensure_known() -> Result<(), Fault> {
     match is_known()? {
         true => Ok(()),
         false => Err(Fault::new(
             Reason::Unsupported,
-            "locality domains need a driver of CUDA 13.4 or newer; green_ctx_torch.info() says which is \
-             installed",
+            "locality domains need a driver of CUDA 13.4 or newer; green_ctx_torch.info() shows the \
+             installed version",
         )),
     }
 }
 
-/// How many locality domains a device has: 1 where the driver knows none, which is before CUDA 13.4.
+/// Returns the number of locality domains of a device: 1 if the driver has no locality domains, before CUDA 13.4.
 #[pyfunction]
 #[pyo3(signature = (device_id=DeviceId::Current), text_signature = "(device_id=None)")]
 pub(crate) fn get_num_locality_domains(py: Python<'_>, device_id: DeviceId) -> PyResult<u32> {
@@ -64,7 +64,7 @@ pub(crate) fn get_num_locality_domains(py: Python<'_>, device_id: DeviceId) -> P
     })
 }
 
-/// Whether a device has more than one locality domain.
+/// Returns whether a device has more than one locality domain.
 #[pyfunction]
 #[pyo3(signature = (device_id=DeviceId::Current), text_signature = "(device_id=None)")]
 pub(crate) fn is_localization_supported(py: Python<'_>, device_id: DeviceId) -> PyResult<bool> {

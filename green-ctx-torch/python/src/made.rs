@@ -1,5 +1,4 @@
-//! The partitions, GreenContexts and sets of plans that this module has made and that are still open, so that they
-//! can be found without being passed in.
+//! The open partitions, GreenContexts and plan sets of this module, so that callers need not pass them in.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Weak};
@@ -7,22 +6,22 @@ use std::sync::{Arc, Weak};
 use green_ctx::{Device, Share, context::Context, resource::SmGroup};
 use parking_lot::Mutex;
 
-/// A context, and how a report describes it. Dropped without the GIL.
+/// A context, with the name and the share that a report shows. Dropped without the GIL.
 pub(crate) struct Subject {
     pub(crate) context: Context,
     pub(crate) name: String,
     pub(crate) share: Option<Share>,
 }
 
-/// A partition, or a GreenContext.
+/// A partition or a GreenContext.
 pub(crate) trait Opened: Send + Sync {
     fn subject(&self) -> Subject;
 
-    /// Whether it is a partition.
+    /// Returns whether it is a partition.
     fn is_partition(&self) -> bool;
 }
 
-/// Everything that was made. Only locked without the GIL.
+/// Everything that was created. Locked only without the GIL.
 static MADE: Mutex<Vec<Made>> = Mutex::new(Vec::new());
 
 enum Made {
@@ -42,7 +41,7 @@ impl Made {
 fn add(made: Made) {
     let mut all = MADE.lock();
     if all.len() == all.capacity() {
-        // Entries are removed only as often as the list grows.
+        // Dropped entries are removed only when the list would have to grow.
         all.retain(|known| !known.is_gone());
     }
     all.push(made);
@@ -54,12 +53,12 @@ pub(crate) fn note<T: Opened + 'static>(opened: &Arc<T>) {
     add(Made::One(weak));
 }
 
-/// Adds a set of plans.
+/// Adds a plan set.
 pub(crate) fn note_set(set: &Arc<green_ctx::PlanSet>) {
     add(Made::Set(Arc::downgrade(set)));
 }
 
-/// What is still open.
+/// The objects that are still open.
 #[derive(Default)]
 pub(crate) struct Known {
     pub(crate) opened: Vec<Arc<dyn Opened>>,
@@ -68,7 +67,7 @@ pub(crate) struct Known {
 
 pub(crate) fn known() -> Known {
     let mut known = Known::default();
-    // A handle that turns out to be the last one must be dropped after the lock is released.
+    // The upgraded handles must be dropped after the lock is released, since each may have become the last one.
     for made in MADE.lock().iter() {
         match made {
             Made::One(opened) => known.opened.extend(opened.upgrade()),
@@ -78,8 +77,8 @@ pub(crate) fn known() -> Known {
     known
 }
 
-/// The floor of the partition with this context, in SMs. Plans that share a context can give it different floors: the
-/// active plan's counts, and if that plan has no such partition, the floor is 0.
+/// Returns the floor of the partition with this context, in SMs. Plans that share a context can give it different
+/// floors, and the active plan counts. If the active plan has no such partition, the floor is 0.
 pub(crate) fn floor_of(context: &Context) -> u32 {
     let floor = |plan: &green_ctx::Plan| {
         let part = plan.partitions().iter().find(|part| part.context() == context);
@@ -96,7 +95,7 @@ pub(crate) fn floor_of(context: &Context) -> u32 {
     context.group().map_or(0, SmGroup::floor)
 }
 
-/// The names of a device's open partitions, those of inactive plans included.
+/// Returns the names of a device's open partitions, including those of inactive plans.
 pub(crate) fn names_on(device: &Device) -> BTreeSet<String> {
     let Known { opened, sets } = known();
     let plans: Vec<_> = sets.iter().flat_map(|set| set.plans()).collect();

@@ -1,13 +1,13 @@
-//! Python objects by name, with what `collections.abc.Mapping` has.
+//! Mappings from names to Python objects, with the methods of `collections.abc.Mapping`.
 
 use crate::code::Code;
 use pyo3::exceptions::{PyKeyError, PyTypeError};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyIterator};
 
-/// Objects of one kind by name, in the order in which they were asked for.
+/// Objects of one kind by name, in the order of the request.
 pub(crate) struct Named {
-    /// What an object is called in messages.
+    /// The word for one object in messages.
     kind: &'static str,
     objects: Py<PyDict>,
 }
@@ -17,17 +17,17 @@ impl Named {
         Named { kind, objects: objects.unbind() }
     }
 
-    /// The dictionary itself.
+    /// Returns the dictionary.
     pub(crate) fn objects<'py>(&self, py: Python<'py>) -> &Bound<'py, PyDict> {
         self.objects.bind(py)
     }
 
-    /// The dictionary, for the garbage collector.
+    /// Returns the dictionary, for the garbage collector.
     pub(crate) fn as_py(&self) -> &Py<PyDict> {
         &self.objects
     }
 
-    /// The names in a sentence.
+    /// Returns the names, separated by commas.
     pub(crate) fn names(&self, py: Python<'_>) -> String {
         let names = self.objects(py).keys();
         names.iter().map(|name| name.to_string()).collect::<Vec<_>>().join(", ")
@@ -39,7 +39,7 @@ impl Named {
             return Ok(found.unbind());
         }
         let (kind, names) = (self.kind, self.names(py));
-        let reason = format!("there is no {kind} {}; there are {names}", name.str()?);
+        let reason = format!("there is no {kind} {}; the {kind}s are {names}", name.str()?);
         Err(PyKeyError::new_err(reason))
     }
 
@@ -63,23 +63,24 @@ impl Named {
         self.objects(name.py()).contains(name)
     }
 
-    /// A view of the dictionary, by the name of the method that makes it.
+    /// Returns a view of the dictionary, by calling the method with this name.
     pub(crate) fn view<'py>(&self, py: Python<'py>, method: &str) -> PyResult<Bound<'py, PyAny>> {
         self.objects(py).run_method(method, ())
     }
 }
 
-/// The error for copying or pickling what holds something of the driver's; it says what to do instead.
+/// Returns the error for copying or pickling an object that owns driver handles. `instead` is the advice to the
+/// caller.
 pub(crate) fn not_copied(what: &str, instead: &str) -> PyErr {
     PyTypeError::new_err(format!(
-        "{what} cannot be copied or pickled, since it is of this process and its driver; {instead}"
+        "{what} cannot be copied or pickled, because it belongs to this process and its driver; {instead}"
     ))
 }
 
-/// The start of the name of the SMs of each set of plans.
+/// The prefix of the name under which a plan set holds its SMs.
 const SET: &str = "PlanSet of ";
 
-/// The name of a set's SMs in messages, made of the names that the program gave to the partitions.
+/// Returns the name under which a plan set holds its SMs. It lists the names of the set's partitions.
 pub(crate) fn set_name(partitions: impl Iterator<Item = String>) -> String {
     let mut names = Vec::new();
     for name in partitions {
@@ -90,7 +91,7 @@ pub(crate) fn set_name(partitions: impl Iterator<Item = String>) -> String {
     format!("{SET}{}", names.join(", "))
 }
 
-/// Whether a holder of SMs is a set of plans.
+/// Returns whether a holder of SMs is a plan set.
 pub(crate) fn is_set(holder: &str) -> bool {
     holder.starts_with(SET)
 }

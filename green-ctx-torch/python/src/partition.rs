@@ -1,4 +1,4 @@
-//! Partitions as Python objects.
+//! The Python class `Partition`.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
@@ -27,7 +27,7 @@ use crate::request::nearest;
 use crate::task;
 use crate::torch;
 
-/// What a partition is as long as it is not closed.
+/// The state of an open partition.
 pub(crate) struct Live {
     home: Home,
     raw_stream: usize,
@@ -35,13 +35,13 @@ pub(crate) struct Live {
 }
 
 enum Home {
-    /// Made for itself: a context and its first stream.
+    /// A partition that was created without a plan: its context and its first stream.
     Own(Context, green_ctx::Stream),
-    /// Of a plan, whose other plans have its SMs while they are active.
+    /// A partition of a plan. The other plans of its set have its SMs while they are active.
     Planned(green_ctx::Partition, Planned),
 }
 
-/// The plan that a partition is of, and its set. They end without it.
+/// The plan that a partition belongs to, and the set of that plan. The partition does not keep them alive.
 #[derive(Clone, Default)]
 pub(crate) struct Planned {
     pub(crate) plan: Weak<green_ctx::Plan>,
@@ -49,7 +49,7 @@ pub(crate) struct Planned {
 }
 
 impl Planned {
-    /// The name of the plan, where another one of its set is active.
+    /// Returns the name of the plan if another plan of its set is active.
     fn inactive(&self) -> Option<String> {
         let (plan, set) = (self.plan.upgrade()?, self.set.upgrade()?);
         (!Arc::ptr_eq(&plan, &set.active())).then(|| plan.name().to_owned())
@@ -57,8 +57,8 @@ impl Planned {
 }
 
 impl Opened for Live {
-    /// Plans share contexts, which have the name and the share of the plan that was prepared first. So both are this
-    /// partition's own.
+    /// Name and share come from this partition. A context that several plans share has the name and the share of
+    /// the plan that was prepared first.
     fn subject(&self) -> Subject {
         let context = self.context().clone();
         Subject { context, name: self.name().to_owned(), share: self.share() }
@@ -88,7 +88,8 @@ impl Live {
 
     fn new(home: Home) -> Result<Live, Fault> {
         let mut live = Live { home, raw_stream: 0, raw_context: 0 };
-        // Python's handle goes to torch, CuPy and others, which never say when they are done with it.
+        // Python code passes the handle to torch, CuPy and other libraries, which never report that they are done
+        // with it.
         live.stream().keep_alive()?;
         live.raw_stream = live.stream().as_raw().addr();
         live.raw_context = live.context().as_raw().addr();
@@ -109,7 +110,7 @@ impl Live {
         }
     }
 
-    /// The SMs that nobody else may use.
+    /// The SMs that no other partition may use.
     fn floor(&self) -> u32 {
         match &self.home {
             Home::Own(context, _) => context.group().map_or(0, SmGroup::floor),
@@ -151,13 +152,13 @@ impl Live {
         Ok((Held::new(stream), raw))
     }
 
-    /// Makes the partition's stream torch's current one on this thread.
+    /// Makes the partition's stream torch's current stream on this thread.
     fn enter(&self, torch: &Torch) -> Result<(), Fault> {
         if let Home::Planned(partition, planned) = &self.home
             && let Some(plan) = planned.inactive()
         {
             return Err(Fault::state(format!(
-                "partition {} is of plan {plan}, which is not the active one; switch to it first",
+                "partition {} belongs to plan {plan}, which is not active; switch to that plan first",
                 partition.name()
             )));
         }
@@ -165,13 +166,13 @@ impl Live {
     }
 }
 
-/// Some of a GPU's SMs, and a stream whose work runs on them and nowhere else.
+/// A group of a GPU's SMs with a green context, and a stream whose work runs on these SMs only.
 ///
-/// `with partition:` makes its stream torch's current one, and changes no CUDA context: torch's default stream and
-/// other streams are the same inside of the block and outside.
+/// `with partition:` makes the partition's stream torch's current stream. The CUDA context does not change: torch's
+/// default stream and other streams are the same inside the block and outside.
 #[pyclass(frozen, weakref, module = "green_ctx_torch")]
 pub(crate) struct Partition {
-    /// `None` once it is closed.
+    /// `None` after `close`.
     open: ArcSwapOption<Open>,
     /// Later partitions have higher numbers.
     serial: u64,
@@ -181,16 +182,16 @@ pub(crate) struct Partition {
     sm_count: u32,
     device: u32,
     raw_context: usize,
-    /// By which what was entered is found, after closing too.
+    /// Identifies the entered context on leaving, also after `close`.
     context: WeakContext,
 }
 
-/// The number of partitions made so far.
+/// The number of partitions created so far.
 static MADE: AtomicU64 = AtomicU64::new(0);
 
-/// What closing takes away.
+/// The parts of a partition that `close` drops.
 struct Open {
-    /// Ends first, while the context lives.
+    /// Dropped first, while the context is alive.
     _captured: Captured,
     live: Held<Arc<Live>>,
     stream: OnceLock<Py<PyAny>>,
@@ -211,12 +212,12 @@ impl Partition {
         Partition { open, serial, name, share, floor, sm_count, device, raw_context, context }
     }
 
-    /// What there is to work with.
+    /// Returns the state of the open partition, or an error if the partition is closed.
     pub(crate) fn live(&self) -> PyResult<Arc<Live>> {
         self.with(|open| Arc::clone(&open.live))
     }
 
-    /// The address of its context, whether it is closed or not.
+    /// Returns the address of the context, also after `close`.
     pub(crate) fn context_address(&self) -> usize {
         self.raw_context
     }
@@ -255,13 +256,13 @@ impl Partition {
 
 #[pymethods]
 impl Partition {
-    /// The name that it was given.
+    /// The partition's name.
     #[getter]
     pub(crate) fn name(&self) -> &str {
         &self.name
     }
 
-    /// The SMs that were asked for; None where no count was.
+    /// The requested number of SMs; None if the request was not a plain count.
     #[getter]
     fn requested(&self) -> Option<u32> {
         match self.share?.kind() {
@@ -273,28 +274,29 @@ impl Partition {
         }
     }
 
-    /// The share that was asked for, as text: "16", "32..", "..=100", "rest".
+    /// The requested share as text: "16", "32..", "..=100" or "rest".
     #[getter]
     fn share(&self) -> Option<String> {
         self.share.map(|share| share.to_string())
     }
 
-    /// The SMs that no other partition may use: as many as were asked for, or the next count that the
-    /// device can give.
+    /// The SMs that no other partition may use: the requested floor, rounded up to a count that the device can
+    /// give.
     #[getter]
     fn floor(&self) -> u32 {
         self.floor
     }
 
-    /// Who may use SMs of this partition beside it: names, and how many of its SMs each may use.
+    /// The other partitions that may use SMs of this one: pairs of a name, and the number of this partition's SMs
+    /// that it may use.
     #[getter]
     fn shared_with(&self, py: Python<'_>) -> PyResult<Vec<(String, u32)>> {
         let live = self.live()?;
         blocking(py, move || Ok(live.shared_with()))
     }
 
-    /// The SMs that it may use, those that it shares included: its ceiling. For an exclusive partition
-    /// its floor.
+    /// The number of SMs that the partition may use, shared SMs included: its ceiling. For an exclusive partition
+    /// it equals the floor.
     #[getter]
     pub(crate) fn sm_count(&self) -> u32 {
         self.sm_count
@@ -306,13 +308,13 @@ impl Partition {
         self.device
     }
 
-    /// Whether it is closed.
+    /// Whether the partition is closed.
     #[getter]
     fn closed(&self) -> bool {
         self.is_closed()
     }
 
-    /// The partition's stream as a torch.cuda.ExternalStream, made when first asked for.
+    /// The partition's stream as a torch.cuda.ExternalStream, created on first use.
     #[getter]
     fn stream(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
         self.with(|open| {
@@ -334,17 +336,18 @@ impl Partition {
         self.with(|_| self.raw_context)
     }
 
-    /// The driver's number of the context, which profilers report, and the `context_id` of an `audit`. Partitions
-    /// of several plans that have the same SMs have one context, and so may a later partition of the same SMs.
+    /// The driver's ID of the context. Profilers report it, and `audit` reports it as `context_id`. Partitions of
+    /// several plans with the same SMs have one context. A later partition of the same SMs may have it too.
     #[getter]
     fn id(&self, py: Python<'_>) -> PyResult<u64> {
         let live = self.live()?;
         blocking(py, move || Ok(live.context().id()?))
     }
 
-    /// Makes one more stream, a torch.cuda.ExternalStream. Lower priorities run first; what is outside
-    /// of the driver's range, 0 to -5 on an H200, is the nearest in it. The partition's SMs stay taken as
-    /// long as the stream lives.
+    /// Creates another stream of the partition, a torch.cuda.ExternalStream.
+    ///
+    /// Lower priorities run first. A priority outside the driver's range, which is 0 to -5 on an H200, is clamped
+    /// to it. The partition's SMs stay taken while the stream is alive.
     #[pyo3(signature = (priority=Whole(0)), text_signature = "($self, priority=0)")]
     fn create_stream(&self, py: Python<'_>, priority: Whole) -> PyResult<Py<PyAny>> {
         let live = self.live()?;
@@ -353,13 +356,13 @@ impl Partition {
         torch::external_stream(py, raw, &stream)
     }
 
-    /// The protocol by which other libraries take a stream: version and address.
+    /// Returns the stream for other libraries, by their common protocol: version 0 and the stream's address.
     fn __cuda_stream__(&self, py: Python<'_>) -> PyResult<(u32, usize)> {
         Ok((0, self.raw_stream(py)?))
     }
 
     /// Makes the partition's stream torch's current stream on this thread until the block ends. Work submitted
-    /// before the block comes before the block's work, and work submitted afterwards comes after it.
+    /// before the block runs before the block's work, and work submitted after the block runs after it.
     fn __enter__(this: Bound<'_, Self>) -> PyResult<Bound<'_, Self>> {
         let py = this.py();
         let torch = torch::libtorch(py)?;
@@ -379,7 +382,7 @@ impl Partition {
     fn __reduce__(&self) -> PyResult<()> {
         Err(not_copied(
             "a partition",
-            "copy or send what was asked for, {part.name: part.share}, and call partition with it",
+            "copy or send the division, {part.name: part.share}, and call partition with it",
         ))
     }
 
@@ -387,9 +390,10 @@ impl Partition {
         self.open.load().as_ref().map_or(Ok(()), |open| visit.call(open.stream.get()))
     }
 
-    /// Gives the SMs back, as soon as no stream of the partition is held any more. Work that is still running
-    /// goes on, and the next partition of these SMs waits for it on the device. cuBLAS's workspaces are freed too,
-    /// unless a graph of torch's lives, which may use one.
+    /// Gives the SMs back as soon as the program holds no stream of the partition.
+    ///
+    /// Running work continues, and the next partition of these SMs waits for it on the device. cuBLAS's workspaces
+    /// are freed too, unless a torch graph is alive that may use one.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         self.end();
         torch::release_workspaces(py)

@@ -1,4 +1,4 @@
-//! Several partitions by name, and how they are made.
+//! The Python class `Partitions`, and the function `partition`.
 
 use std::sync::Arc;
 
@@ -22,10 +22,10 @@ use crate::partition::{Live, Partition};
 use crate::request::{Keywords, Request};
 use crate::torch;
 
-/// Partitions by name, in the order in which they were asked for.
+/// Partitions by name, in the order of the request.
 ///
-/// `with partition(...) as parts:` closes them at the end of the block. `with parts["decode"]:` runs torch's work
-/// in one of them.
+/// `with partition(...) as parts:` closes all partitions at the end of the block. `with parts["decode"]:` runs
+/// torch's work in one of them.
 #[pyclass(frozen, mapping, weakref, module = "green_ctx_torch")]
 pub(crate) struct Partitions {
     /// From names to [`Partition`].
@@ -42,7 +42,7 @@ impl Partitions {
         Ok(Partitions { parts: Named::new("partition", parts) })
     }
 
-    /// New partitions that are of no plan, which a later call of [`partition`] may replace.
+    /// Wraps new partitions that belong to no plan, so that a later call of [`partition`] can replace them.
     pub(crate) fn replaceable(py: Python<'_>, living: Vec<Arc<Live>>) -> PyResult<Partitions> {
         let parts = Partitions::new(py, living)?;
         let made = made(py)?;
@@ -53,7 +53,7 @@ impl Partitions {
         Ok(parts)
     }
 
-    /// Closes each of them, without asking torch to free what it keeps for them.
+    /// Closes all partitions, without asking torch to free the workspaces that it holds for them.
     pub(crate) fn end(&self, py: Python<'_>) -> PyResult<()> {
         self.each(py)?.iter().for_each(|part| part.get().end());
         Ok(())
@@ -87,22 +87,22 @@ impl Partitions {
         self.named().contains(name)
     }
 
-    /// The names.
+    /// Returns the names.
     fn keys<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         self.named().view(py, "keys")
     }
 
-    /// The partitions.
+    /// Returns the partitions.
     fn values<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         self.named().view(py, "values")
     }
 
-    /// Names and partitions.
+    /// Returns pairs of a name and a partition.
     fn items<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         self.named().view(py, "items")
     }
 
-    /// The partition of a name, or a default where there is none.
+    /// Returns the partition with this name, or `default` if there is none.
     #[pyo3(signature = (key, /, default=None))]
     fn get(
         &self,
@@ -112,7 +112,7 @@ impl Partitions {
         self.named().get(key, default)
     }
 
-    /// Closes each of them.
+    /// Closes all partitions.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         self.end(py)?;
         torch::release_workspaces(py)
@@ -155,17 +155,17 @@ impl Partitions {
     }
 }
 
-/// Weak references to the partitions of no plan that Python still has. A `weakref.WeakSet` would run Python code when
-/// one of them goes, possibly in a daemon thread that is about to end.
+/// Returns weak references to the partitions outside plans that Python code still holds. A `weakref.WeakSet` would
+/// run Python code when a partition is dropped, possibly in a daemon thread that is about to end.
 fn made(py: Python<'_>) -> PyResult<&Bound<'_, PySet>> {
     static MADE: PyOnceLock<Py<PySet>> = PyOnceLock::new();
     let made = once(py, &MADE, || Ok(PySet::empty(py)?.unbind()))?;
     Ok(made.bind(py))
 }
 
-/// Those of a device that are open.
+/// Returns the open partitions of a device, outside plans.
 fn open_on(py: Python<'_>, ordinal: i64) -> PyResult<Vec<Py<Partition>>> {
-    // In a list of its own: one that goes meanwhile changes the set.
+    // Copied to a list first, because dropping a partition changes the set.
     let known = made(py)?.iter().collect::<Vec<_>>();
     let mut open = Vec::new();
     for reference in known {
@@ -178,40 +178,45 @@ fn open_on(py: Python<'_>, ordinal: i64) -> PyResult<Vec<Py<Partition>>> {
     Ok(open)
 }
 
-/// Divides a device into named partitions, each with a count of SMs, a share, or "rest" for all that
-/// remain:
+/// Divides a device's SMs into named partitions.
 ///
-///     partition({"decode": 16, "prefill": "rest"})
-///     partition({"decode": "32..", "prefill": "..100"})
+///     parts = partition({"decode": 16, "prefill": "rest"})
+///     parts = partition({"decode": "32..", "prefill": "..100"})
 ///
-/// No other partition of the process uses the SMs of its floor: all 16, or 32 of "32..". Above it a
-/// share may use SMs that others use too, up to its ceiling. A count that the device cannot give is
-/// rounded up: `requested` is what was asked for, `sm_count` what it became. With `fine` the device
-/// is cut as finely as the driver can, where clusters of blocks may not fit. `dry_run` says what there
-/// would be.
+/// `division` maps each name to a number of SMs, a share (a `Share` or its text), or "rest" for the SMs that the
+/// others leave. No other partition of this process uses the SMs of a partition's floor: all 16 of `16`, or 32 of
+/// `"32.."`. Above its floor and up to its ceiling, a partition may use SMs that others may use too. A count that
+/// the device cannot give is rounded up: `Partition.requested` is the requested count, and `Partition.sm_count` is
+/// the resulting one. `dry_run` computes the result without taking SMs.
 ///
-/// The other keywords are one value for all partitions, or a mapping by name:
+/// With `fine=True` the device is divided into the smallest units that the driver supports, in which clusters of
+/// thread blocks may not fit.
 ///
-/// - `priority`: of the partition's stream; lower numbers run first, 0 to -5 on an H200.
-/// - `workqueue`: queues of its own, "balanced" or "device_ctx", or with a limit, ("balanced", 4): how many
-///   streams' work is expected to go on at the same time. CUDA 13.1, not yet run on hardware.
-/// - `coscheduled`: how many SMs are scheduled together, so that clusters fit; 0 is the device's own
-///   count. `preferred_coscheduled`: into how large pieces the driver may merge them. `backfill`: whether
-///   SMs that are not scheduled together may fill a partition up. They need CUDA 13.1, have not been run
-///   on hardware yet, round nothing, and take plain counts of a device of which no SMs are held.
-/// - `locality_domain`: the number of the domain that the SMs are taken from, or "any". As `coscheduled`,
-///   from CUDA 13.4 on. `supplemental`: whether a larger domain gives more SMs than the driver counts for
-///   each, from CUDA 13.5 on.
+/// The following keywords take one value for all partitions, or a mapping from names to values:
 ///
-/// With `replace` the partitions that earlier calls, and `TuningOutcome.partitions`, made on the device are closed
-/// first, all of them, as by `close()`: a cell of a notebook that runs again gives the same partitions again.
-/// Sets of plans and the drop-ins' contexts stay. Where the request does not fit without those partitions either,
-/// they stay open. A thread that is inside of one goes on there, and keeps its SMs until it has left; so does a
-/// stream or a graph that the program still has. RuntimeError says so where that leaves too few SMs, and the former
-/// partitions are closed then.
+/// - `priority`: the priority of the partition's stream. Lower numbers run first; the range on an H200 is 0 to -5.
+/// - `workqueue`: the scope of the partition's workqueues. "balanced" gives it separate queues if possible, and
+///   "device_ctx" the device's common queues. A tuple such as ("balanced", 4) adds a limit, the expected number of
+///   streams that have work at the same time. Needs CUDA 13.1; not yet run on hardware.
+/// - `coscheduled`: the number of SMs that are scheduled together, so that clusters fit; 0 is the device's default.
+/// - `preferred_coscheduled`: the size, in SMs, of the pieces into which the driver may merge co-scheduled SMs.
+/// - `backfill`: True if SMs that are not scheduled together may fill up a partition.
+/// - `locality_domain`: the number of the locality domain to take SMs from, or "any". Needs CUDA 13.4.
+/// - `supplemental`: True if a larger locality domain may give more SMs than the driver counts for each domain.
+///   Needs CUDA 13.5.
 ///
-/// ValueError for what the device cannot give, RuntimeError where other partitions hold what is
-/// needed, the driver is too old or there is no usable driver. Nothing is created then.
+/// The last five need at least CUDA 13.1 and have not run on hardware yet. With any of them counts are not rounded,
+/// every share must be exclusive (such as 16 or "rest"), and no SMs of the device may be held.
+///
+/// With `replace=True` all open partitions of the device that earlier calls and `TuningOutcome.partitions` created
+/// are closed first, as by `close()`, so that a notebook cell can run again. Plan sets and the contexts of drop-ins
+/// stay open. If the request would not fit without the earlier partitions either, they stay open too. A thread
+/// inside an earlier partition, and a stream or graph that the program still holds, keep SMs. If this leaves too
+/// few SMs, RuntimeError says so, and the earlier partitions are closed nevertheless.
+///
+/// Raises ValueError if an argument is invalid or the device does not have the requested SMs. Raises RuntimeError
+/// if other partitions hold the SMs, if the driver is too old, or if there is no usable driver. If the call fails,
+/// no partition is created.
 #[pyfunction]
 #[pyo3(signature = (division, device=DeviceId::Current, *, fine=false, coscheduled=None,
     preferred_coscheduled=None, backfill=None, locality_domain=None, supplemental=None, workqueue=None,
@@ -264,19 +269,19 @@ pub(crate) fn partition(
     if !former.is_empty() {
         return Err(fault
             .advised(format!(
-                "the former partitions {} are closed, and a thread inside of one, a stream or a graph keeps \
-                 SMs: let go of it and call partition again",
+                "the earlier partitions {} are closed, but a thread inside one of them, a stream or a graph \
+                 still holds SMs; release it and call partition again",
                 names_of(&former)
             ))
             .into());
     }
-    // Whether it fails because of partitions that can be replaced.
+    // The advice helps only if partitions that can be replaced are the cause.
     let open = open_on(py, device)?;
     let living = living(py, &open);
     match !open.is_empty() && py.detach(|| check(device, &request, living)).is_ok() {
         true => Err(fault
             .advised(format!(
-                "{} of earlier calls of partition are open, the oldest first: close() them, or call partition(..., replace=True)",
+                "partitions of earlier calls are still open, the oldest first: {}; close() them, or call partition(..., replace=True)",
                 names_of(&open)
             ))
             .into()),
@@ -284,12 +289,12 @@ pub(crate) fn partition(
     }
 }
 
-/// What partitions are, to be dropped without the GIL.
+/// Returns the states of partitions, to be dropped without the GIL.
 fn living(py: Python<'_>, parts: &[Py<Partition>]) -> Vec<Held<Arc<Live>>> {
     parts.iter().filter_map(|part| part.bind(py).get().live().ok()).map(Held::new).collect()
 }
 
-/// Partitions in a sentence, the oldest first, with their SMs: two of them can have the same name.
+/// Lists partitions for a message, the oldest first, with their SMs, because two of them can have the same name.
 fn names_of(parts: &[Py<Partition>]) -> String {
     let mut parts: Vec<_> = parts.iter().map(Py::get).collect();
     parts.sort_unstable_by_key(|part| part.serial());
@@ -297,7 +302,7 @@ fn names_of(parts: &[Py<Partition>]) -> String {
     names.collect::<Vec<_>>().join(", ")
 }
 
-/// Adds to a fault of a set of plans which partitions may hold the SMs that it lacks.
+/// Adds to the fault of a plan set which partitions may hold the SMs that it lacks.
 pub(crate) fn advise(py: Python<'_>, fault: Fault, device: i64) -> PyResult<Fault> {
     if fault.reason() != Reason::Unavailable {
         return Ok(fault);
@@ -306,13 +311,13 @@ pub(crate) fn advise(py: Python<'_>, fault: Fault, device: i64) -> PyResult<Faul
     Ok(match open.is_empty() {
         true => fault,
         false => fault.advised(format!(
-            "{} of earlier calls of partition are open: close() them first",
+            "partitions of earlier calls are still open: {}; close() them first",
             names_of(&open)
         )),
     })
 }
 
-/// Fails where a request could not be met if these partitions were closed.
+/// Returns an error if a request could not be met even with `former` closed.
 fn check(ordinal: i64, request: &Request, former: Vec<Held<Arc<Live>>>) -> Result<(), Fault> {
     let device = device(ordinal)?;
     request.workqueues(&device)?;
@@ -328,7 +333,8 @@ fn check(ordinal: i64, request: &Request, former: Vec<Held<Arc<Live>>>) -> Resul
     }
 }
 
-/// Makes the partitions of a request in which each one's stream has a priority, in the order of the names.
+/// Creates the partitions of a request, in the order of `priorities`, which gives the priority of each one's
+/// stream.
 pub(crate) fn make_split(
     device: &Device,
     request: SplitRequest,
@@ -377,15 +383,15 @@ fn make(ordinal: i64, request: &Request) -> Result<Vec<Arc<Live>>, Fault> {
     Ok(living)
 }
 
-/// That none of a device's SMs remain for a partition, beside others that are given so many.
+/// Returns the error for a partition that takes the rest when no SMs remain. The other groups get `given` SMs.
 pub(crate) fn no_rest(rest: &str, given: u32, total: u32) -> Fault {
     match given == total {
         true => Fault::value(format!(
-            "no SMs remain for {rest}: the others take all {total} of the device"
+            "no SMs remain for {rest}: the others take all {total} SMs of the device"
         )),
         false => Fault::unavailable(format!(
-            "no SMs remain for {rest}: what the others leave of the device's {total} is held \
-             or shared already"
+            "no SMs remain for {rest}: the SMs that the others leave, of the device's {total}, are already \
+             held or shared"
         )),
     }
 }

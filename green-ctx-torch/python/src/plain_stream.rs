@@ -13,7 +13,7 @@ use crate::kept::kept;
 use crate::request::nearest;
 use crate::torch;
 
-/// A stream of the primary context, with a priority.
+/// A stream of the primary context with a priority.
 #[pyclass(frozen, module = "green_ctx_torch._native")]
 pub(crate) struct _PlainStream {
     native: Held<green_ctx::Stream>,
@@ -33,13 +33,13 @@ impl _PlainStream {
         Ok(_PlainStream { native: Held::new(made), raw, stream: OnceLock::new() })
     }
 
-    /// The driver's handle, a CUstream.
+    /// The driver's handle of the stream, a CUstream.
     #[getter]
     fn raw_stream(&self) -> usize {
         self.raw
     }
 
-    /// The stream as a torch.cuda.ExternalStream, made when first asked for.
+    /// The stream as a torch.cuda.ExternalStream, created on first use.
     #[getter]
     fn stream(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
         kept(py, &self.stream, || torch::external_stream(py, self.raw, &self.native))

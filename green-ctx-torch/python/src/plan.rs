@@ -1,4 +1,4 @@
-//! Plans: divisions of the same SMs, of which one is active.
+//! The Python classes `PlanSet` and `Plan`.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,10 +25,10 @@ use crate::partition::{Live, Partition, Planned};
 use crate::partitions::{Partitions, advise};
 use crate::torch;
 
-/// The longest that a switch waits, a year: a deadline has to be a time that there is.
+/// The longest time that a switch waits: a year. A much longer one would make the deadline overflow.
 const LONGEST: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
-/// A prepared division of a set: its partitions by name.
+/// A plan of a `PlanSet`: a mapping from names to its partitions.
 #[pyclass(frozen, mapping, weakref, module = "green_ctx_torch")]
 pub(crate) struct Plan {
     name: String,
@@ -55,13 +55,13 @@ impl Plan {
 
 #[pymethods]
 impl Plan {
-    /// The name.
+    /// The plan's name.
     #[getter]
     fn name(&self) -> &str {
         &self.name
     }
 
-    /// The partitions by name. Work can be submitted to them while the plan is the active one.
+    /// The partitions by name. Work can be submitted to them while the plan is active.
     #[getter]
     fn partitions(&self, py: Python<'_>) -> Py<Partitions> {
         self.partitions.clone_ref(py)
@@ -83,22 +83,22 @@ impl Plan {
         self.named().contains(name)
     }
 
-    /// The names.
+    /// Returns the names.
     fn keys<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         self.named().view(py, "keys")
     }
 
-    /// The partitions.
+    /// Returns the partitions.
     fn values<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         self.named().view(py, "values")
     }
 
-    /// Names and partitions.
+    /// Returns pairs of a name and a partition.
     fn items<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         self.named().view(py, "items")
     }
 
-    /// The partition of a name, or a default where there is none.
+    /// Returns the partition with this name, or `default` if there is none.
     #[pyo3(signature = (key, /, default=None))]
     fn get(
         &self,
@@ -112,7 +112,7 @@ impl Plan {
         Err(not_copied(
             "a plan",
             "copy or send the division, {name: part.share for name, part in plan.items()}, and prepare a \
-             plan of it",
+             plan with it",
         ))
     }
 
@@ -125,24 +125,27 @@ impl Plan {
     }
 }
 
-/// SMs that are divided by one plan at a time:
+/// Several divisions of the same SMs, called plans. One plan is active at a time.
 ///
 ///     plans = PlanSet({
 ///         "day": {"decode": 16, "prefill": "rest"},
 ///         "night": {"decode": 64, "prefill": "rest"},
 ///     })
-///     plans.switch("night")["decode"].stream
+///     with plans.switch("night")["decode"]:
+///         y = a @ b
 ///
-/// It is a mapping of its plans, and a plan is one of its partitions. `with PlanSet(...) as plans:` closes it at the
-/// end of the block.
+/// `plans` maps the name of each plan to a division, as `partition` takes it. A plan set is a mapping from names to
+/// plans, and a plan is a mapping from names to partitions. `with PlanSet(...) as plans:` closes the set at the end
+/// of the block.
 ///
-/// The plans' contexts and streams are there from the start, so that a switch costs a few events. The
-/// first plan is the active one. The set takes all SMs of the device that are free, or `sm_count`.
+/// The contexts and streams of all plans are created in advance, so a switch costs a few events. The first plan is
+/// active at first. The set holds all free SMs of the device, or `sm_count` of them. `fine` means the same as in
+/// `partition`.
 ///
-/// Errors are those of `partition`. Nothing is created then.
+/// Raises the exceptions of `partition`. If the call fails, nothing is created.
 #[pyclass(frozen, mapping, weakref, module = "green_ctx_torch")]
 pub(crate) struct PlanSet {
-    /// `None` once it is closed.
+    /// `None` after `close`.
     open: ArcSwapOption<Held<Arc<green_ctx::PlanSet>>>,
     /// From names to [`Plan`].
     plans: Named,
@@ -151,7 +154,7 @@ pub(crate) struct PlanSet {
     fine: bool,
 }
 
-/// The plan that is to be switched to.
+/// The plan to switch to.
 enum Wanted {
     Name(String),
     Plan(Held<Arc<green_ctx::Plan>>),
@@ -166,7 +169,7 @@ impl Wanted {
         match plan.prepared.load().as_ref() {
             Some(prepared) => Ok(Wanted::Plan(Held::new(Arc::clone(prepared)))),
             None => Err(Fault::closed(format!(
-                "plan {} was retired, or its set closed; prepare it again",
+                "plan {} was retired, or its set was closed; prepare it again",
                 plan.name
             ))
             .into()),
@@ -174,21 +177,21 @@ impl Wanted {
     }
 }
 
-/// A time to wait.
+/// A time to wait, in milliseconds.
 struct Milliseconds(f64);
 
 impl FromPyObject<'_, '_> for Milliseconds {
     type Error = PyErr;
 
     fn extract(object: Borrowed<'_, '_, PyAny>) -> PyResult<Milliseconds> {
-        const EXPECTED: &str = "drain_ms is a number of milliseconds, as in 5 or 0.5";
+        const EXPECTED: &str = "drain_ms must be a number of milliseconds such as 5 or 0.5";
         let py = object.py();
         if object.is_instance_of::<PyBool>() {
             return Err(unexpected(&object, EXPECTED));
         }
         match object.extract() {
             Ok(milliseconds) => Ok(Milliseconds(milliseconds)),
-            // A whole number that is more than any float.
+            // An integer that no float can represent.
             Err(error) if error.is_instance_of::<PyOverflowError>(py) => {
                 let infinity = if object.lt(0)? { f64::NEG_INFINITY } else { f64::INFINITY };
                 Ok(Milliseconds(infinity))
@@ -198,7 +201,7 @@ impl FromPyObject<'_, '_> for Milliseconds {
     }
 }
 
-/// A division with its name.
+/// The name of a plan, and its division.
 struct NamedDivision {
     name: String,
     division: Division,
@@ -217,11 +220,13 @@ impl NamedDivision {
 
     fn no_rest(&self, rest: &str) -> Fault {
         let name = &self.name;
-        Fault::value(format!("no SMs remain for {rest} in plan {name}: the others take all"))
+        Fault::value(format!(
+            "no SMs remain for {rest} in plan {name}: the other partitions take all of them"
+        ))
     }
 }
 
-/// What the partitions of a plan are.
+/// Returns the states of a plan's partitions.
 pub(crate) fn living(
     plan: &Arc<green_ctx::Plan>,
     set: &Arc<green_ctx::PlanSet>,
@@ -238,17 +243,18 @@ impl PlanSet {
                 check_process(set.device())?;
                 Ok(Arc::clone(set))
             }
-            None => Err(Fault::closed("the set of plans is closed; make a new one").into()),
+            None => Err(Fault::closed("the plan set is closed; make a new one").into()),
         }
     }
 
-    /// The plans, as long as the set is open.
+    /// Returns the plans, or an error if the set is closed.
     fn named(&self) -> PyResult<&Named> {
         self.set()?;
         Ok(&self.plans)
     }
 
-    /// The object for a plan: the one there is, so that its streams are the same every time.
+    /// Returns the Python object of a plan. An existing object is returned again, so that its streams stay the
+    /// same.
     fn object(&self, py: Python<'_>, prepared: Prepared) -> PyResult<Py<Plan>> {
         let Prepared { plan, order } = prepared;
         let plans = self.plans.objects(py);
@@ -261,7 +267,8 @@ impl PlanSet {
         }
         let set = self.set()?;
         let mut living = blocking(py, || living(&plan, &set))?;
-        // Of one name and unknown, as from `prepare` on another thread: the library's order.
+        // Names that are not in `order` (of a plan that another thread prepared) come first, in the library's
+        // order.
         living.sort_by_key(|live| order.iter().position(|name| name == live.name()));
         let name = plan.name().to_owned();
         let partitions = Py::new(py, Partitions::new(py, living)?)?;
@@ -291,7 +298,7 @@ impl PlanSet {
             let named = NamedDivision::read(&name, &division)?;
             if divisions.iter().any(|known: &NamedDivision| known.name == named.name) {
                 let name = &named.name;
-                let reason = format!("two plans are named {name}; give each a name of its own");
+                let reason = format!("two plans are named {name}; give each a different name");
                 return Err(Fault::value(reason).into());
             }
             divisions.push(named);
@@ -318,13 +325,13 @@ impl PlanSet {
         self.device
     }
 
-    /// The SMs that the plans divide.
+    /// The number of SMs that the plans divide.
     #[getter]
     fn sm_count(&self) -> u32 {
         self.sm_count
     }
 
-    /// The names of the plans that are prepared.
+    /// The names of the prepared plans.
     #[getter]
     fn plans<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
         let set = self.set()?;
@@ -335,7 +342,7 @@ impl PlanSet {
         PyTuple::new(py, plans)
     }
 
-    /// The plan that is active.
+    /// The active plan.
     #[getter]
     pub(crate) fn active(&self, py: Python<'_>) -> PyResult<Py<Plan>> {
         let set = self.set()?;
@@ -343,7 +350,7 @@ impl PlanSet {
         self.object(py, active)
     }
 
-    /// Prepares one more plan: makes the contexts and streams that no other plan has.
+    /// Prepares another plan, and returns it. Creates the contexts and streams that no other plan has.
     fn prepare(
         &self,
         py: Python<'_>,
@@ -355,11 +362,14 @@ impl PlanSet {
         self.object(py, prepared)
     }
 
-    /// Makes a plan the active one, and returns it. What is submitted to its partitions from now on
-    /// waits, on the device, for the former plan's work on the SMs that they take over; without
-    /// `fence` nothing does. With `drain_ms` the host waits first, at most that long, until the
-    /// former plan's work is done; RuntimeError where it is not, and nothing has changed then, as after an
-    /// interrupt. Takes a plan's name, or a plan of this set.
+    /// Makes a plan active, and returns it. `name` is the name of a plan, or a plan of this set.
+    ///
+    /// Work submitted to the new plan's partitions from now on waits, on the device, for the previous plan's work
+    /// on the SMs that they take over. With `fence=False` it does not wait. With `drain_ms` the host first waits,
+    /// for at most that many milliseconds, until the previous plan's work is done.
+    ///
+    /// Raises RuntimeError if the work is not done in that time. In this case, and after an interrupt, nothing has
+    /// changed.
     #[pyo3(signature = (name, fence=true, drain_ms=None))]
     fn switch(
         &self,
@@ -390,7 +400,7 @@ impl PlanSet {
             let mut signals = Signals::default();
             match set.switch_while(&plan, options, || signals.is_quiet()) {
                 Err(PlanError::NotOfThisSet { .. }) => Err(Fault::value(format!(
-                    "plan {} is another set's or was retired; give the name of a plan of this set",
+                    "plan {} belongs to another set or was retired; give the name of a plan of this set",
                     plan.name()
                 ))),
                 Err(PlanError::GivenUp { .. }) if signals.is_raised() => Err(signals.into()),
@@ -400,7 +410,7 @@ impl PlanSet {
         self.object(py, active)
     }
 
-    /// Forgets a plan, which must not be the active one, and closes its partitions.
+    /// Removes a plan, which must not be active, and closes its partitions.
     fn retire(&self, py: Python<'_>, name: &Bound<'_, PyAny>) -> PyResult<()> {
         let (set, name) = (self.set()?, argument::name("plan", name)?);
         let retired = name.clone();
@@ -413,11 +423,11 @@ impl PlanSet {
         Ok(())
     }
 
-    /// Closes the partitions of all plans, and gives the SMs back. Work that still runs goes on, and whoever gets
-    /// the SMs next waits for it on the device.
+    /// Closes the partitions of all plans, and gives the SMs back. Running work continues, and the next owner of
+    /// the SMs waits for it on the device.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
-        // Not the library's `close`, which waits for all work and refuses while a stream is held elsewhere: this
-        // one always ends the set, and gives back the same.
+        // Not the library's `close`, which waits for all work, and refuses while a stream is held elsewhere. This
+        // always ends the set, and gives the same SMs back.
         self.open.store(None);
         let plans = self.plans.objects(py);
         for plan in plans.values() {
@@ -427,7 +437,7 @@ impl PlanSet {
         torch::release_workspaces(py)
     }
 
-    /// Whether it is closed.
+    /// Whether the set is closed.
     #[getter]
     fn closed(&self) -> bool {
         self.open.load().is_none()
@@ -449,22 +459,22 @@ impl PlanSet {
         self.named()?.contains(name)
     }
 
-    /// The names.
+    /// Returns the names.
     fn keys<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         self.named()?.view(py, "keys")
     }
 
-    /// The plans.
+    /// Returns the plans.
     fn values<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         self.named()?.view(py, "values")
     }
 
-    /// Names and plans.
+    /// Returns pairs of a name and a plan.
     fn items<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         self.named()?.view(py, "items")
     }
 
-    /// The plan of a name, or a default where there is none.
+    /// Returns the plan with this name, or `default` if there is none.
     #[pyo3(signature = (key, /, default=None))]
     fn get(
         &self,
@@ -504,20 +514,20 @@ impl PlanSet {
             Ok(active) => {
                 format!("<PlanSet: {} SMs, {} is active>", self.sm_count, active.get().name())
             }
-            // A forked child cannot ask.
+            // A forked child cannot ask for the active plan.
             Err(_) => format!("<PlanSet: {} SMs>", self.sm_count),
         })
     }
 }
 
-/// A plan, and its partitions' names in the order in which they were asked for.
+/// A plan, and the names of its partitions in the order of the request.
 struct Prepared {
     plan: Held<Arc<green_ctx::Plan>>,
     order: Vec<String>,
 }
 
 impl Prepared {
-    /// Of a plan that there is an object for.
+    /// Wraps a plan that has a Python object.
     fn of(plan: Arc<green_ctx::Plan>) -> Prepared {
         Prepared { plan: Held::new(plan), order: Vec::new() }
     }
@@ -531,7 +541,7 @@ fn make(
 ) -> Result<(Arc<green_ctx::PlanSet>, Vec<Prepared>), Fault> {
     let Some((first, others)) = divisions.split_first() else {
         return Err(Fault::value(
-            "a set needs at least one plan, as in PlanSet({\"day\": {\"decode\": 16}})",
+            "a plan set needs at least one plan, as in PlanSet({\"day\": {\"decode\": 16}})",
         ));
     };
     let device = device(ordinal)?;
@@ -551,7 +561,7 @@ fn make(
     let sms = device.resources().sm()?;
     let split = sms.split(request)?;
     let Some(group) = split.groups.into_iter().chain(split.remainder).next() else {
-        // A request for one SM fails with the names of the holders.
+        // A request for one SM fails with an error that names the holders.
         return Err(match sms.dry_run([1]) {
             Err(Error::NotEnoughSms(mut shortage)) => {
                 shortage.requested = vec![Share::REST];

@@ -1,4 +1,4 @@
-//! Proof of where partitions run.
+//! Verification of where partitions run: the Python class `Report`, and the function `verify`.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ use crate::partition_report::PartitionReport;
 use crate::partitions::Partitions;
 use crate::plan::{Plan, PlanSet, living as living_of};
 
-/// A device's partitions that are open, those of active plans, and its green contexts.
+/// Returns a device's open partitions, those of active plans included, and its GreenContexts.
 fn open_on(ordinal: i64) -> Result<Vec<Subject>, Fault> {
     let device = device(ordinal)?;
     let Known { opened, sets } = known();
@@ -42,18 +42,17 @@ fn open_on(ordinal: i64) -> Result<Vec<Subject>, Fault> {
     Ok(open)
 }
 
-/// Where partitions ran, as the blocks of a probe kernel saw it. Notebooks show it as a picture.
+/// The SMs that partitions ran on, as the blocks of a probe kernel reported them. Notebooks show it as a picture.
 #[pyclass(frozen, module = "green_ctx_torch")]
 pub(crate) struct Report {
     report: Arc<proof::Report>,
-    /// The numbers of the contexts, in the partitions' order.
+    /// The IDs of the contexts, in the partitions' order.
     ids: Vec<u64>,
 }
 
 #[pymethods]
 impl Report {
-    /// Whether every partition ran on all of its SMs and only there, and nobody else on those that are its
-    /// own.
+    /// Whether every partition ran on all of its SMs and on no others, and no other partition ran on its floor.
     #[getter]
     fn ok(&self) -> bool {
         self.report.ok()
@@ -65,27 +64,26 @@ impl Report {
         self.report.disjoint()
     }
 
-    /// Whether every partition, alone, ran on as many SMs as it was given.
+    /// Whether every partition, while it ran alone, used as many SMs as it was given.
     #[getter]
     fn complete(&self) -> bool {
         self.report.partitions.iter().all(proof::PartitionReport::complete)
     }
 
-    /// Whether there was a time at which every partition was running. No part of `ok`: disjoint SMs
-    /// promise no concurrency.
+    /// Whether all partitions were running at some moment. `ok` does not require this, because separate SMs do not
+    /// guarantee that work runs concurrently.
     #[getter]
     fn concurrent(&self) -> bool {
         self.report.concurrent()
     }
 
-    /// Whether no partition ran on another's floor.
+    /// Whether no partition ran on another partition's floor.
     #[getter]
     fn floors_kept(&self) -> bool {
         self.report.floors_kept()
     }
 
-    /// What was found of each partition, in the order given; a partition that was given twice is there
-    /// once.
+    /// The results of the partitions, in the order given. A partition that was given twice appears once.
     #[getter]
     fn partitions(&self) -> Vec<PartitionReport> {
         let number = self.ids.iter().enumerate();
@@ -104,25 +102,25 @@ impl Report {
         &self.report.device_name
     }
 
-    /// The device's SMs.
+    /// The number of SMs of the device.
     #[getter]
     fn sm_count(&self) -> u32 {
         self.report.sm_count
     }
 
-    /// The device's compute capability, (9, 0) on Hopper.
+    /// The device's compute capability, such as (9, 0).
     #[getter]
     fn compute_capability(&self) -> (i32, i32) {
         let capability = self.report.compute_capability;
         (capability.major, capability.minor)
     }
 
-    /// The report as JSON, as `green-ctx --json verify` prints it.
+    /// Returns the report as JSON, in the format of `green-ctx --json verify`.
     fn to_json(&self, py: Python<'_>) -> String {
         py.detach(|| green_ctx_report::to_json(&Verification::of(&self.report)))
     }
 
-    /// A picture: the SMs, coloured by partition, over a timeline of blocks.
+    /// Returns a picture as SVG: the SMs, coloured by partition, and a timeline of the blocks.
     fn to_svg(&self, py: Python<'_>) -> String {
         py.detach(|| green_ctx_report::verification_svg(&self.report))
     }
@@ -143,13 +141,16 @@ impl Report {
     }
 }
 
-/// Runs a probe kernel in partitions at the same time, and reports on which SMs its blocks ran: a
-/// millisecond-long look at what really happens. Work that runs there meanwhile makes it take longer.
+/// Runs a probe kernel in partitions at the same time, and reports the SMs that its blocks ran on.
 ///
-/// Takes partitions, GreenContexts, a mapping of them, or a set of plans, of which the active one is
-/// looked at; without, all that are open on the device, the drop-ins' among them.
+///     report = verify(parts)
+///     assert report.ok, report
 ///
-/// ValueError where there are none.
+/// `partitions` is a partition, a GreenContext, a mapping or an iterable of these, a plan, or a plan set, whose
+/// active plan is verified. Without it, everything that is open on the device is verified, including the contexts
+/// of drop-ins. The probe takes about a millisecond; other work on the same SMs makes it take longer.
+///
+/// Raises ValueError if there is nothing to verify.
 #[pyfunction]
 #[pyo3(signature = (partitions=None, device=DeviceId::Current),
     text_signature = "(partitions=None, device=None)")]
@@ -172,12 +173,12 @@ pub(crate) fn verify(
                 .find(|Subject { context, .. }| i64::from(context.device().ordinal()) != named)
         {
             return Err(Fault::value(format!(
-                "device is {named}, and partition {} is of device {}; leave device out",
+                "device is {named}, but partition {} is on device {}; leave device out",
                 other.name,
                 other.context.device().ordinal()
             )));
         }
-        // A partition beside itself would seem to share its SMs.
+        // A partition that is probed twice at the same time would seem to share its SMs.
         let mut seen: Vec<Context> = Vec::with_capacity(subjects.len());
         subjects.retain(|Subject { context, .. }| {
             let is_first = !seen.contains(context);
@@ -196,7 +197,7 @@ pub(crate) fn verify(
     Ok(Report { report: Arc::new(report), ids })
 }
 
-/// What an argument stands for.
+/// Reads the argument `partitions` of `verify`.
 fn read(given: &Bound<'_, PyAny>) -> PyResult<Vec<Held<Subject>>> {
     const EXPECTED: &str =
         "verify takes partitions, as in verify(parts) or verify([parts[\"decode\"]])";
@@ -237,7 +238,7 @@ fn read(given: &Bound<'_, PyAny>) -> PyResult<Vec<Held<Subject>>> {
     Ok(subjects)
 }
 
-/// The subject that a partition or a GreenContext is.
+/// Returns the subject for a partition or a GreenContext, and `None` for other objects.
 fn one(given: &Bound<'_, PyAny>) -> PyResult<Option<Held<Subject>>> {
     if let Ok(part) = given.cast::<Partition>() {
         return of_partition(part.get()).map(Some);
@@ -247,13 +248,13 @@ fn one(given: &Bound<'_, PyAny>) -> PyResult<Option<Held<Subject>>> {
     Ok(Some(Held::new(open.subject())))
 }
 
-/// The context of a partition or of a GreenContext, to be dropped without the GIL.
+/// Returns the context of a partition or a GreenContext, to be dropped without the GIL.
 pub(crate) fn context(given: &Bound<'_, PyAny>) -> PyResult<Option<Held<Context>>> {
     Ok(one(given)?.map(|subject| Held::new(subject.into_inner().context)))
 }
 
 fn of_partition(part: &Partition) -> PyResult<Held<Subject>> {
-    // Both end without the GIL: the partition may be closed meanwhile.
+    // Both are dropped without the GIL, because the partition may be closed in the meantime.
     let live = Held::new(part.live()?);
     Ok(Held::new(live.subject()))
 }

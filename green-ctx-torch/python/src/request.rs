@@ -1,4 +1,4 @@
-//! What `partition` and `dry_run` are asked for: a division, and how each partition is to be made.
+//! The arguments of `partition` and `dry_run`: a division, and options for each partition.
 
 use green_ctx::resource::{self, LocalityDomain, PerGroup};
 use green_ctx::{Device, SplitRequest};
@@ -10,7 +10,7 @@ use crate::division::Division;
 use crate::fault::{Fault, unsigned};
 use crate::workqueue::Workqueue;
 
-/// The keywords, each one value for all partitions or a mapping by name.
+/// The keyword arguments. Each is one value for all partitions, or a mapping from names to values.
 pub(crate) struct Keywords<'a, 'py> {
     pub(crate) fine: bool,
     pub(crate) coscheduled: Option<&'a Bound<'py, PyAny>>,
@@ -22,7 +22,7 @@ pub(crate) struct Keywords<'a, 'py> {
     pub(crate) priority: Option<&'a Bound<'py, PyAny>>,
 }
 
-/// A division, and how each partition is to be made.
+/// A division, and the options of each partition.
 pub(crate) struct Request {
     pub(crate) division: Division,
     split: SplitRequest,
@@ -31,7 +31,7 @@ pub(crate) struct Request {
 }
 
 impl Request {
-    /// Reads the arguments of a function of this name.
+    /// Reads the arguments of the function with this name.
     pub(crate) fn read(
         function: &str,
         division: &Bound<'_, PyAny>,
@@ -70,8 +70,8 @@ impl Request {
         }
         if let (true, Some(what)) = (keywords.fine, structured) {
             let reason = format!(
-                "fine and {what} exclude each other: coscheduled says how many SMs are scheduled \
-                 together; leave fine out"
+                "fine cannot be combined with {what}; leave fine out, and use coscheduled to choose how \
+                 many SMs are scheduled together"
             );
             return Err(Fault::value(reason).into());
         }
@@ -84,13 +84,13 @@ impl Request {
         Ok(Request { division, split, workqueues, priorities })
     }
 
-    /// As the library asks for it.
+    /// Returns the request for the library.
     pub(crate) fn split(&self) -> SplitRequest {
         self.split.clone()
     }
 
-    /// The configuration of each partition's queues, by name. Makes sure that there is one before any
-    /// SMs are taken.
+    /// Returns the workqueue configurations by partition name. Called before any SMs are taken, so that an invalid
+    /// configuration takes none.
     pub(crate) fn workqueues(
         &self,
         device: &Device,
@@ -101,20 +101,20 @@ impl Request {
         asked.map(|(name, queue)| Ok((name, queue.configure(device)?))).collect()
     }
 
-    /// The priority of a partition's stream.
+    /// Returns the priority of a partition's stream.
     pub(crate) fn priority(&self, name: &str) -> i32 {
         self.priorities.as_ref().and_then(|priorities| priorities.of(name)).unwrap_or(0)
     }
 }
 
-/// One value for all partitions, or some by name.
+/// One value for all partitions, or values by name.
 enum Values<T> {
     All(T),
     Named(Vec<(String, T)>),
 }
 
 impl<T: Copy> Values<T> {
-    /// Reads a value, or a mapping from names of the division.
+    /// Reads one value, or a mapping from names of the division to values.
     fn read(
         what: &str,
         division: &Division,
@@ -130,7 +130,7 @@ impl<T: Copy> Values<T> {
             let name = argument::name("partition", &name)?;
             if !names.contains(&name) {
                 let reason = format!(
-                    "{what} is given for {name}, and there is no partition of that name; there are {}",
+                    "{what} names {name}, which the request does not contain; the partitions are {}",
                     names.join(", ")
                 );
                 return Err(Fault::value(reason).into());
@@ -149,7 +149,7 @@ impl<T: Copy> Values<T> {
         }
     }
 
-    /// As a split takes it: for each group but the rest, which is what the others leave.
+    /// Returns the values for a split: one for each group except the rest, which is not a group of the split.
     fn per_group(
         self,
         what: &str,
@@ -164,14 +164,14 @@ impl<T: Copy> Values<T> {
             && named.iter().any(|(name, _)| name == rest)
         {
             return Err(Fault::value(format!(
-                "{what} is given for {rest}, which takes what the others leave; ask for a count"
+                "{what} cannot be set for {rest}, which takes what the others leave; ask for a count"
             )));
         }
         let names = division.names().into_iter().filter(|name| Some(&**name) != division.rest());
         let value = |name: String| {
             self.of(&name).or(default).ok_or_else(|| {
                 Fault::value(format!(
-                    "{what} is given for some partitions and not for {name}; name all"
+                    "{what} is given for some partitions but not for {name}; name all partitions"
                 ))
             })
         };
@@ -180,19 +180,19 @@ impl<T: Copy> Values<T> {
 }
 
 fn count(what: &str, given: &Bound<'_, PyAny>) -> PyResult<u32> {
-    let expected = format!("{what} is a number of SMs, as in 16, or a mapping by name");
+    let expected = format!("{what} must be a number of SMs such as 16, or a mapping by name");
     let whole = argument::index(given, || unexpected(given, &expected))?;
     Ok(unsigned(what, whole.extract::<Whole>()?.0)?)
 }
 
 fn flag(what: &str, given: &Bound<'_, PyAny>) -> PyResult<bool> {
-    let expected = format!("{what} is True or False, or a mapping by name");
+    let expected = format!("{what} must be True or False, or a mapping by name");
     given.cast::<PyBool>().map(|flag| flag.is_true()).map_err(|_| unexpected(given, &expected))
 }
 
 fn domain(given: &Bound<'_, PyAny>) -> PyResult<LocalityDomain> {
     const EXPECTED: &str =
-        "locality_domain is the number of a domain or \"any\", or a mapping by name";
+        "locality_domain must be the number of a domain or \"any\", or a mapping by name";
     if let Ok(text) = given.cast::<PyString>() {
         return match &*text.to_string_lossy() {
             "any" => Ok(LocalityDomain::Any),
@@ -204,12 +204,12 @@ fn domain(given: &Bound<'_, PyAny>) -> PyResult<LocalityDomain> {
 }
 
 fn priority(given: &Bound<'_, PyAny>) -> PyResult<i32> {
-    const EXPECTED: &str = "priority is a whole number, as in -1, or a mapping by name";
+    const EXPECTED: &str = "priority must be a whole number such as -1, or a mapping by name";
     let Whole(priority) = argument::index(given, || unexpected(given, EXPECTED))?.extract()?;
     Ok(nearest(priority))
 }
 
-/// The nearest number that the driver takes, which clamps it to its own range.
+/// Clamps a priority to the type that the driver takes. The driver clamps it further, to its own range.
 pub(crate) fn nearest(priority: i64) -> i32 {
     i32::try_from(priority).unwrap_or(if priority < 0 { i32::MIN } else { i32::MAX })
 }

@@ -1,4 +1,4 @@
-//! What `torch.cuda.cudart()` offers, without the CUDA runtime.
+//! The functions of `torch.cuda.cudart()`, without the CUDA runtime.
 
 use std::ffi::c_void;
 use std::ptr;
@@ -13,20 +13,21 @@ use crate::fault::{Fault, unsigned};
 use crate::gil::blocking;
 use crate::partition::Partition;
 
-/// The name of an error code, cudaErrorInvalidValue for 1; None for one that CUDA 13.5 does not have.
+/// Returns the name of an error code, such as cudaErrorInvalidValue for 1; None for a code that CUDA 13.5 does not
+/// have.
 #[pyfunction]
 pub(crate) fn error_name(code: Whole) -> Option<&'static str> {
-    // No code is as large as what stands here for the others.
+    // No error code is as large as this substitute for numbers outside `u32`.
     ErrorCode(u32::try_from(code.0).unwrap_or(u32::MAX)).name()
 }
 
-/// What an error code means, in a few words.
+/// Returns a short description of an error code.
 #[pyfunction]
 pub(crate) fn error_text(code: Whole) -> &'static str {
     ErrorCode(u32::try_from(code.0).unwrap_or(u32::MAX)).text()
 }
 
-/// Has the profiler that the program runs under collect from now on; without one nothing happens.
+/// Starts collection by the profiler that the program runs under. Without a profiler it does nothing.
 #[pyfunction]
 #[pyo3(signature = (device=DeviceId::Current), text_signature = "(device=None)")]
 pub(crate) fn profiler_start(py: Python<'_>, device: DeviceId) -> PyResult<()> {
@@ -34,7 +35,7 @@ pub(crate) fn profiler_start(py: Python<'_>, device: DeviceId) -> PyResult<()> {
     blocking(py, || Ok(runtime::profiler_start(&self::device(device)?)?))
 }
 
-/// Has the profiler that the program runs under collect no longer.
+/// Stops collection by the profiler that the program runs under.
 #[pyfunction]
 #[pyo3(signature = (device=DeviceId::Current), text_signature = "(device=None)")]
 pub(crate) fn profiler_stop(py: Python<'_>, device: DeviceId) -> PyResult<()> {
@@ -42,7 +43,7 @@ pub(crate) fn profiler_stop(py: Python<'_>, device: DeviceId) -> PyResult<()> {
     blocking(py, || Ok(runtime::profiler_stop(&self::device(device)?)?))
 }
 
-/// The bytes of a device's memory that are free, and that there are.
+/// Returns the free memory and the total memory of a device, in bytes.
 #[pyfunction]
 #[pyo3(signature = (device=DeviceId::Current), text_signature = "(device=None)")]
 pub(crate) fn memory_info(py: Python<'_>, device: DeviceId) -> PyResult<(u64, u64)> {
@@ -51,8 +52,9 @@ pub(crate) fn memory_info(py: Python<'_>, device: DeviceId) -> PyResult<(u64, u6
     Ok((memory.free, memory.total))
 }
 
-/// Page-locks memory of the host, which must stay where it is until it is unregistered. The flags are
-/// cudaHostRegister's: 1 for all contexts, 2 mapped, 4 of a device, 8 only read.
+/// Page-locks host memory. The memory must stay in place until it is unregistered.
+///
+/// `flags` are those of cudaHostRegister: 1 for all contexts, 2 mapped, 4 memory of an I/O device, 8 read-only.
 #[pyfunction]
 #[pyo3(signature = (address, bytes, flags=Whole(0), device=DeviceId::Current),
     text_signature = "(address, bytes, flags=0, device=None)")]
@@ -73,12 +75,13 @@ pub(crate) fn host_register(
         }
         let flags = unsigned("a set of flags", flags.0)?;
         let device = self::device(device)?;
-        // SAFETY: the memory is there and stays there, as this function's documentation demands.
+        // SAFETY: this function's documentation requires that the memory exists and stays in place until it is
+        // unregistered.
         Ok(unsafe { runtime::host_register(&device, begin, bytes, flags) }?)
     })
 }
 
-/// Ends what host_register did for an address. No work on a device may use the memory any more.
+/// Unregisters the host memory at an address. No work on a device may still use the memory.
 #[pyfunction]
 #[pyo3(signature = (address, device=DeviceId::Current),
     text_signature = "(address, device=None)")]
@@ -86,13 +89,13 @@ pub(crate) fn host_unregister(py: Python<'_>, address: Whole, device: DeviceId) 
     let device = device.ordinal(py)?;
     blocking(py, || {
         let (begin, device) = (memory(address)?, self::device(device)?);
-        // SAFETY: nothing uses the memory, as this function's documentation demands.
+        // SAFETY: this function's documentation requires that no work uses the memory.
         Ok(unsafe { runtime::host_unregister(&device, begin) }?)
     })
 }
 
-/// Makes a stream of a partition, or of a device outside of partitions, and returns its handle, a
-/// CUstream. It is the caller's to destroy, before the partition is closed.
+/// Creates a stream in a partition, or in a device's primary context, and returns its handle, a CUstream. The
+/// caller must destroy it before the partition is closed.
 #[pyfunction]
 #[pyo3(signature = (partition=None, device=DeviceId::Current),
     text_signature = "(partition=None, device=None)")]
@@ -110,7 +113,7 @@ pub(crate) fn stream_create(
                 let own = live.context().device().ordinal();
                 if let Some(named) = named.filter(|named| *named != i64::from(own)) {
                     return Err(Fault::value(format!(
-                        "device is {named}, and partition {} is of device {own}; leave device out",
+                        "device is {named}, but partition {} is on device {own}; leave device out",
                         live.name()
                     )));
                 }
@@ -122,8 +125,8 @@ pub(crate) fn stream_create(
     })
 }
 
-/// Destroys a stream that stream_create made, which nothing may use afterwards. What was submitted to
-/// it goes on.
+/// Destroys a stream that `stream_create` created. The stream must not be used afterwards. Work already submitted
+/// to it continues.
 #[pyfunction]
 #[pyo3(signature = (stream, device=DeviceId::Current),
     text_signature = "(stream, device=None)")]
@@ -134,17 +137,18 @@ pub(crate) fn stream_destroy(py: Python<'_>, stream: Whole, device: DeviceId) ->
         let raw: *mut c_void = ptr::without_provenance_mut(unsigned("a stream", stream)?);
         if DefaultStream::from_raw(raw.cast()).is_some() {
             return Err(Fault::value(format!(
-                "{stream} is a default stream, which stays; give what stream_create returned"
+                "{stream} is a default stream, which cannot be destroyed; give a result of stream_create"
             )));
         }
         let device = self::device(device)?;
         if device.driver().find_stream(raw.cast()).is_some() {
             return Err(Fault::value(format!(
-                "stream {stream:#x} ends with the object that it is of; drop that, or close its \
+                "stream {stream:#x} belongs to an object and ends with it; drop the object, or close its \
                  partition"
             )));
         }
-        // SAFETY: no object stands for it, and the rest is as this function's documentation demands.
+        // SAFETY: `find_stream` found no object that owns the stream. This function's documentation requires that
+        // `stream_create` created it, and that it is not used afterwards.
         Ok(unsafe { runtime::destroy_stream(&device, raw) }?)
     })
 }

@@ -1,7 +1,7 @@
-//! The order of entering, for torch's CUDA sanitizer (`TORCH_CUDA_SANITIZER=1`).
+//! The order of entering and leaving, for torch's CUDA sanitizer (`TORCH_CUDA_SANITIZER=1`).
 //!
-//! The sanitizer follows torch's own events, and the driver's events that entering records are none of them. Where
-//! it is enabled, torch's events record the same order once more.
+//! The sanitizer follows torch's own events. Entering a partition records events of the driver, which it does not
+//! see. If the sanitizer is enabled, torch's events record the same order once more.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -11,11 +11,11 @@ use pyo3::prelude::*;
 use crate::argument::modules;
 use crate::code::{Code, import};
 
-/// How many modules were imported when the sanitizer was last found missing. Looking for it each time would take a
-/// thirtieth of what entering does.
+/// The number of imported modules when the sanitizer was last found missing. Looking for it each time would take a
+/// thirtieth of the time of entering.
 static WITHOUT: AtomicUsize = AtomicUsize::new(0);
 
-/// torch's current stream of a device, while the sanitizer is enabled.
+/// Returns torch's current stream of a device if the sanitizer is enabled.
 pub(crate) fn current_stream(py: Python<'_>, device: u32) -> PyResult<Option<Bound<'_, PyAny>>> {
     let modules = modules(py)?;
     let imported = modules.len();
@@ -36,7 +36,7 @@ pub(crate) fn current_stream(py: Python<'_>, device: u32) -> PyResult<Option<Bou
     if enabled.is_truthy()? { ask(py, device).map(Some) } else { Ok(None) }
 }
 
-/// Reports that torch's current stream waits for a stream that was current.
+/// Makes torch's current stream wait for the previously current stream, by torch's own events.
 pub(crate) fn waits_for(former: Option<Bound<'_, PyAny>>, device: u32) -> PyResult<()> {
     let Some(former) = former else { return Ok(()) };
     let current = ask(former.py(), device)?;

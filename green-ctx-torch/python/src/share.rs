@@ -1,4 +1,4 @@
-//! Shares: the SMs that a partition has for itself, and the most that it may use.
+//! Shares: the floor and the ceiling of a partition.
 
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
@@ -7,19 +7,29 @@ use pyo3::types::{PyInt, PyString, PyType};
 use crate::argument::{self, Whole};
 use crate::fault::{Fault, kind};
 
-/// The SMs that a partition has for itself, its floor, and the most that it may use, its ceiling: None
-/// for no bound. Between the two it shares with whoever else may use them.
+/// The share of the SMs that a partition gets: a floor and a ceiling.
 ///
-/// Takes both, or text such as `"32.."`, `"16..48"`, `"..100"`, `".."`, `"16"`, `"25%.."` or `"rest"`. A plain count,
-/// `"16"`, is exclusive. Percentages count the SMs that are divided.
+/// The floor is the number of SMs that no other partition may use. The ceiling is the maximum number of SMs that
+/// the partition may use; None sets no ceiling. Other partitions may use the SMs between the two.
 ///
-/// A share equals text that stands for it: `Share(32) == "32.."`. Its hash is that of its own text, `str(share)`, so
-/// that a share and this text find each other in dictionaries; `"16..48"`, whose own text is `"16..=48"`, does not.
+///     Share(32)           # "32..": at least 32 SMs, and every SM that is in no other floor
+///     Share(16, 48)       # "16..48": at least 16 SMs, and at most 48
+///     Share("25%..")      # a floor of 25 % of the SMs that are divided
+///
+/// The first argument is a count, or text such as `"32.."`, `"16..48"`, `"..100"`, `".."`, `"16"`, `"25%.."` or
+/// `"rest"`. The text `"16"` is exclusive: floor and ceiling are both 16. Percentages refer to the SMs that are
+/// divided.
+///
+/// A share equals every text that describes it: `Share(32) == "32.."`. Its hash is that of `str(share)`, so a
+/// dictionary finds a share by that text only. For example, `str(Share("16..48"))` is `"16..=48"`; a look-up with
+/// `"16..48"` fails.
+///
+/// Raises ValueError if the text is not a share, if the ceiling is 0, or if the floor is above the ceiling.
 #[pyclass(frozen, module = "green_ctx_torch")]
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Share(pub(crate) green_ctx::Share);
 
-/// The first argument of a share.
+/// The first argument of `Share`.
 enum Floor {
     Count(Whole),
     Text(String),
@@ -37,7 +47,7 @@ impl<'py> FromPyObject<'_, 'py> for Floor {
         }
         let wrong = || {
             PyTypeError::new_err(format!(
-                "a whole number or text such as 16 or \"32..\" is wanted, not a {}",
+                "expected a whole number or text, such as 16 or \"32..\", got {}",
                 kind(&object)
             ))
         };
@@ -46,7 +56,7 @@ impl<'py> FromPyObject<'_, 'py> for Floor {
 }
 
 impl Share {
-    /// Reads text.
+    /// Parses text.
     pub(crate) fn parse(text: &str) -> Result<Share, Fault> {
         let share = text
             .parse()
@@ -65,8 +75,8 @@ impl Share {
             (Floor::Text(text), None) => text,
             (Floor::Text(text), Some(_)) => {
                 return Err(PyTypeError::new_err(format!(
-                    "the share {text:?} has its ceiling in the text; write Share({text:?}), or whole \
-                     numbers as in Share(16, 48)"
+                    "the share {text:?} already includes its ceiling; write Share({text:?}), or give two \
+                     whole numbers, as in Share(16, 48)"
                 )));
             }
             (Floor::Count(Whole(floor)), None) => format!("{floor}.."),
@@ -75,13 +85,13 @@ impl Share {
         Ok(Share::parse(&text)?)
     }
 
-    /// The SMs that no other partition may use; None if they depend on what is free, or are a percentage.
+    /// The SMs that no other partition may use; None if the number depends on what is free, or is a percentage.
     #[getter]
     fn floor(&self) -> Option<u32> {
         self.0.floor()
     }
 
-    /// The most SMs that it may use; None if there is no bound, or if it is a percentage.
+    /// The maximum number of SMs that the partition may use; None if there is no ceiling, or if it is a percentage.
     #[getter]
     fn ceiling(&self) -> Option<u32> {
         self.0.ceiling()
@@ -107,7 +117,7 @@ impl Share {
         (py.get_type::<Share>(), (self.__str__(),))
     }
 
-    /// The share as text.
+    /// Returns the share as text.
     fn __str__(&self) -> String {
         self.0.to_string()
     }

@@ -1,4 +1,4 @@
-//! `torch.cuda.green_contexts.SMPartition`: SMs that are described and not taken.
+//! The drop-in for `torch.cuda.green_contexts.SMPartition`: a description of SMs that are not taken.
 
 use std::sync::Arc;
 
@@ -11,11 +11,11 @@ use crate::fault::Fault;
 use crate::gil::blocking;
 use crate::locality;
 
-/// Some SMs of a device, described and not reserved: a GreenContext of it takes them.
+/// Some SMs of a device, described but not reserved. A GreenContext that is created from it takes the SMs.
 ///
-/// `SMPartition.from_device()` describes all SMs of a device, `split` parts of them, and
-/// `GreenContext.sm_partition` those of a context. No two contexts that are open have SMs of one
-/// SMPartition, or of one and a part of it.
+/// `SMPartition.from_device()` describes all SMs of a device, `split` describes parts of them, and
+/// `GreenContext.sm_partition` describes those of a context. Two open contexts never have SMs of the same
+/// SMPartition, or of one SMPartition and a part of it.
 #[pyclass(frozen, subclass, weakref, module = "green_ctx_torch.green_contexts")]
 pub(crate) struct SMPartition(Arc<Description>);
 
@@ -31,7 +31,7 @@ impl SMPartition {
 
 #[pymethods]
 impl SMPartition {
-    /// All SMs of a device; `device_id=None` is torch's current one.
+    /// Describes all SMs of a device. `device_id=None` selects torch's current device.
     #[staticmethod]
     #[pyo3(signature = (device_id=DeviceId::Current), text_signature = "(device_id=None)")]
     fn from_device(py: Python<'_>, device_id: DeviceId) -> PyResult<SMPartition> {
@@ -45,19 +45,19 @@ impl SMPartition {
         self.0.device()
     }
 
-    /// How many SMs there are.
+    /// The number of SMs.
     #[getter]
     fn sm_count(&self) -> u32 {
         self.0.sm_count()
     }
 
-    /// How many of them are scheduled together, so that clusters fit.
+    /// The number of these SMs that are scheduled together, so that clusters fit.
     #[getter]
     fn coscheduled_sm_count(&self) -> u32 {
         self.0.coscheduled()
     }
 
-    /// The locality domain that was asked for; None where none was. RuntimeError before CUDA 13.4.
+    /// The requested locality domain, or None. Raises RuntimeError before CUDA 13.4.
     #[getter]
     fn locality_domain_id(&self, py: Python<'_>) -> PyResult<Option<u32>> {
         blocking(py, || {
@@ -66,16 +66,18 @@ impl SMPartition {
         })
     }
 
-    /// Divides the SMs into groups: a tuple of them, and what they leave, or None where nothing is left.
+    /// Divides the SMs into groups. Returns a tuple of the groups, and the SMs that they leave, or None if no SMs
+    /// are left.
     ///
-    /// Each argument is one value, or a sequence with one for each group. `num_sms` is never rounded; 0
-    /// takes as many SMs as can be scheduled together, 120 of the 132 of an H200. `num_sms` alone works
-    /// on every driver. The others need CUDA 13.1, and a locality domain CUDA 13.4; they are for all SMs
-    /// of a device, and while a group of such a split is a context, the device has contexts of that split
-    /// only. They have not run on hardware yet.
+    /// Each argument is one value, or a sequence with one value per group. `num_sms` is never rounded. 0 takes as
+    /// many SMs as can be scheduled together, which are 120 of the 132 of an H200.
     ///
-    /// ValueError for what is no count, flag or domain, or for sequences of different lengths;
-    /// RuntimeError for what the device cannot give.
+    /// `num_sms` alone works with every driver. The other arguments need CUDA 13.1, and locality domains need CUDA
+    /// 13.4; they have not run on hardware yet. They apply only to a split of all SMs of a device. While a context
+    /// has a group of such a split, all contexts of the device must be of that split.
+    ///
+    /// Raises ValueError if a value is not a count, a flag or a domain, or if sequences differ in length. Raises
+    /// RuntimeError if the device cannot give the groups.
     #[pyo3(signature = (*, num_sms=Argument::default(), coscheduled_sm_count=Argument::default(),
         preferred_coscheduled_sm_count=Argument::default(), backfill=Argument::default(),
         locality_domain_ids=Argument::default()),
@@ -109,7 +111,7 @@ impl SMPartition {
     }
 }
 
-/// An argument that is not left out. None is a value too.
+/// An argument, or nothing if the caller left it out. None is a value.
 #[derive(Default)]
 pub(crate) struct Argument<'py>(Option<Bound<'py, PyAny>>);
 
@@ -121,7 +123,7 @@ impl<'py> FromPyObject<'_, 'py> for Argument<'py> {
     }
 }
 
-/// The arguments of a split, each one value for all groups or a sequence with one for each.
+/// The arguments of a split. Each is one value for all groups, or a sequence with one value per group.
 pub(crate) struct Options<'py> {
     pub(crate) num_sms: Argument<'py>,
     pub(crate) coscheduled_sm_count: Argument<'py>,
@@ -131,7 +133,7 @@ pub(crate) struct Options<'py> {
 }
 
 impl Options<'_> {
-    /// The groups that are asked for.
+    /// Reads the requested groups.
     pub(crate) fn read(&self) -> PyResult<Vec<Group>> {
         const DOMAINS: &str = "locality_domain_ids";
         let num_sms = Values::read("num_sms", &self.num_sms, count)?;
@@ -154,7 +156,7 @@ impl Options<'_> {
         {
             return Err(Fault::value(format!(
                 "{what} is given for {len} groups and {other} for {differs}; give one value for all, or \
-                 sequences of one length"
+                 sequences of the same length"
             ))
             .into());
         }
@@ -174,7 +176,7 @@ impl Options<'_> {
         let takes_rest = |group: &Group| group.sm_count == 0 && group.backfill;
         match all[..groups - 1].iter().position(takes_rest) {
             Some(place) => Err(Fault::value(format!(
-                "group {place} takes all SMs that remain, with num_sms=0 and backfill=True, and others \
+                "group {place} takes all remaining SMs, with num_sms=0 and backfill=True, but other groups \
                  follow; put it last, or give it a count"
             ))
             .into()),
@@ -183,10 +185,10 @@ impl Options<'_> {
     }
 }
 
-/// More groups than any device has SMs for.
+/// More groups than any device has SMs.
 const GROUPS: usize = 4096;
 
-/// One value for all groups, or one for each.
+/// One value for all groups, or one per group.
 enum Values<T> {
     All(T),
     Each(Vec<T>),
@@ -202,7 +204,7 @@ impl<T: Copy + Default> Values<T> {
         let is_text = given.is_instance_of::<PyString>() || given.is_instance_of::<PyBytes>();
         match given.cast::<PySequence>() {
             Ok(values) if !is_text => {
-                // A range may have more than memory has room for.
+                // A range may be longer than memory allows.
                 let values = values.try_iter()?.take(GROUPS + 1).map(|value| read(what, &value?));
                 let values = values.collect::<PyResult<Vec<T>>>()?;
                 if values.len() > GROUPS {
@@ -215,7 +217,7 @@ impl<T: Copy + Default> Values<T> {
         }
     }
 
-    /// How many groups a sequence is for.
+    /// Returns the argument's name and the number of groups, if it is a sequence.
     fn len(&self, what: &'static str) -> Option<(&'static str, usize)> {
         match self {
             Values::All(_) => None,
@@ -231,11 +233,12 @@ impl<T: Copy + Default> Values<T> {
     }
 }
 
-/// A whole number from 0 on; what is greater than any count is the greatest one.
+/// Reads a whole number that is not negative. A number above every possible count becomes the greatest one.
 fn count(what: &str, given: &Bound<'_, PyAny>) -> PyResult<u32> {
     let wrong = || match shown(given) {
         Ok(given) => Fault::value(format!(
-            "{what} takes whole numbers from 0 on, as in 16, or a sequence of them, and not {given}"
+            "{what} must be a whole number, 0 or greater, such as 16, or a sequence of these, \
+             got {given}"
         ))
         .into(),
         Err(raised) => raised,
@@ -252,7 +255,7 @@ fn flag(what: &str, given: &Bound<'_, PyAny>) -> PyResult<bool> {
         return Ok(flag.is_true());
     }
     let given = shown(given)?;
-    let reason = format!("{what} takes True or False, or a sequence of them, and not {given}");
+    let reason = format!("{what} must be True or False, or a sequence of these, got {given}");
     Err(Fault::value(reason).into())
 }
 

@@ -1,4 +1,4 @@
-//! The contexts of FlashInfer's and SGLang's drop-ins.
+//! The contexts of the drop-ins for FlashInfer and SGLang.
 
 use green_ctx::{Error, SplitRequest, resource::Granularity};
 use pyo3::prelude::*;
@@ -11,8 +11,9 @@ use crate::gil::blocking;
 use crate::green_context::GreenContext;
 use crate::limits::{limits, runtime};
 
-/// Creates contexts with these numbers of SMs, or with at least as many unless `exact` is set: all of them, or none and an
-/// error. They share no SMs with each other. Other contexts without a floor may share any of them.
+/// Creates contexts with exactly these numbers of SMs, or with at least as many if `exact` is False. If one context
+/// cannot be created, none is. The contexts share no SMs with each other. Other contexts without a floor may share
+/// them.
 #[pyfunction]
 #[pyo3(signature = (device, counts, name, exact=true))]
 pub(crate) fn split_green(
@@ -33,7 +34,7 @@ pub(crate) fn split_green(
             let would = sms.dry_run(request.clone().granularity(granularity))?;
             Ok::<Vec<u32>, Error>(would.groups.iter().map(|group| group.sm_count).collect())
         };
-        // The pieces of 8 SMs of an H200 and its one of 12 make neither 64 and 64 nor 60 and 4.
+        // An H200 has units of 8 SMs and one of 12, which make neither 64 and 64 nor 60 and 4.
         let coarse = given(Granularity::Coarse);
         let is_exact = |given: &Result<Vec<u32>, Error>| given.as_ref().is_ok_and(|g| *g == counts);
         let granularity = if exact && !is_exact(&coarse) && is_exact(&given(Granularity::Fine)) {
@@ -44,8 +45,8 @@ pub(crate) fn split_green(
         if exact && granularity == Granularity::Coarse && !is_exact(&coarse) {
             let given = coarse.map_err(runtime)?;
             return Err(Fault::unavailable(format!(
-                "{counts:?} SMs are asked for, and of what is in nobody's floor the device can give \
-                 {given:?}; ask for these"
+                "{counts:?} SMs were requested, but of the SMs in no floor the device can give {given:?}; ask \
+                 for these"
             )));
         }
         let split = sms.split(request.granularity(granularity)).map_err(runtime)?;

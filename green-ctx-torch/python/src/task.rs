@@ -1,11 +1,12 @@
-//! Tasks of asyncio: what one has entered is current while the task runs, and not while another does.
+//! Partitions in asyncio tasks. A partition that a task has entered is current while that task runs, and not while
+//! another task runs.
 //!
-//! A context variable holds what the running task has entered. asyncio's handles are wrapped
-//! (`green_ctx_torch._tasks`), so that each makes current what its context has. Between the change of
-//! what is current and that of the variable no Python code runs, which a signal could interrupt.
+//! A context variable holds the blocks that the running task is in. asyncio's handles are wrapped
+//! (`green_ctx_torch._tasks`), so that each handle makes the partitions of its context current. Between the change
+//! of the current partition and the change of the variable no Python code runs that a signal could interrupt.
 //!
-//! A switch between tasks keeps no order of work, or tasks in different partitions would wait for each other
-//! on the device. A block that has ended has ended for all tasks, so a task that outlives it does not keep
+//! A switch between tasks does not order their work, because tasks in different partitions would then wait for each
+//! other on the device. A block that has ended has ended for all tasks, so a task that outlives it does not hold
 //! its SMs.
 
 use std::cell::RefCell;
@@ -26,8 +27,8 @@ use crate::gil::{Held, blocking};
 use crate::kept::once;
 use crate::sanitizer;
 
-/// A block that a task is in, and the tasks that were made within it. `None` once the block has ended, for all
-/// of them.
+/// A block that a task is in, and that the tasks created in it are in too. `open` is `None` once the block has
+/// ended, which it does for all of them.
 #[pyclass(frozen, module = "green_ctx_torch._native")]
 struct Entry {
     open: ArcSwapOption<Held<(Stream, Mode)>>,
@@ -35,13 +36,13 @@ struct Entry {
 }
 
 thread_local! {
-    /// The blocks that tasks of this thread are in, whichever task runs.
+    /// The blocks that the tasks of this thread are in, whichever task runs.
     static OPEN: RefCell<Vec<Py<Entry>>> = const { RefCell::new(Vec::new()) };
-    /// The contexts, of Python, of the handles that run on this thread, a loop within a handle last.
+    /// The Python contexts of the handles that run on this thread. The handles of a loop inside a handle come last.
     static RUNNING: RefCell<Vec<Py<PyAny>>> = const { RefCell::new(Vec::new()) };
 }
 
-/// The context variable: a tuple of [`Entry`], from the outermost to the innermost.
+/// Returns the context variable. Its value is a tuple of [`Entry`], from the outermost block to the innermost.
 fn variable(py: Python<'_>) -> PyResult<&Bound<'_, PyAny>> {
     static VARIABLE: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
     let variable = once(py, &VARIABLE, || {
@@ -51,20 +52,21 @@ fn variable(py: Python<'_>) -> PyResult<&Bound<'_, PyAny>> {
     Ok(variable.bind(py))
 }
 
-/// What the variable holds, in the context that is current.
+/// Returns the variable's value in the current context.
 fn entries(py: Python<'_>) -> PyResult<Bound<'_, PyTuple>> {
     let held = variable(py)?.run_method(intern!(py, "get"), (PyTuple::empty(py),))?;
     Ok(held.cast_into()?)
 }
 
-/// What it holds in another context.
+/// Returns the variable's value in another context.
 fn entries_of<'py>(context: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyTuple>> {
     let py = context.py();
     let nothing = PyTuple::empty(py);
     Ok(context.run_method(intern!(py, "get"), (variable(py)?, nothing))?.cast_into()?)
 }
 
-/// Enters a partition by one of its streams, and notes it where asyncio runs on the thread.
+/// Enters a partition by one of its streams, and records this in the context variable if asyncio runs on the
+/// thread.
 pub(crate) fn enter(
     py: Python<'_>,
     stream: &Stream,
@@ -83,7 +85,7 @@ pub(crate) fn enter(
     let noted = noted.and_then(|()| sanitizer::waits_for(former, device));
     if noted.is_err() {
         let left = py.detach(|| scope::leave_when_innermost(|entered| entered == stream.context()));
-        // What went wrong first is reported.
+        // The first error is reported, not this one.
         drop(left);
     }
     noted
@@ -104,15 +106,15 @@ fn note(
     let all = former.iter().chain([entry.bind(py).clone().into_any()]);
     let all = PyTuple::new(py, all.collect::<Vec<_>>())?;
     variable(py)?.run_method(intern!(py, "set"), (&all,))?;
-    // A task that is started eagerly, or `Context.run`, changes contexts in the middle of a handle.
+    // `Context.run`, or a task that is started eagerly, changes the context in the middle of a handle.
     let outer = RUNNING.with_borrow(|running| running.last().map(|context| context.clone_ref(py)));
     if let Some(outer) = outer
         && !entries_of(outer.bind(py))?.is(&all)
     {
         variable(py)?.run_method(intern!(py, "set"), (former,))?;
         return Err(Fault::state(
-            "a partition is entered in another context than that of the callback that runs, as in a task \
-             that is started eagerly before its first await, and what runs next would be in it too; \
+            "a partition is entered in a context other than that of the running callback, as in a task that \
+             is started eagerly before its first await, so later callbacks would be in the partition too; \
              enter it after an await, or start the task with loop.create_task",
         )
         .into());
@@ -122,9 +124,10 @@ fn note(
     Ok(())
 }
 
-/// Leaves a partition: what the thread has entered and, where a task had, what the tasks were to enter again.
+/// Leaves a partition. The thread leaves it, and if a task had entered it, tasks no longer enter it when they run.
 ///
-/// In a forked child there is nothing to leave: what the parent has entered is current in the parent alone.
+/// In a forked child there is nothing to leave: the partitions that the parent entered are current in the parent
+/// only.
 pub(crate) fn leave(
     py: Python<'_>,
     device: u32,
@@ -143,15 +146,15 @@ pub(crate) fn leave(
     if !matches!(left, Ok(true)) && !suspended {
         return Ok(left.map(drop)?);
     }
-    // The block of a generator that another task closes is not entered while that one runs.
+    // If a task closes another task's generator, the generator's block is not entered at that moment.
     match end(py, raw_context)? {
         true => Ok(()),
         false => Ok(left.map(drop)?),
     }
 }
 
-/// Ends the block that was begun last with a context: of those that the running task is in or, where it is in
-/// none, of the thread's. Returns whether there was one.
+/// Ends the last block with this context: of the blocks that the running task is in, or of all blocks of the thread
+/// if the task is in none with this context. Returns whether there was such a block.
 fn end(py: Python<'_>, raw_context: usize) -> PyResult<bool> {
     let mine = entries(py)?;
     let is_it = |entry: &Entry| entry.raw_context == raw_context && entry.open.load().is_some();
@@ -179,7 +182,7 @@ fn end(py: Python<'_>, raw_context: usize) -> PyResult<bool> {
     Ok(true)
 }
 
-/// The event loop that runs on this thread. asyncio is not imported for that.
+/// Returns the event loop that runs on this thread. Does not import asyncio.
 fn running_loop(py: Python<'_>) -> PyResult<Option<Bound<'_, PyAny>>> {
     static ASK: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
     let ask = match ASK.get(py) {
@@ -187,7 +190,7 @@ fn running_loop(py: Python<'_>) -> PyResult<Option<Bound<'_, PyAny>>> {
         None => {
             let events = modules(py)?.get_item(intern!(py, "asyncio.events"))?;
             let Some(events) = events else { return Ok(None) };
-            // Not there while the module is being imported.
+            // The function is missing while the module is being imported.
             let Some(ask) = events.getattr_opt(intern!(py, "_get_running_loop"))? else {
                 return Ok(None);
             };
@@ -199,7 +202,8 @@ fn running_loop(py: Python<'_>) -> PyResult<Option<Bound<'_, PyAny>>> {
     Ok((!running.is_none()).then_some(running))
 }
 
-/// Runs a handle of asyncio with what its task has entered. `original` is asyncio's own way to run it.
+/// Runs an asyncio handle in the partitions that its task has entered. `original` is asyncio's function that runs a
+/// handle.
 #[pyfunction]
 pub(crate) fn _run_handle(
     original: &Bound<'_, PyAny>,
@@ -220,15 +224,15 @@ pub(crate) fn _run_handle(
     if scope::task::is_innermost_of_task() {
         py.detach(scope::task::suspend);
     }
-    // Of a loop that runs within a handle.
+    // A handle of an inner loop has ended. The handle that runs the inner loop gets its partitions back.
     if let Some(outer) = outer {
         change(handle, &entries_of(outer.bind(py))?)?;
     }
     Ok(result?.unbind())
 }
 
-/// Makes current what a task has entered, in the place of what another task left. Where that fails the loop
-/// hears of it, and the handle runs all the same: a loop whose handles do not run does not end.
+/// Makes the partitions that a task has entered current, in place of another task's. If this fails, the loop's
+/// exception handler is called, and the handle runs nevertheless: a loop whose handles do not run does not end.
 fn change(handle: &Bound<'_, PyAny>, wanted: &Bound<'_, PyTuple>) -> PyResult<()> {
     let py = handle.py();
     let mut open = Vec::with_capacity(wanted.len());
@@ -249,7 +253,7 @@ fn change(handle: &Bound<'_, PyAny>, wanted: &Bound<'_, PyTuple>) -> PyResult<()
     let Err(error) = changed else { return Ok(()) };
     let running = handle.getattr(intern!(py, "_loop"))?;
     let report = pyo3::types::PyDict::new(py);
-    report.set_item("message", "a task goes on outside of the partition that it is in")?;
+    report.set_item("message", "a task continues outside the partition that it is in")?;
     report.set_item("exception", error)?;
     report.set_item("handle", handle)?;
     running.run_method(intern!(py, "call_exception_handler"), (report,))?;

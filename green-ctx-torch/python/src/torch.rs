@@ -1,4 +1,4 @@
-//! What is asked of PyTorch's Python side, when it is first needed: the module imports without it.
+//! The functions of PyTorch's Python side that this module uses. It imports torch only when it needs them.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -14,13 +14,13 @@ use crate::fault::Fault;
 use crate::gil::{Held, blocking};
 use crate::kept::once;
 
-/// Keeps alive what a torch stream depends on.
+/// Keeps the stream of a torch stream object alive.
 #[pyclass(frozen, module = "green_ctx_torch._native")]
 struct Owner {
     _kept: Held<green_ctx::Stream>,
 }
 
-/// A `torch.cuda.ExternalStream` of a stream, which lives at least as long as that object.
+/// Returns a `torch.cuda.ExternalStream` for a stream. The stream lives at least as long as the returned object.
 pub(crate) fn external_stream(
     py: Python<'_>,
     raw: usize,
@@ -31,15 +31,15 @@ pub(crate) fn external_stream(
     options.set_item("device", stream.context().device().ordinal())?;
     let class = torch.getattr("cuda")?.getattr("ExternalStream")?;
     let made = class.run_with((raw,), &options)?;
-    // torch owns no external stream, and would use it after its end.
+    // torch does not own external streams, and would use this one after its end.
     let owner = Owner { _kept: Held::new(stream.clone()) }.into_pyobject(py)?;
     made.setattr("_green_ctx_owner", owner)?;
-    // What torch captures there is to stay there.
+    // A graph that torch captures on this stream must stay in the stream's context.
     install_captures(py)?;
     Ok(made.unbind())
 }
 
-/// libtorch's functions in this process; imports torch where they are not there yet.
+/// Returns libtorch's functions in this process. Imports torch if it is not loaded.
 pub(crate) fn libtorch(py: Python<'_>) -> PyResult<Torch> {
     if let Some(torch) = Torch::found() {
         install_captures(py)?;
@@ -66,18 +66,19 @@ const CAPTURES_MODULE: &str = "green_ctx_torch._captures";
 /// Whether torch's captures are wrapped.
 static CAPTURES: AtomicBool = AtomicBool::new(false);
 
-/// Gives up the graphs of compiled functions that were captured in a context.
+/// Releases the graphs that compiled functions captured in a context.
 pub(crate) fn close_captures(py: Python<'_>, raw_context: usize) {
-    // It is loaded. Where it cannot be found any more, the interpreter is ending.
+    // The module is loaded. If it cannot be found, the interpreter is shutting down.
     let Ok(captures) = import(py, CAPTURES_MODULE) else { return };
     if let Err(error) = captures.run_method("close", (raw_context,)) {
         error.write_unraisable(py, None);
     }
 }
 
-/// Refuses to enter a partition while torch.export records operations, since the exported program has no block.
+/// Refuses to enter a partition while torch.export records operations, because the exported program would not
+/// contain the block.
 pub(crate) fn refuse_export(py: Python<'_>) -> PyResult<()> {
-    // The module's names: asking the module takes longer.
+    // The module's `__dict__`, because looking up an attribute of the module takes longer.
     static NAMES: PyOnceLock<Option<Py<PyDict>>> = PyOnceLock::new();
     let find = || {
         let owner = import(py, "green_ctx_torch._seams")?.run_method("exporting", ())?;
@@ -89,15 +90,15 @@ pub(crate) fn refuse_export(py: Python<'_>) -> PyResult<()> {
     let Some(names) = once(py, &NAMES, find)? else { return Ok(()) };
     match names.bind(py).get_item(intern!(py, "_is_exporting_flag"))? {
         Some(flag) if flag.is_truthy()? => Err(Fault::state(
-            "torch.export records operations and no blocks, so that the exported program would run on all \
-             SMs; export the function without the block, and call the exported program in one",
+            "torch.export records operations but no `with` blocks, so the exported program would run on all \
+             SMs; export the function without the block, and call the exported program inside one",
         )
         .into()),
         _ => Ok(()),
     }
 }
 
-/// Wraps torch's captures, so that graphs are captured where the thread is. The first call does it.
+/// Wraps torch's captures on the first call, so that a graph is captured in the partition that its thread is in.
 fn install_captures(py: Python<'_>) -> PyResult<()> {
     if CAPTURES.load(Ordering::Relaxed) {
         return Ok(());
@@ -107,7 +108,8 @@ fn install_captures(py: Python<'_>) -> PyResult<()> {
     Ok(())
 }
 
-/// Wraps torch's captures where torch is imported: a raw stream that is handed out may be captured next.
+/// Wraps torch's captures if torch is imported. Called before a raw stream is handed out, which may be captured
+/// next.
 pub(crate) fn expect_captures(py: Python<'_>) -> PyResult<()> {
     match CAPTURES.load(Ordering::Relaxed) || argument::torch(py)?.is_none() {
         true => Ok(()),
@@ -115,7 +117,7 @@ pub(crate) fn expect_captures(py: Python<'_>) -> PyResult<()> {
     }
 }
 
-/// Frees what torch keeps for streams of partitions that are closed.
+/// Frees the workspaces that torch keeps for streams of closed partitions.
 pub(crate) fn release_workspaces(py: Python<'_>) -> PyResult<()> {
     if argument::torch(py)?.is_none() {
         return Ok(());
@@ -124,12 +126,12 @@ pub(crate) fn release_workspaces(py: Python<'_>) -> PyResult<()> {
 }
 
 fn module(py: Python<'_>) -> PyResult<Bound<'_, PyAny>> {
-    import_or(py, "use the raw stream, which is there without")
+    import_or(py, "use the raw stream, which works without torch")
 }
 
-/// torch, or an error that says what to do instead of installing it.
+/// Returns torch, or an error that advises installing it or doing `instead`.
 pub(crate) fn import_or<'py>(py: Python<'py>, instead: &str) -> PyResult<Bound<'py, PyAny>> {
-    // The import statement's machinery takes longer than all else that a stream costs.
+    // An import statement takes longer than everything else in creating a stream.
     if let Some(torch) = modules(py)?.get_item(intern!(py, "torch"))?
         && !torch.is_none()
     {

@@ -1,4 +1,4 @@
-//! Tunes jobs that are Python's: functions, and graphs that torch has captured.
+//! Tuning of Python jobs: functions, and graphs that torch captured.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -20,8 +20,8 @@ use crate::tuning_call::{Raised, called};
 use crate::tuning_outcome::TuningOutcome;
 use crate::tuning_request::{self, Described, kinds, seconds};
 
-/// What is to be tuned, read and checked, without the work of the jobs: that is prepared at some cost, and
-/// only where no file has the outcome.
+/// A tuning request with its jobs, read and checked, but without the jobs' work. Preparing that work takes time,
+/// and is necessary only if no file has the outcome.
 #[pyclass(frozen, module = "green_ctx_torch._native")]
 pub(crate) struct _Tuner {
     device: i64,
@@ -77,7 +77,7 @@ impl _Tuner {
         self.device
     }
 
-    /// Why copies of a graph cannot be made for partitions; None where they can.
+    /// Returns why copies of a graph cannot be made for partitions, or None if they can.
     fn immovable(&self, py: Python<'_>, graph: &Bound<'_, PyAny>) -> PyResult<Option<String>> {
         let address = graph::address(graph)?;
         let moved = |device: &Device| {
@@ -90,7 +90,8 @@ impl _Tuner {
         blocking(py, || Ok(moved(&device(self.device)?).err().map(|fault| fault.message())))
     }
 
-    /// The outcome in a file for these jobs and this request, or text that says why it cannot be used.
+    /// Returns the outcome in a file for these jobs and this request, or text that says why the file cannot be
+    /// used.
     fn stored(&self, py: Python<'_>, path: PathBuf) -> PyResult<Py<PyAny>> {
         let store = libraries(py)?
             .into_iter()
@@ -105,7 +106,7 @@ impl _Tuner {
         })
     }
 
-    /// Tunes. `progress` is called before each block. These notes are added to the outcome's own.
+    /// Tunes the jobs. `progress` is called before each block. `notes` are added to the notes of the outcome.
     fn run(
         &self,
         py: Python<'_>,
@@ -121,7 +122,7 @@ impl _Tuner {
         let mut outcome = blocking(py, || {
             let raised = Arc::new(Raised::of(self.jobs.len()));
             let found = self.search(works, progress, &raised);
-            // What Python raised says more than that the search has ended because of it.
+            // The exception of the Python code says more than the error that ended the search because of it.
             raised.ended().map_or(found, |error| Err(Fault::Python(error)))
         })?;
         outcome.notes.extend(notes);
@@ -132,12 +133,12 @@ impl _Tuner {
     }
 }
 
-/// A job's graph or a function that submits an iteration to a stream, and what is called before each block.
-/// Functions take the stream's address.
+/// The work of a job: its graph, or a function that submits an iteration to a stream. The third value is called
+/// before each block. Both functions take the stream's address.
 type Work<Graph> = (Option<Graph>, Option<Py<PyAny>>, Option<Py<PyAny>>);
 
 impl _Tuner {
-    /// The jobs with their work.
+    /// Returns the jobs with their work.
     fn jobs(
         &self,
         device: &Device,
@@ -150,11 +151,12 @@ impl _Tuner {
             let mut job = match (graph, function) {
                 (Some(address), _) => {
                     let graph = graph::borrow(device, address)?;
-                    // SAFETY: the caller's argument keeps torch's graph alive, and that its memory; of an
-                    // address the caller promises it, and of both that it may run beside the other jobs.
+                    // SAFETY: the caller's argument keeps torch's graph alive, which keeps its memory alive. The
+                    // documentation of `green_ctx_torch.Job` requires the same for an address. It also states that
+                    // iterations run concurrently with the other jobs.
                     unsafe { Job::graph(known.name(), graph) }
                 }
-                // Python has tried to capture it.
+                // Python code has already tried to capture the function.
                 (None, Some(function)) => Job::new(known.name(), call(function)).uncaptured(),
                 (None, None) => return Err(Fault::value(format!("{} has no work", known.name()))),
             };
@@ -166,7 +168,7 @@ impl _Tuner {
         Ok(jobs)
     }
 
-    /// Searches, without the GIL.
+    /// Searches for the best arm, without the GIL.
     fn search(
         &self,
         works: Vec<Work<usize>>,
@@ -185,7 +187,7 @@ impl _Tuner {
         }
         found.map_err(|error| match error {
             TuneError::Request(error) => self.of_request(error, raised),
-            // The arguments are right: no SMs are free, say.
+            // The arguments are valid. For example, no SMs are free.
             TuneError::Failed(Error::InvalidRequest(reason)) => Fault::state(reason),
             TuneError::Failed(error) => error.into(),
         })
@@ -205,7 +207,7 @@ impl _Tuner {
     }
 }
 
-/// The version of torch, where the program has imported it.
+/// Returns the version of torch, if the program has imported it.
 fn libraries(py: Python<'_>) -> PyResult<BTreeMap<String, String>> {
     let mut libraries = BTreeMap::new();
     if let Some(torch) = argument::torch(py)?
@@ -216,12 +218,12 @@ fn libraries(py: Python<'_>) -> PyResult<BTreeMap<String, String>> {
     Ok(libraries)
 }
 
-/// The exception for a request that cannot be met.
+/// Returns the exception for a request that cannot be met.
 fn of_request(error: RequestError) -> Fault {
     match error {
         RequestError::Interrupted => Fault::state(
-            "progress has ended the search before anything was known; let it go on until there is a \
-             best arm",
+            "progress ended the search before there was a result; let the search continue until `best` is \
+             not None",
         ),
         error => Fault::value(error.to_string()),
     }

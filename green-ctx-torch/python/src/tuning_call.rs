@@ -1,4 +1,4 @@
-//! What the tuner calls of Python's, and what that raises.
+//! The tuner's calls of Python functions, and the exceptions that these raise.
 
 use std::sync::Arc;
 
@@ -10,11 +10,11 @@ use pyo3::prelude::*;
 
 use crate::code::Code;
 
-/// What Python's functions have raised meanwhile, on any thread. Locked without the GIL and for a moment.
+/// The exceptions that Python functions raised during a search, on any thread. Locked briefly, and without the GIL.
 pub(crate) struct Raised {
-    /// The last exception of each job: an arm in which a job fails is left out.
+    /// The last exception of each job. An arm in which a job fails is left out.
     jobs: Mutex<Vec<Option<PyErr>>>,
-    /// What ends the search: an interrupt, or what `progress` raised.
+    /// The exception that ends the search: an interrupt, or an exception of `progress`.
     end: Mutex<Option<PyErr>>,
 }
 
@@ -45,7 +45,7 @@ impl Raised {
         self.end.lock().get_or_insert(error);
     }
 
-    /// Calls `progress`. Whether the search is to go on.
+    /// Calls `progress`. Returns whether the search continues.
     pub(crate) fn tells(&self, progress: Option<&Py<PyAny>>, now: &Progress<'_>) -> bool {
         let Some(progress) = progress else { return true };
         let answered = Python::try_attach(|py| {
@@ -63,7 +63,7 @@ impl Raised {
     }
 }
 
-/// A function of Python's that is called with a stream's address, on whichever thread.
+/// Wraps a Python function that takes a stream's address, and is called on any thread.
 pub(crate) fn called(
     function: Py<PyAny>,
     raised: Arc<Raised>,
@@ -80,7 +80,7 @@ pub(crate) fn called(
         });
         match answered {
             Some(Ok(())) => {
-                // What failed before is no reason for what fails next.
+                // An earlier exception does not explain a later failure.
                 raised.note(place, None);
                 Ok(())
             }
@@ -96,19 +96,19 @@ pub(crate) fn called(
     }
 }
 
-/// How far a search is.
+/// The progress of a search.
 #[pyclass(frozen, module = "green_ctx_torch")]
 pub(crate) struct TuningProgress {
-    /// What is being done.
+    /// The current step of the search.
     #[pyo3(get)]
     step: String,
-    /// The part of the budget that is spent, from 0 to 1.
+    /// The fraction of the budget that is spent, from 0 to 1.
     #[pyo3(get)]
     spent: f64,
-    /// How many blocks were measured.
+    /// The number of blocks measured so far.
     #[pyo3(get)]
     blocks: usize,
-    /// The best arm so far, in words; None where there is none yet.
+    /// The best arm so far, in words; None if there is none yet.
     #[pyo3(get)]
     best: Option<String>,
     line: String,
@@ -128,7 +128,7 @@ impl TuningProgress {
 
 #[pymethods]
 impl TuningProgress {
-    /// A bar of at most 100 characters, as the command draws it.
+    /// Returns a progress bar of at most 100 characters, as the command draws it.
     fn __str__(&self) -> &str {
         &self.line
     }

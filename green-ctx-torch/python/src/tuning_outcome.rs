@@ -1,4 +1,4 @@
-//! What tuning found, as Python sees it.
+//! The result of tuning: the Python classes `TuningOutcome` and `TuningVerdict`, and the function `load_tuning`.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -17,11 +17,12 @@ use crate::fault::Fault;
 use crate::gil::blocking;
 use crate::partitions::{Partitions, make_split};
 
-/// What tuning found: the verdict, and the figures that it rests on. Notebooks show it as a picture.
+/// The result of tuning: the verdict, and the measurements behind it. Notebooks show it as a picture.
 #[pyclass(frozen, module = "green_ctx_torch")]
 pub(crate) struct TuningOutcome {
     outcome: Arc<Outcome>,
-    /// The device that it was found on or looked up for in this process; `None` of a file's.
+    /// The device that this process tuned, or looked the outcome up for. `None` for an outcome that `load_tuning`
+    /// read.
     device: Option<i64>,
 }
 
@@ -30,7 +31,7 @@ impl TuningOutcome {
         TuningOutcome { outcome: Arc::new(outcome), device }
     }
 
-    /// A list of the outcome's JSON.
+    /// Returns a list from the outcome's JSON.
     fn of_json<'py>(&self, py: Python<'py>, name: &str) -> PyResult<Bound<'py, PyAny>> {
         import(py, "json")?.run_method("loads", (self.to_json(py),))?.get_item(name)
     }
@@ -38,7 +39,7 @@ impl TuningOutcome {
 
 #[pymethods]
 impl TuningOutcome {
-    /// What to do, and what it brings.
+    /// The verdict: how to run the jobs, and the gain.
     #[getter]
     fn verdict(&self) -> TuningVerdict {
         let verdict = self.outcome.verdict.clone();
@@ -53,52 +54,54 @@ impl TuningOutcome {
         }
     }
 
-    /// The goal, as text.
+    /// The goal as text.
     #[getter]
     fn goal(&self) -> String {
         self.outcome.goal.to_string()
     }
 
-    /// The jobs, as the JSON has them: a dict each with `name`, `key`, `arrival`, `host_bound`, `rate` and `capacity`
-    /// in iterations a second alone, `references`, and `solo`, the iterations a second alone on so many SMs.
+    /// The jobs, as dicts with the fields of the JSON: `name`, `key`, `arrival`, `host_bound`, `references`, `rate`
+    /// and `capacity` (iterations per second when the job runs alone), and `solo` (iterations per second alone, by
+    /// number of SMs).
     #[getter]
     fn jobs<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         self.of_json(py, "jobs")
     }
 
-    /// Every arm that was looked at, as the JSON has them: a dict each with `kind`, `shares`, `priority`, `stage`,
-    /// `rates` in iterations a second, `latency_us`, `capacity`, `score`, `excess`, `blocks` and `skipped`.
+    /// All arms that were considered, as dicts with the fields of the JSON: `kind`, `shares`, `priority`, `stage`,
+    /// `rates` (iterations per second), `latency_us`, `capacity`, `score`, `excess`, `blocks` and `skipped`.
     #[getter]
     fn arms<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         self.of_json(py, "arms")
     }
 
-    /// What a reader should know, such as that the device drifted or that a function could not be captured.
+    /// Remarks for the reader, for example that the device drifted or that a function could not be captured.
     #[getter]
     fn notes(&self) -> Vec<String> {
         self.outcome.notes.clone()
     }
 
-    /// How many seconds the search took.
+    /// The duration of the search, in seconds.
     #[getter]
     fn seconds(&self) -> f64 {
         self.outcome.seconds
     }
 
-    /// How far a job's rate alone drifted, of the job that drifted most: the greatest to the smallest of its
-    /// rates at the beginning, in the middle and at the end, minus 1.
+    /// The largest drift of any job's rate when it runs alone: the greatest of the rates at the beginning, in the
+    /// middle and at the end, divided by the smallest, minus 1.
     #[getter]
     fn drift(&self) -> f64 {
         self.outcome.drift
     }
 
-    /// Whether the search ran to its end; False where `progress` ended it, and this is the best so far.
+    /// Whether the search ran to its end. False if `progress` ended it, in which case this is the best result so
+    /// far.
     #[getter]
     fn complete(&self) -> bool {
         self.outcome.complete
     }
 
-    /// A picture: a point for each arm, which shows what it brings to one job and to the others.
+    /// Returns a picture as SVG. Each arm is a point that shows its effect on one job and on the other jobs.
     fn svg(&self, py: Python<'_>) -> String {
         py.detach(|| green_ctx_report::tuning_svg(&self.outcome))
     }
@@ -107,16 +110,16 @@ impl TuningOutcome {
         self.svg(py)
     }
 
-    /// The outcome as JSON, as `green-ctx --json tune --show` prints it.
+    /// Returns the outcome as JSON, in the format of `green-ctx --json tune --show`.
     fn to_json(&self, py: Python<'_>) -> String {
         py.detach(|| to_json(&Tuning::of(machine_of(&self.outcome), &self.outcome)))
     }
 
-    /// Writes the outcome to a file, which `tuned` and `load_tuning` read. A relative name is in the folder
-    /// that the environment variable GREEN_CTX_TUNE_DIR names, if it does. Returns False, and writes nothing,
-    /// where GREEN_CTX_TUNE_READ_ONLY is set.
+    /// Writes the outcome to a file that `tuned` and `load_tuning` read. A relative path is in the directory that
+    /// the environment variable GREEN_CTX_TUNE_DIR names, if it is set. Returns False and writes nothing if
+    /// GREEN_CTX_TUNE_READ_ONLY is set.
     ///
-    /// OSError where the file cannot be written. A former file is as it was then.
+    /// Raises OSError if the file cannot be written. An existing file stays unchanged in this case.
     fn save(&self, py: Python<'_>, path: PathBuf) -> PyResult<bool> {
         blocking(py, || {
             let store = Store::new(path);
@@ -124,14 +127,19 @@ impl TuningOutcome {
         })
     }
 
-    /// What the verdict says, ready to run: a mapping from the names of the jobs. `with applied["decode"]:` makes the
-    /// job's stream torch's current one. It has the verdict's `verdict`, `gain` and `meets`.
+    /// Returns the verdict ready to run, as a mapping from the names of the jobs.
     ///
-    /// With partitions, each job has its own, and `with outcome.apply() as applied:` closes them. Without, each job has
-    /// a stream of torch's, with its priority, and where the jobs are to run one after the other, all have one. The
-    /// device is as in `partitions`.
+    ///     with outcome.apply() as applied:
+    ///         with applied["decode"]:
+    ///             step()
     ///
-    /// Raises what `partition` raises.
+    /// `with applied["decode"]:` makes the job's stream torch's current stream. If the verdict is to partition,
+    /// each job has its own partition, which the end of the outer block closes. Otherwise each job has a plain
+    /// stream with its priority, or all jobs have the same stream if they are to run one after the other.
+    /// `applied.verdict`, `applied.gain` and `applied.meets` are those of the verdict. `device` is as in
+    /// `partitions`.
+    ///
+    /// Raises the exceptions of `partition`.
     #[pyo3(signature = (device=None), text_signature = "($self, device=None)")]
     fn apply<'py>(
         this: &Bound<'py, Self>,
@@ -141,19 +149,20 @@ impl TuningOutcome {
         module.run_method("Applied", (this, device))
     }
 
-    /// The ordinal of the device that it was found on; None of a file's.
+    /// The ordinal of the device that the outcome was found on; None if it was read from a file.
     #[getter]
     fn device(&self) -> Option<i64> {
         self.device
     }
 
-    /// Partitions for the jobs, by their names, whatever the verdict is: what `green_ctx_torch.partition` returns.
+    /// Creates partitions for the jobs, by name, whatever the verdict is. The result is that of
+    /// `green_ctx_torch.partition`.
     ///
-    /// Where the verdict is not to partition, each may use all SMs and has its stream's priority, so that a
-    /// program is the same for every verdict. The device is the one that it was found on, or, for what
-    /// `load_tuning` returned, torch's current one.
+    /// If the verdict is not to partition, each partition may use all SMs, and its stream has the job's priority,
+    /// so the program is the same for every verdict. By default the device is the one that the outcome was found
+    /// on, or torch's current device for the result of `load_tuning`.
     ///
-    /// Raises what `partition` raises.
+    /// Raises the exceptions of `partition`.
     #[pyo3(signature = (device=None), text_signature = "($self, device=None)")]
     fn partitions(&self, py: Python<'_>, device: Option<DeviceId>) -> PyResult<Partitions> {
         let device = match (device, self.device) {
@@ -178,24 +187,25 @@ impl TuningOutcome {
     }
 }
 
-/// What to do, and what it brings.
+/// The verdict of tuning: how to run the jobs, and the gain.
 #[pyclass(frozen, get_all, module = "green_ctx_torch")]
 pub(crate) struct TuningVerdict {
-    /// How the jobs should have the device: "sequential", all in one stream, "streams", one each,
-    /// "priority", streams of different priorities, or "partition".
+    /// How to run the jobs: "sequential" (all in one stream), "streams" (one stream each), "priority" (streams with
+    /// different priorities) or "partition".
     kind: &'static str,
-    /// The share of each job, as `partition` takes them. ".." where the verdict is not to partition.
+    /// The share of each job, as `partition` takes it; ".." if the verdict is not to partition.
     shares: BTreeMap<String, String>,
-    /// The priority of each job's stream: lower numbers run first.
+    /// The priority of each job's stream. Lower numbers run first.
     priority: BTreeMap<String, i32>,
-    /// How much better the best partition is than the best arm without partitions: the ratio of their scores minus 1.
-    /// None where they were not compared for long enough.
+    /// The advantage of the best partitions over the best arm without partitions: the ratio of their scores, minus
+    /// 1. None if they were not compared long enough.
     gain: Option<f64>,
-    /// The ends of the gain's 95 % interval. Where it contains 0, the verdict is not to partition.
+    /// The ends of the gain's 95 % interval. If it contains 0, the verdict is not to partition.
     interval: Option<(f64, f64)>,
-    /// Whether the goal's bound is met by the upper end of its 95 % interval; True for goals without one.
+    /// Whether the upper end of the bounded figure's 95 % interval meets the goal's bound; True for goals without a
+    /// bound.
     meets: bool,
-    /// The verdict in a sentence.
+    /// The verdict as a sentence.
     sentence: String,
 }
 
@@ -206,16 +216,18 @@ impl TuningVerdict {
     }
 }
 
-/// Reads what `save` or `tuned` wrote, or the command `green-ctx tune --out`, whatever it was found for.
+/// Reads an outcome that `TuningOutcome.save`, `tuned` or the command `green-ctx tune --out` wrote, for any jobs
+/// and any request.
 ///
-/// FileNotFoundError, or another OSError, where the file cannot be read, ValueError where it holds no outcome.
+/// Raises FileNotFoundError or another OSError if the file cannot be read, and ValueError if it does not contain an
+/// outcome.
 #[pyfunction]
 pub(crate) fn load_tuning(py: Python<'_>, path: PathBuf) -> PyResult<TuningOutcome> {
     let outcome = blocking(py, || read(&Store::new(path)))?;
     Ok(TuningOutcome::new(outcome, None))
 }
 
-/// What a file keeps. The exception says whether there is none, or it is no such file.
+/// Reads the outcome in a file. The exception distinguishes a missing file from one without an outcome.
 fn read(store: &Store) -> Result<Outcome, Fault> {
     store.read().map_err(|miss| match fs::read(store.path()) {
         Err(error) => Fault::Python(of_file(store, &error)),
@@ -223,7 +235,7 @@ fn read(store: &Store) -> Result<Outcome, Fault> {
     })
 }
 
-/// The subclass of OSError for what went wrong with a file.
+/// Returns the subclass of OSError for an error of a file.
 fn of_file(store: &Store, error: &io::Error) -> PyErr {
     io::Error::new(error.kind(), format!("{}: {error}", store.path().display())).into()
 }

@@ -1,4 +1,4 @@
-//! Jobs and requests of the tuner, as they are written in Python.
+//! Jobs and requests of the tuner, as Python code describes them.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -24,7 +24,7 @@ pub(crate) fn profile((name, arrival, key): &Described<'_>) -> PyResult<Profile>
         Err(_) => {
             let expected = || {
                 let known =
-                    "is text such as \"closed:2\", or a list of seconds, such as [0.0, 0.5]";
+                    "must be text such as \"closed:2\", or a list of seconds, such as [0.0, 0.5]";
                 unexpected(arrival, &format!("the arrival of {name} {known}"))
             };
             let moments = arrival
@@ -36,17 +36,17 @@ pub(crate) fn profile((name, arrival, key): &Described<'_>) -> PyResult<Profile>
         }
     };
     let Ok(key) = key.cast::<PyString>() else {
-        let expected = format!("the key of {name} is text, such as a model and a batch size");
+        let expected = format!("the key of {name} must be text, such as a model and a batch size");
         return Err(unexpected(key, &expected));
     };
     let profile = Profile::new(name).key(key.to_string_lossy());
     Ok(arrival.into_iter().fold(profile, Profile::arrival))
 }
 
-/// The goal that text is, with the weights of jobs.
+/// Reads a goal as text, and the weights of jobs.
 pub(crate) fn goal(text: &Bound<'_, PyAny>, weights: Option<&Bound<'_, PyAny>>) -> PyResult<Goal> {
     let Ok(name) = text.cast::<PyString>() else {
-        return Err(unexpected(text, "a goal is text, such as \"throughput\""));
+        return Err(unexpected(text, "a goal must be text, such as \"throughput\""));
     };
     let goal: Goal = name
         .to_string_lossy()
@@ -54,7 +54,8 @@ pub(crate) fn goal(text: &Bound<'_, PyAny>, weights: Option<&Bound<'_, PyAny>>) 
         .map_err(|error: RequestError| Fault::value(error.to_string()))?;
     let Some(given) = weights else { return Ok(goal) };
     if !matches!(goal, Goal::Throughput { .. }) {
-        let reason = format!("weights are for the goal throughput; leave them out for {goal}");
+        let reason =
+            format!("weights apply to the goal throughput only; leave them out for {goal}");
         return Err(Fault::value(reason).into());
     }
     const EXPECTED: &str = "weights maps names of jobs to numbers, as in {\"decode\": 2.0}";
@@ -62,12 +63,12 @@ pub(crate) fn goal(text: &Bound<'_, PyAny>, weights: Option<&Bound<'_, PyAny>>) 
         let weight = number(&weight, || unexpected(&weight, EXPECTED))?;
         Ok((argument::name("job", &name)?, weight))
     });
-    // In an order of their own, so that a file's are the same.
+    // Sorted by name, so that files do not depend on the order in the program.
     let weights: BTreeMap<String, f64> = weights.collect::<PyResult<_>>()?;
     Ok(Goal::Throughput { weights: weights.into_iter().collect() })
 }
 
-/// A number; what is more than any float is infinite.
+/// Reads a number. An integer that no float can represent becomes infinity.
 fn number(object: &Bound<'_, PyAny>, wrong: impl FnOnce() -> PyErr) -> PyResult<f64> {
     match object.extract() {
         Ok(number) => Ok(number),
@@ -76,25 +77,26 @@ fn number(object: &Bound<'_, PyAny>, wrong: impl FnOnce() -> PyErr) -> PyResult<
     }
 }
 
-/// A budget.
+/// Reads a budget in seconds.
 pub(crate) fn seconds(budget: &Bound<'_, PyAny>) -> PyResult<Duration> {
-    const EXPECTED: &str = "a budget is a number of seconds, such as 10";
+    const EXPECTED: &str = "a budget must be a number of seconds, such as 10";
     let seconds = number(budget, || unexpected(budget, EXPECTED))?;
     match Duration::try_from_secs_f64(seconds) {
         Ok(budget) if !budget.is_zero() => Ok(budget),
         _ => {
-            let reason = format!("a budget of {seconds} s is no time; give seconds, such as 10");
+            let reason =
+                format!("a budget of {seconds} s cannot be used; give seconds, such as 10");
             Err(Fault::value(reason).into())
         }
     }
 }
 
-/// Kinds of arms by name, one or several.
+/// Reads the name of a kind of arm, or several names.
 pub(crate) fn kinds(names: &Bound<'_, PyAny>) -> PyResult<Vec<ArmKind>> {
     let known = || ArmKind::ALL.map(ArmKind::as_str).join(", ");
     let expected = || {
         let example = "leave_out lists kinds of arms, as in [\"sequential\"]";
-        unexpected(names, &format!("{example}; there are {}", known()))
+        unexpected(names, &format!("{example}; the kinds are {}", known()))
     };
     let kind = |name: &Bound<'_, PyAny>| -> PyResult<ArmKind> {
         let Ok(text) = name.cast::<PyString>() else { return Err(expected()) };

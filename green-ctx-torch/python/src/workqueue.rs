@@ -1,4 +1,4 @@
-//! Workqueues that partitions and GreenContexts ask for.
+//! The workqueue arguments of partitions and GreenContexts.
 
 use green_ctx::Device;
 use green_ctx::resource::{self, WorkqueueOptions, WorkqueueScope};
@@ -8,7 +8,7 @@ use pyo3::types::{PyString, PyTuple};
 use crate::argument::{Whole, index, unexpected};
 use crate::fault::Fault;
 
-/// Who shares the queues, and how many streams' work is expected to go on at the same time.
+/// The scope of workqueues, and the expected number of streams that have work at the same time.
 #[derive(Clone, Copy)]
 pub(crate) struct Workqueue {
     scope: WorkqueueScope,
@@ -20,9 +20,9 @@ impl Workqueue {
         Workqueue { scope, limit: limit.map(|Whole(limit)| limit) }
     }
 
-    /// Reads a scope, or a scope and a limit.
+    /// Reads a scope, or a tuple of a scope and a limit.
     pub(crate) fn read(given: &Bound<'_, PyAny>) -> PyResult<Workqueue> {
-        const EXPECTED: &str = "workqueue is a scope, as in \"balanced\", or a scope and a limit, as in (\"balanced\", 4)";
+        const EXPECTED: &str = "workqueue must be a scope such as \"balanced\", or a scope and a limit such as (\"balanced\", 4)";
         let read = |text: &Bound<'_, PyAny>| {
             let text = text.cast::<PyString>().map_err(|_| unexpected(given, EXPECTED))?;
             let text = text.to_string_lossy();
@@ -45,18 +45,18 @@ impl Workqueue {
         Ok(Workqueue::new(scope, Some(limit)))
     }
 
-    /// The configuration of a device's queues, for a context that is to be made.
+    /// Returns the workqueue configuration for a new context on this device.
     pub(crate) fn configure(self, device: &Device) -> green_ctx::Result<resource::Workqueue> {
         let mut options = WorkqueueOptions::default().scope(self.scope);
         if let Some(limit) = self.limit {
-            // What fits no u32 is refused as the greatest one is.
+            // The library refuses a limit above `u32::MAX` in the same way as `u32::MAX`.
             options = options.concurrency_limit(u32::try_from(limit.max(0)).unwrap_or(u32::MAX));
         }
         device.resources().workqueue()?.configure(options)
     }
 }
 
-/// The scope that a text names, as in torch 2.12.
+/// Returns the scope with this name. The names are those of torch 2.12.
 pub(crate) fn scope(text: &str) -> Option<WorkqueueScope> {
     match text {
         "device_ctx" => Some(WorkqueueScope::Device),

@@ -1,13 +1,13 @@
-//! What the safe layer adds to each call: the same work through the table of functions and through
-//! the safe interface.
+//! Measures what the safe layer adds to each call. The same work runs through the function table and through the
+//! safe interface.
 //!
-//! Criterion measures each side. Because machines drift, and a driver slows down with the streams that
-//! it has ever created, the ratios come from short batches of both sides, interleaved, and are printed
-//! as a table (and written as JSON to the file named by `GREEN_CTX_RATIOS`). `GREEN_CTX_QUICK=1` takes
-//! only these interleaved batches; so does `--json`, which prints the JSON instead of the table.
+//! Criterion measures each side. Machines drift, and a driver slows down with the number of streams that it has
+//! ever created. So the ratios come from short batches of both sides, interleaved. They are printed as a table, and
+//! written as JSON to the file that `GREEN_CTX_RATIOS` names. `GREEN_CTX_QUICK=1` runs only the interleaved
+//! batches. So does `--json`, which prints the JSON instead of the table.
 //!
-//! On the simulator by default; `GREEN_CTX_DRIVER=cuda` runs on the installed driver. A filter such
-//! as `launch` picks some.
+//! The benchmark runs on the simulator by default, and on the installed driver with `GREEN_CTX_DRIVER=cuda`. A
+//! filter such as `launch` selects calls by name.
 #![allow(missing_docs, reason = "criterion's macros make undocumented functions")]
 
 mod resident;
@@ -35,7 +35,7 @@ const PTX: &str = "
 .visible .entry nothing(.param .u64 pointer, .param .u32 count) { ret; }
 ";
 
-/// The driver under test and one partition of it.
+/// The driver under test, with one partition and its objects.
 struct Bench {
     sim: Option<Sim>,
     driver: Driver,
@@ -56,7 +56,7 @@ impl Bench {
         };
         let device = driver.device(0)?;
         let split = device.resources().sm()?.split([32])?;
-        let group = split.groups.into_iter().next().expect("one group was asked for");
+        let group = split.groups.into_iter().next().expect("one group was requested");
         let context = device.create_context(group)?;
         let stream = context.create_stream(StreamOptions::default())?;
         let event = device.create_event(EventOptions::default())?;
@@ -80,7 +80,7 @@ fn ok(status: CUresult) {
 
 fn load(runner: &mut Runner<'_>, bench: &Bench) {
     runner.single("load and resolve all symbols", 1, || match &bench.sim {
-        // SAFETY: the pointer is the simulated driver's, which outlives the table.
+        // SAFETY: the simulated driver's entry point stays valid while `sim` exists, which outlives the table.
         Some(sim) => unsafe { Api::from_get_proc_address(sim.get_proc_address()) },
         None => Api::load(),
     });
@@ -94,7 +94,7 @@ fn stream(runner: &mut Runner<'_>, bench: &Bench) {
     let flags = CUstream_flags::CU_STREAM_NON_BLOCKING.0;
     let create = || -> CUstream {
         let mut stream = ptr::null_mut();
-        // SAFETY: the context is alive, the pointer is to a live handle.
+        // SAFETY: the context is alive, and the pointer is to a live handle.
         ok(unsafe { create(&raw mut stream, green, flags, 0) });
         stream
     };
@@ -141,7 +141,7 @@ fn event(runner: &mut Runner<'_>, bench: &Bench) {
     let record = api.cuEventRecord().expect("every driver");
     runner.compare(
         "event record",
-        // SAFETY: both handles are alive.
+        // SAFETY: `bench` keeps the stream and the event alive.
         |calls| timed(calls, || ok(unsafe { record(black_box(raw_event), black_box(raw_stream)) })),
         |calls| {
             timed(calls, || {
@@ -154,7 +154,7 @@ fn event(runner: &mut Runner<'_>, bench: &Bench) {
         "stream wait",
         |calls| {
             timed(calls, || {
-                // SAFETY: both handles are alive.
+                // SAFETY: `bench` keeps the stream and the event alive.
                 ok(unsafe { wait(black_box(raw_stream), black_box(raw_event), 0) });
             })
         },
@@ -175,16 +175,16 @@ fn launch(runner: &mut Runner<'_>, bench: &Bench) {
         let (mut pointer, mut count) = (black_box(address), black_box(1u32));
         let mut arguments = [(&raw mut pointer).cast(), (&raw mut count).cast()];
         let (arguments, none) = (arguments.as_mut_ptr(), ptr::null_mut());
-        // SAFETY: the kernel's two parameters, and it touches no memory.
+        // SAFETY: these are the kernel's two parameters, and the kernel accesses no memory.
         ok(unsafe { function(kernel, 1, 1, 1, 32, 1, 1, 0, stream, arguments, none) });
     };
     let safe = || {
         let arguments = (black_box(bench.buffer.as_argument()), black_box(1u32));
-        // SAFETY: the kernel's two parameters, and it touches no memory.
+        // SAFETY: these are the kernel's two parameters, and the kernel accesses no memory.
         unsafe { bench.stream.launch(&bench.kernel, LaunchConfig::new(1, 32), arguments) }
             .expect("launched");
     };
-    // The queue is emptied outside of the time taken.
+    // The queue is emptied after the time is taken.
     let settle = || bench.stream.synchronize().expect("the launches succeeded");
     let side = |calls, launch: &dyn Fn()| {
         let time = timed(calls, launch);
@@ -210,8 +210,8 @@ fn current(runner: &mut Runner<'_>, bench: &Bench) {
     runner.compare("make current", |calls| timed(calls, raw), |calls| timed(calls, safe));
 }
 
-/// A partition that was there before, against what the driver takes to make and destroy one. The
-/// driver leaks 4 MiB each time, so that there are few of these.
+/// Compares acquiring a recycled partition with creating and destroying one. Few are created, because the driver
+/// leaks 4 MiB each time.
 fn acquire(runner: &mut Runner<'_>, bench: &Bench) {
     let device = bench.driver.device(0).expect("a device");
     let sms = device.resources().sm().expect("a driver with green contexts");
@@ -262,7 +262,7 @@ fn acquire(runner: &mut Runner<'_>, bench: &Bench) {
     }));
 }
 
-/// The bookkeeping alone: no driver call is in it.
+/// Measures the bookkeeping alone, without driver calls.
 fn ledger(runner: &mut Runner<'_>, bench: &Bench) {
     let device = bench.driver.device(0).expect("a device");
     let sms = device.resources().sm().expect("a driver with green contexts");

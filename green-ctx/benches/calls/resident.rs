@@ -1,4 +1,4 @@
-//! Launches of blocks that have to be resident at once, repeated in one shape.
+//! Repeated launches whose blocks must be resident at the same time.
 
 use std::hint::black_box;
 use std::ptr;
@@ -12,7 +12,7 @@ use green_ctx::sys::{
 use crate::runner::Runner;
 use crate::{Bench, ok, timed};
 
-/// The blocks of the launches, and of a cluster.
+/// The number of blocks in a launch. `CLUSTER` is the number in a cluster.
 const BLOCKS: u32 = 8;
 const CLUSTER: u32 = 2;
 
@@ -61,16 +61,16 @@ fn compare(
         let (mut pointer, mut count) = (black_box(address), black_box(1u32));
         let mut arguments = [(&raw mut pointer).cast(), (&raw mut count).cast()];
         let (arguments, none) = (arguments.as_mut_ptr(), ptr::null_mut());
-        // SAFETY: the configuration has one live attribute, the kernel its two parameters, and it
-        // touches no memory.
+        // SAFETY: the configuration has one live attribute. The arguments are the kernel's two parameters, and the
+        // kernel accesses no memory.
         ok(unsafe { function(&raw const raw_config, kernel, arguments, none) });
     };
     let safe = || {
         let arguments = (black_box(bench.buffer.as_argument()), black_box(1u32));
-        // SAFETY: the kernel's two parameters, and it touches no memory.
+        // SAFETY: these are the kernel's two parameters, and the kernel accesses no memory.
         unsafe { bench.stream.launch(&bench.kernel, config, arguments) }.expect("launched");
     };
-    // The queue is emptied outside of the time taken.
+    // The queue is emptied after the time is taken.
     let side = |calls, launch: &dyn Fn()| {
         let time = timed(calls, launch);
         bench.stream.synchronize().expect("the launches succeeded");
@@ -78,7 +78,7 @@ fn compare(
     };
     runner.compare(name, |calls| side(calls, &raw), |calls| side(calls, &safe));
 
-    // A real driver does not say how often it was called.
+    // Only the simulated driver counts its calls.
     let Some(sim) = bench.sim.as_ref().filter(|_| runner.picks(name)) else { return };
     sim.clear_calls();
     safe();

@@ -1,4 +1,4 @@
-//! How a call is measured: Criterion's samples, and batches of all sides in turn.
+//! Measures a call, with Criterion's samples and with interleaved batches of all sides.
 
 use std::fmt;
 use std::hint::black_box;
@@ -7,33 +7,33 @@ use std::time::{Duration, Instant};
 use criterion::Criterion;
 use serde_json::{Value, json};
 
-/// Calls between two untimed clean-ups: fewer launches than a driver queues without making the caller
-/// wait, and so few of anything that little drifts between the batches of a pair.
+/// Calls between two clean-ups, which are not timed. A driver queues this number of launches without making the
+/// caller wait, and little drifts between the two batches of a pair.
 pub(crate) const BATCH: u64 = 32;
 
-/// Pairs of batches behind a ratio.
+/// The number of pairs of batches behind a ratio.
 const PAIRS: usize = 4000;
 
-/// One side of a comparison: does this many calls and returns the time of what is measured.
+/// One side of a comparison. It makes the given number of calls and returns their time.
 pub(crate) type Side<'a> = &'a mut dyn FnMut(u64) -> Duration;
 
-/// Measures calls and collects what it finds.
+/// Measures calls and collects the results.
 pub(crate) struct Runner<'a> {
     /// `None` in a quick run.
     criterion: Option<&'a mut Criterion>,
     filter: Option<String>,
-    /// Whether standard output is for the JSON alone.
+    /// True if standard output is for the JSON alone.
     json: bool,
     found: Vec<Value>,
 }
 
 impl<'a> Runner<'a> {
-    /// Has Criterion sample each side first.
+    /// Creates a runner that lets Criterion sample each side before the interleaved batches.
     pub(crate) fn sampling(criterion: &'a mut Criterion) -> Runner<'a> {
         Runner { criterion: Some(criterion), filter: None, json: false, found: Vec::new() }
     }
 
-    /// Takes interleaved batches alone, where the environment or the command line asks for that.
+    /// Creates a runner for interleaved batches alone, if the environment or the command line requests it.
     pub(crate) fn quick() -> Option<Runner<'static>> {
         let arguments: Vec<String> = std::env::args().skip(1).collect();
         let json = arguments.iter().any(|argument| argument == "--json");
@@ -44,12 +44,12 @@ impl<'a> Runner<'a> {
         Some(Runner { criterion: None, filter, json, found: Vec::new() })
     }
 
-    /// Whether only interleaved batches are taken.
+    /// Returns whether only interleaved batches are run.
     pub(crate) fn is_quick(&self) -> bool {
         self.criterion.is_none()
     }
 
-    /// Compares a call through the table of functions with the same call through the safe interface.
+    /// Compares a call through the function table with the same call through the safe interface.
     pub(crate) fn compare(
         &mut self,
         name: &str,
@@ -76,7 +76,7 @@ impl<'a> Runner<'a> {
         }));
     }
 
-    /// Measures a call that has no other side, this many times between two readings of the clock.
+    /// Measures a call that has no counterpart. `calls` is the number of calls between two readings of the clock.
     pub(crate) fn single<T>(&mut self, name: &str, calls: u64, mut call: impl FnMut() -> T) {
         let mut side = |calls| {
             let start = Instant::now();
@@ -92,8 +92,7 @@ impl<'a> Runner<'a> {
         self.found(json!({ "call": name, "safe_ns": time }));
     }
 
-    /// Has Criterion sample each side, unless the run is quick. Returns whether the filter picks this
-    /// call.
+    /// Lets Criterion sample each side, unless the run is quick. Returns whether the filter selects this call.
     pub(crate) fn sample(&mut self, name: &str, sides: &mut [(&str, Side<'_>)]) -> bool {
         let Some(criterion) = &mut self.criterion else { return self.picks(name) };
         let mut picked = false;
@@ -108,7 +107,7 @@ impl<'a> Runner<'a> {
         picked
     }
 
-    /// Whether the filter of a quick run picks this call. Criterion does not report its own.
+    /// Returns whether the filter of a quick run selects this call. Criterion does not report its filter.
     pub(crate) fn picks(&self, name: &str) -> bool {
         self.filter.as_ref().is_none_or(|filter| name.contains(filter))
     }
@@ -120,12 +119,12 @@ impl<'a> Runner<'a> {
         }
     }
 
-    /// Keeps figures, by the name of their call.
+    /// Stores the results of a call.
     pub(crate) fn found(&mut self, figures: Value) {
         self.found.push(figures);
     }
 
-    /// Writes the figures as JSON, where that was asked for.
+    /// Writes the results as JSON, if requested.
     pub(crate) fn finish(&mut self, device: &str, driver: &str) {
         let calls = std::mem::take(&mut self.found);
         let report = json!({ "driver": driver, "device": device, "calls": calls });
@@ -149,8 +148,8 @@ fn in_batches(iterations: u64, side: &mut dyn FnMut(u64) -> Duration) -> Duratio
     total
 }
 
-/// The values of several sides, which come in one order and then in the reverse one: whoever comes
-/// later finds warmer caches.
+/// Measures several sides in turn and returns their values. Every second round runs in reverse order, because the
+/// later sides find warmer caches.
 pub(crate) fn interleaved<const SIDES: usize>(
     rounds: usize,
     mut measure: impl FnMut(usize) -> f64,

@@ -1,5 +1,5 @@
-//! What the safe layer loses when two threads make the same calls at once, against what the raw calls
-//! lose.
+//! Measures how much slower the safe layer becomes when two threads make the same calls at the same time, compared
+//! with the raw calls.
 
 use std::ptr;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
@@ -14,7 +14,7 @@ use crate::runner::{Runner, interleaved, median};
 use crate::{Bench, ok, timed};
 
 const THREADS: usize = 2;
-/// Calls of each thread in a round: long enough that both are at work.
+/// Calls per thread in a batch. The batch is long enough for the threads to overlap.
 const BATCH: u64 = 256;
 /// Batches of each arm.
 const ROUNDS: usize = 200;
@@ -32,8 +32,9 @@ pub(crate) fn all(runner: &mut Runner<'_>, bench: &Bench) {
     current(runner, &partitions);
 }
 
-/// Events, for which the driver wants a current context: made while the primary one is current, and where
-/// none is, so that each call pushes and pops it, in both arms alike.
+/// Measures events, which the driver creates only while a context is current. The first comparison runs with the
+/// primary context current. The second runs without a current context, so each call pushes and pops one, in both
+/// arms alike.
 fn events(runner: &mut Runner<'_>, bench: &Bench) {
     let device = bench.driver.device(0).expect("a device");
     let primary = device.primary_context().expect("a primary context");
@@ -91,7 +92,7 @@ fn streams<'a>(
         let green = context(thread).as_raw_green().expect("a green context");
         timed(BATCH, || {
             let mut stream: CUstream = ptr::null_mut();
-            // SAFETY: the context is alive, the pointer is to a live handle.
+            // SAFETY: the context is alive, and the pointer is to a live handle.
             ok(unsafe { create(&raw mut stream, green, flags, 0) });
             // SAFETY: the stream was created above and is destroyed once.
             ok(unsafe { destroy(stream) });
@@ -104,7 +105,7 @@ fn streams<'a>(
     compare(runner, name, &raw, &safe);
 }
 
-/// What making a context current costs: creating an event needs one.
+/// Measures making a context current, which creating an event needs.
 fn current(runner: &mut Runner<'_>, partitions: &[Context]) {
     let api = partitions[0].device().driver().api();
     let push = api.cuCtxPushCurrent().expect("every driver");
@@ -128,8 +129,8 @@ fn current(runner: &mut Runner<'_>, partitions: &[Context]) {
 
 type Side<'a> = &'a (dyn Fn(usize) -> Duration + Sync);
 
-/// Measures both sides on one thread and on two. A side does a batch as the thread of this number and
-/// returns its time.
+/// Measures both sides on one thread and on two. A side runs a batch on the thread with the given number and
+/// returns the batch's time.
 fn compare(runner: &mut Runner<'_>, name: &str, raw: Side<'_>, safe: Side<'_>) {
     if !runner.picks(name) {
         return;
@@ -164,25 +165,25 @@ fn compare(runner: &mut Runner<'_>, name: &str, raw: Side<'_>, safe: Side<'_>) {
     }));
 }
 
-/// Has a second thread do what the first one does, at the same time.
+/// Makes a second thread run the same arm as the first, at the same time.
 #[derive(Default)]
 struct Turns {
-    /// What to do next, plus one; `END` for nothing more.
+    /// The arm to run next, or `END`.
     arm: AtomicU32,
-    /// The turn that the arm is for.
+    /// The turn to which `arm` belongs.
     turn: AtomicUsize,
-    /// How many threads have arrived at this turn's start, and at its end.
+    /// The number of arrivals at the start and at the end of a turn, over all turns.
     started: AtomicUsize,
     ended: AtomicUsize,
-    /// The second thread's time of this turn, in nanoseconds.
+    /// The second thread's time in this turn, in nanoseconds.
     time: AtomicU64,
 }
 
 const END: u32 = u32::MAX;
 
 impl Turns {
-    /// Does a batch of an arm, and the other thread too where the arm is for two. Returns the mean
-    /// time of those that did one, in nanoseconds.
+    /// Runs a batch of an arm, on both threads if the arm is for two. Returns the mean time of the threads that ran
+    /// it, in nanoseconds.
     fn lead(&self, arm: usize, raw: Side<'_>, safe: Side<'_>) -> f64 {
         let turn = self.turn.load(Ordering::Relaxed) + 1;
         self.arm.store(arm as u32, Ordering::Relaxed);
@@ -207,7 +208,7 @@ impl Turns {
         }
     }
 
-    /// Both threads begin together and leave together, so that none is ahead of the other.
+    /// Runs one turn on one thread. Both threads begin and leave a turn together, so that neither gets ahead.
     fn take_part(
         &self,
         thread: usize,
@@ -228,14 +229,14 @@ impl Turns {
     }
 }
 
-/// Waits until all threads have come here in this turn.
+/// Waits until all threads have arrived in this turn.
 fn meet(arrived: &AtomicUsize, turn: usize) {
     arrived.fetch_add(1, Ordering::AcqRel);
     wait_until(|| arrived.load(Ordering::Acquire) >= turn * THREADS);
 }
 
-/// Spins: a thread that sleeps wakes up later than a batch takes. It yields where there are fewer
-/// processors than threads.
+/// Spins until `done`, because waking a sleeping thread takes longer than a batch. Yields now and then, for
+/// machines with fewer processors than threads.
 fn wait_until(done: impl Fn() -> bool) {
     for spins in 0u32.. {
         if done() {

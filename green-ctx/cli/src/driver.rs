@@ -1,4 +1,4 @@
-//! Which driver a command uses.
+//! The choice of the driver.
 
 #[cfg(feature = "sim")]
 use std::io::{self, Write};
@@ -37,7 +37,8 @@ impl FromStr for DriverChoice {
         };
         #[cfg(not(feature = "sim"))]
         let simulated = |_| {
-            let reason = "this build has no simulated driver; cargo install green-ctx-cli makes one that has";
+            let reason =
+                "this build has no simulated driver; install green-ctx-cli with cargo to get one";
             Err(reason.to_owned())
         };
         match text.split_once(':') {
@@ -53,7 +54,7 @@ impl FromStr for DriverChoice {
 }
 
 impl DriverChoice {
-    /// Loads the driver. If it falls back to the simulated driver, it writes a note to standard error.
+    /// Loads the driver. Writes a note to standard error if it falls back to the simulated driver.
     pub(crate) fn load(&self) -> Result<Driver, Failure> {
         #[cfg(feature = "sim")]
         let driver = self.load_with(|spec| Driver::simulated(&Sim::new(spec)?));
@@ -65,14 +66,13 @@ impl DriverChoice {
         })
     }
 
-    /// Loads the driver, a simulated one as the caller makes it. A fall back to that is noted on
-    /// standard error.
+    /// Loads the driver. If a simulated driver is chosen, `simulated` creates it. Falling back to the simulated driver
+    /// is noted on standard error.
     ///
     /// # Errors
     ///
-    /// As [`Driver::load`], and what `simulated` returns. [`Auto`](DriverChoice::Auto) falls back only
-    /// after [`LoadError::NotFound`]. An installed driver that does not work is an error, and so is one without
-    /// a device.
+    /// As for [`Driver::load`], and the errors of `simulated`. [`Auto`](DriverChoice::Auto) falls back only after
+    /// [`LoadError::NotFound`]: an installed driver that does not work or has no device is an error.
     #[cfg(feature = "sim")]
     pub fn load_with(&self, simulated: impl FnOnce(Spec) -> Result<Driver>) -> Result<Driver> {
         match self {
@@ -82,17 +82,18 @@ impl DriverChoice {
         }
     }
 
-    /// Loads the installed driver, or the library of a path.
+    /// Loads the installed driver, or the library at a path.
     fn installed(&self) -> Result<Driver> {
         match self {
             #[allow(unsafe_code, reason = "opens the library that the command line names")]
-            // SAFETY: whoever runs the program names their CUDA driver, and runs its code as their own.
+            // SAFETY: `load_from` runs the code of the library at this path. The user named the path on the command
+            // line, and so vouches that it is a CUDA driver library.
             DriverChoice::Library(path) => unsafe { Driver::load_from(path) },
             _ => Driver::load(),
         }
     }
 
-    /// Loads the driver and takes the device of this ordinal.
+    /// Loads the driver and returns the device with this ordinal, by default device 0.
     pub(crate) fn device(&self, ordinal: Option<u32>) -> Result<Device, Failure> {
         Ok(self.load()?.device(ordinal.unwrap_or(0))?)
     }
@@ -106,7 +107,7 @@ fn installed_or_simulated(simulated: impl FnOnce(Spec) -> Result<Driver>) -> Res
         }
         Err(Error::Load(LoadError::NotFound { .. })) => {
             let driver = simulated(Spec::default())?;
-            // Standard error may be closed. The output itself says the same.
+            // Standard error may be closed. The output says the same.
             let _ =
                 writeln!(io::stderr(), "note: no NVIDIA driver found; using the {}", driver.info());
             Ok(driver)

@@ -1,4 +1,4 @@
-//! Why a command ended without its result, and the exit status of that.
+//! Failures of commands, and their exit statuses.
 
 use std::error::Error as _;
 use std::io;
@@ -8,32 +8,32 @@ use green_ctx::{Error, error::ErrorKind, resource::NotEnoughSms};
 
 use crate::jobs::JobError;
 
-/// The exit status of a failed verification, and of a bound that cannot be met.
+/// The exit status if verification fails or a bound cannot be met.
 pub(crate) const NOT_VERIFIED: u8 = 1;
-/// The exit status of a command that was asked for something wrong.
+/// The exit status for invalid arguments.
 pub(crate) const BAD_USAGE: u8 = 2;
-/// The exit status of a command whose driver is missing, too old or broken.
+/// The exit status if the driver is missing, too old or broken.
 pub(crate) const NO_DRIVER: u8 = 3;
 
-/// What went wrong.
+/// The reason why a command failed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Failure {
-    /// The arguments could not be read.
+    /// The arguments could not be parsed.
     #[error("{}", summary(.0))]
     Usage(clap::Error),
-    /// The arguments are right each by itself, and not together.
+    /// Each argument is valid, but not their combination.
     #[error("{0}")]
     Request(String),
-    /// What was asked for cannot be met by anything.
+    /// The goal of `tune` cannot be met.
     #[error("{0}")]
     NotMet(String),
     /// The library refused the request, or the driver failed.
     #[error(transparent)]
     Library(#[from] Error),
-    /// The library refused the request, and would not with the option `--fine`.
+    /// The library refused the request, but it would fit with `--fine`.
     #[error("{0}; with --fine the request fits")]
     FitsFinely(Error),
-    /// The installed driver does not work, and the user did not say which driver to use.
+    /// The installed driver does not work, and the user did not choose a driver.
     #[error("the installed NVIDIA driver does not work; use --driver sim for a simulated GPU")]
     BrokenDriver(#[source] Error),
     /// A file cannot be written.
@@ -41,7 +41,7 @@ pub(crate) enum Failure {
     File {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
     /// Standard output cannot be written.
@@ -59,7 +59,7 @@ impl From<JobError> for Failure {
 }
 
 impl Failure {
-    /// The kind as one word, for JSON.
+    /// Returns the kind as one word, for JSON.
     pub(crate) fn kind(&self) -> &'static str {
         match self {
             Failure::Usage(_) | Failure::Request(_) => "usage",
@@ -71,7 +71,7 @@ impl Failure {
         }
     }
 
-    /// What a request lacks that does not fit.
+    /// Returns the figures of a request that does not fit.
     pub(crate) fn shortage(&self) -> Option<&NotEnoughSms> {
         match self {
             Failure::Library(Error::NotEnoughSms(shortage))
@@ -80,7 +80,7 @@ impl Failure {
         }
     }
 
-    /// The exit status.
+    /// Returns the exit status.
     pub(crate) fn status(&self) -> u8 {
         match self {
             Failure::BrokenDriver(_) => NO_DRIVER,
@@ -93,7 +93,7 @@ impl Failure {
         }
     }
 
-    /// The failure and everything that caused it, the outermost first.
+    /// Returns the messages of the failure and its sources, the outermost first.
     pub(crate) fn chain(&self) -> Vec<String> {
         let mut layers = vec![self.to_string()];
         let mut source = self.source();
@@ -105,7 +105,7 @@ impl Failure {
     }
 }
 
-/// A driver without any device is no driver to work with, whichever device was asked for.
+/// Returns the kind of an error. A driver without devices counts as no driver, for any device number.
 fn kind(error: &Error) -> ErrorKind {
     match error {
         Error::NoSuchDevice { count: 0, .. } => ErrorKind::NoDriver,
@@ -113,7 +113,7 @@ fn kind(error: &Error) -> ErrorKind {
     }
 }
 
-/// The first paragraph of what clap has to say, on one line.
+/// Returns the first paragraph of a clap error on one line.
 fn summary(error: &clap::Error) -> String {
     let text = error.render().to_string();
     let paragraph = text.split("\n\n").next().unwrap_or_default();

@@ -1,14 +1,13 @@
-//! Built-in jobs: work of a known character, to try a division of a device on.
+//! Built-in jobs: typical workloads for trying out a division of a device.
 //!
-//! A job is named `NAME[:SIZE]`, which [`Spec`] reads; [`Kind`] lists the names with their sizes. A
-//! [`Builder`] makes a graph of one iteration, captured on a plain stream, that can be moved to any
-//! partition.
+//! A job is written `NAME[:SIZE]`, which [`Spec`] reads. [`Kind`] lists the names and their sizes. A [`Builder`]
+//! captures one iteration on a plain stream as a graph, which can be moved to any partition.
 //!
-//! The product in bf16 is [cuBLAS's](cublas), where that library is found. All other kernels are the
-//! crate's own and run on any GPU from compute capability 5.2 on. A simulated driver launches the kernels
-//! and computes nothing; cuBLAS is never loaded for it.
+//! The bf16 matrix product uses [cuBLAS](cublas) if that library is found. All other kernels are part of this crate and
+//! run on any GPU of compute capability 5.2 or higher. A simulated driver launches the kernels without computing
+//! anything; cuBLAS is never loaded for it.
 //!
-//! # Example
+//! # Examples
 //!
 //! ```
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -46,49 +45,49 @@ use self::kernels::{HEAD_LEN, HEADS, Kernels, Work};
 pub use self::model::model;
 pub use self::spec::{Kind, Spec, SpecError};
 
-/// The text of the built-in kernels, for programs that launch one by itself. `job_add` adds the numbers
-/// of two buffers into a third one, a number a thread; comments describe the others.
+/// The PTX text of the built-in kernels, for programs that launch them directly. `job_add` adds two buffers into a
+/// third, one number per thread. Comments in the text describe the others.
 pub const PTX: &str = include_str!("jobs/kernels.ptx");
 
-/// Builds jobs for one device.
+/// A builder of jobs for one device.
 pub struct Builder {
-    /// Of the primary context, which has all SMs.
+    /// A stream of the primary context, which has all SMs.
     stream: Stream,
     kernels: Kernels,
-    /// The path of cuBLAS, or its folder, where one was given.
+    /// The path of cuBLAS or of its folder, if the caller gave one.
     path: Option<PathBuf>,
-    /// The result of looking for cuBLAS, which the first job that needs it does.
+    /// The result of searching for cuBLAS. The first job that needs it searches.
     cublas: OnceCell<Option<Cublas>>,
 }
 
 /// A job that can be launched.
 #[non_exhaustive]
 pub struct Built {
-    /// One iteration.
+    /// The graph of one iteration.
     pub graph: Graph,
-    /// The memory, kernels and handles that the graph uses. They must live until the last launch of the
-    /// graph, of its copies and of their executables; dropping them waits for the device's work.
+    /// The memory, kernels and handles that the graph uses. Keep this alive until the last launch of the graph, its
+    /// copies and their executables has finished. Dropping it waits for the device's work.
     ///
-    /// Jobs share no memory, so different jobs can run at the same time. Launches of one job write to the
-    /// same memory and must come one after the other.
+    /// Different jobs share no memory and can run at the same time. Launches of the same job write to the same memory
+    /// and must run one after the other.
     pub keep: Box<dyn Any + Send>,
-    /// What the job does, and by what.
+    /// A description of the work, including the library or kernel that does it.
     pub about: String,
 }
 
-/// Why a job could not be built.
+/// The reason why a job could not be built.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum JobError {
-    /// The driver failed, for lack of memory for example.
+    /// The driver failed, for example because memory is exhausted.
     #[error(transparent)]
     Library(#[from] green_ctx::Error),
-    /// cuBLAS failed, or is not at the path that was given.
+    /// cuBLAS failed, or is not at the path that the caller gave.
     #[error(transparent)]
     Cublas(#[from] CublasError),
 }
 
-/// What one iteration submits, and all that it needs.
+/// The work of one iteration, with everything that it uses.
 enum Iteration {
     BuiltIn(Work),
     Cublas { handle: Handle, product: Product },
@@ -104,52 +103,50 @@ impl Iteration {
 }
 
 impl Builder {
-    /// Loads the kernels. `cublas` is cuBLAS's path or folder; without it, a product is cuBLAS's where the
-    /// system finds that library, and a built-in kernel's otherwise. The library is looked for when the
-    /// first job needs it.
+    /// Loads the kernels. `cublas` is the path of cuBLAS or of its folder. Without it, the matrix product uses cuBLAS
+    /// if the system finds it, and a built-in kernel otherwise. The first job that needs cuBLAS searches for it.
     ///
     /// # Errors
     ///
-    /// [`Error::Driver`](green_ctx::Error::Driver), and
-    /// [`Error::Unsupported`](green_ctx::Error::Unsupported) before CUDA 12.4.
+    /// [`Error::Driver`](green_ctx::Error::Driver), and [`Error::Unsupported`](green_ctx::Error::Unsupported) before
+    /// CUDA 12.4.
     pub fn new(device: &Device, cublas: Option<&Path>) -> Result<Builder, JobError> {
         let stream = device.primary_context()?.create_stream(StreamOptions::default())?;
         let (kernels, path) = (Kernels::load(device)?, cublas.map(Path::to_owned));
         Ok(Builder { stream, kernels, path, cublas: OnceCell::new() })
     }
 
-    /// Builds a job: allocates its memory, runs one iteration, and captures another.
+    /// Builds a job: allocates its memory, runs one iteration, and captures another one.
     ///
     /// # Errors
     ///
-    /// [`JobError::Library`] where the device has too little memory or the driver fails, and
-    /// [`JobError::Cublas`]: for a failing cuBLAS, and for none at the path of
-    /// [`new`](Builder::new).
+    /// [`JobError::Library`] if the device has too little memory or the driver fails. [`JobError::Cublas`] if cuBLAS
+    /// fails, or is not at the path given to [`new`](Builder::new).
     pub fn build(&self, spec: &Spec) -> Result<Built, JobError> {
         let (iteration, about) = self.prepare(spec)?;
-        // Kernels are loaded when they first run, and one that fails does so here.
+        // The driver loads kernels at their first launch. Faulty ones fail here.
         iteration.submit(&self.stream)?;
         self.stream.synchronize()?;
-        // cuBLAS may make calls that other modes forbid.
+        // cuBLAS may make calls that other capture modes forbid.
         let submit = || iteration.submit(&self.stream);
         let graph = self.stream.capture(CaptureMode::Relaxed, submit)?;
         Ok(Built { graph, keep: Box::new(iteration), about })
     }
 
-    /// Builds a job to be tuned, under this name. What it does, and by what, is its key.
+    /// Builds a job for the tuner under this name. The description of its work becomes its key.
     ///
     /// # Errors
     ///
-    /// As [`build`](Builder::build).
+    /// As for [`build`](Builder::build).
     pub fn job(&self, name: &str, spec: &Spec) -> Result<Job, JobError> {
         let Built { graph, keep, about } = self.build(spec)?;
         #[allow(unsafe_code, reason = "launches the built-in graphs")]
-        // SAFETY: the graph's kernels use memory of their own alone, which the job keeps.
+        // SAFETY: the graph's kernels use only the job's own memory, which `keep` holds. No other job uses that memory.
         let job = unsafe { Job::graph(name, graph) };
         Ok(job.key(about).keep(keep))
     }
 
-    /// The version of cuBLAS, where a job uses it.
+    /// Returns the version of cuBLAS, if a job uses it.
     ///
     /// # Errors
     ///
@@ -212,7 +209,7 @@ impl Builder {
         Ok((Iteration::Cublas { handle, product }, about))
     }
 
-    /// cuBLAS, if there is one. None at a path that was given is an error.
+    /// Returns cuBLAS, if it is found. If the caller gave a path and cuBLAS is not there, that is an error.
     fn cublas(&self) -> Result<Option<&Cublas>, CublasError> {
         if self.cublas.get().is_none() {
             let found = match Cublas::open(self.device().driver(), self.path.as_deref()) {
@@ -220,14 +217,14 @@ impl Builder {
                 Err(CublasError::Load(_) | CublasError::Simulated) if self.path.is_none() => None,
                 Err(error) => return Err(error),
             };
-            // The cell is empty, and no other thread has it.
+            // `set` cannot fail: the cell was empty, and it is not shared between threads.
             let _ = self.cublas.set(found);
         }
         Ok(self.cublas.get().and_then(Option::as_ref))
     }
 }
 
-/// Gives the jobs' kernels durations on a simulated driver: on fewer SMs they take longer.
+/// Gives the jobs' kernels a duration on a simulated driver, so that they take longer on fewer SMs.
 #[cfg(feature = "sim")]
 pub fn register(sim: &Sim) {
     kernels::register(sim);

@@ -1,15 +1,15 @@
-//! The command `green-ctx`: what a GPU's SMs can be split into, and proof of where partitions run.
+//! The command `green-ctx`, which shows how a GPU's SMs can be split, verifies where partitions run, and tunes
+//! divisions.
 //!
 //! ```text
 //! cargo run -q -p green-ctx-cli -- verify --counts 16,24 --svg partitions.svg
 //! cargo run -q -p green-ctx-cli -- verify --group decode=32.. --group prefill=..100
 //! ```
 //!
-//! The library is for programs that offer the command as their own, as `python -m green_ctx_torch`
-//! does: [`run`] is the whole of it, and [`DriverChoice`] its option `--driver`. What it prints and draws is
-//! green-ctx-report's.
+//! The library is for programs that embed the command, such as `python -m green_ctx_torch`: [`run`] runs it, and
+//! [`DriverChoice`] is its option `--driver`. The output comes from green-ctx-report.
 //!
-//! Without the feature `sim`, which is on by default, the command has no simulated driver.
+//! Without the feature `sim`, which is enabled by default, the command has no simulated driver.
 
 #![deny(unsafe_code)]
 
@@ -32,7 +32,7 @@ pub use self::driver::DriverChoice;
 use self::failure::Failure;
 use self::output::Outcome;
 
-/// Splits a GPU's SMs into partitions, and proves where each one runs.
+/// Splits a GPU's SMs into partitions, and verifies where each one runs.
 #[derive(Parser)]
 #[command(name = "green-ctx", version, after_help = EXIT_STATUS)]
 struct Arguments {
@@ -42,19 +42,19 @@ struct Arguments {
     command: Command,
 }
 
-/// What every command takes.
+/// The options of every command.
 #[derive(clap::Args)]
 struct Options {
-    /// Which driver to use: auto, cuda, cuda:PATH, sim or sim:PROFILE[@VERSION].
+    /// The driver to use: auto, cuda, cuda:PATH, sim or sim:PROFILE[@VERSION].
     ///
-    /// `auto` is the installed NVIDIA driver. On a machine without a driver library it is the simulated
-    /// h200, and every output says so. An installed driver that does not work is an error. `cuda` is the
-    /// installed driver and nothing else, `cuda:PATH` the driver library at that path. `sim:h200@12.4` is a simulated H200 with a driver for CUDA 12.4;
-    /// of a wrong profile or version the error lists those that there are. The command that pip installs
-    /// has no simulated driver.
+    /// `auto` uses the installed NVIDIA driver. If no driver library is installed, it uses the simulated h200, and
+    /// every output says so. An installed driver that does not work is an error. `cuda` uses only the installed driver,
+    /// and `cuda:PATH` the driver library at PATH. `sim:h200@12.4` simulates an H200 with a driver for CUDA 12.4. For
+    /// an unknown profile or version, the error lists the known ones. The command that pip installs has no simulated
+    /// driver.
     #[arg(long, global = true, value_name = "DRIVER", default_value = "auto", display_order = 100)]
     driver: DriverChoice,
-    /// The device, as CUDA_VISIBLE_DEVICES numbers them; 0 unless given, every device for info.
+    /// The device number, counted as in CUDA_VISIBLE_DEVICES. The default is 0, or all devices for info.
     #[arg(
         long,
         global = true,
@@ -64,32 +64,32 @@ struct Options {
         display_order = 100
     )]
     device: Option<u32>,
-    /// Prints one JSON object instead of text, errors included.
+    /// Prints one JSON object instead of text, also for errors.
     #[arg(long, global = true, display_order = 100)]
     json: bool,
 }
 
 #[derive(Subcommand)]
 enum Command {
-    /// Shows the driver, the devices, and what they can be split into.
+    /// Shows the driver, the devices, and the units they can be split into.
     #[command(after_help = EXIT_STATUS)]
     Info,
-    /// Computes a split of a device into groups of SMs, and shows what each would get. It creates nothing.
+    /// Computes a split of a device into groups of SMs, and shows what each group would get. Creates nothing.
     #[command(after_help = with_shares())]
     Split(split::Arguments),
-    /// Splits a device, runs a kernel in all partitions at once, and shows on which SMs it ran.
+    /// Splits a device, runs a kernel in all partitions at the same time, and shows which SMs it ran on.
     ///
-    /// The SMs that no group may use are a partition too, named remainder, unless a group has no
-    /// ceiling or asks for the rest.
+    /// SMs that no group may use form one more partition, named remainder, unless a group has no ceiling or requests
+    /// the rest.
     #[command(after_help = with_shares())]
     Verify(verify::Arguments),
-    /// Measures jobs beside each other, and says how to divide the device between them, or not to.
+    /// Measures how jobs run together, and recommends how to divide the device between them, or not to divide it.
     ///
-    /// It tries them one after the other, in plain streams, with priorities, and in partitions of every size
-    /// that may be best, and compares the best partition with the best of the others at the end.
+    /// Runs the jobs one after the other, in plain streams, with priorities, and in partitions of many sizes. At the
+    /// end it compares the best partitions with the best alternative without partitions.
     #[command(after_help = with_jobs())]
     Tune(tune::Arguments),
-    /// Prints a script that completes the command's arguments in a shell.
+    /// Prints a script that completes arguments in a shell.
     #[command(after_help = COMPLETIONS)]
     Completions {
         /// The shell.
@@ -102,40 +102,40 @@ const COMPLETIONS: &str = "Examples:
   green-ctx completions fish > ~/.config/fish/completions/green-ctx.fish";
 
 const EXIT_STATUS: &str = "Exit status:
-  0  done; for verify, the partitions are verified
-  1  verification failed: a partition did not keep to its share, or did not have all of it; for tune, a
-     bound cannot be met
-  2  bad usage: a wrong argument, a split that does not fit, a file that cannot be written
-  3  no usable driver, a driver too old for the request, or a driver that failed";
+  0  success; for verify, the partitions are verified
+  1  verification failed: a partition violated its share, or did not get all of it; for tune,
+     a bound cannot be met, or a job cannot keep up with its arrivals
+  2  bad usage: an invalid argument, a split that does not fit, a file that cannot be written
+  3  no usable driver, a driver too old for the request, or a driver failure";
 
 const JSON_ERRORS: &str = "Errors with --json:
-  One object on standard output: {\"error\": {\"kind\", \"message\"}}. Where a request does not fit,
-  \"shortage\" stands beside them: the shares requested, how many of them fit, the SMs that are free
-  and shareable, and the nearest shares that would fit. Shares are text there: \"16\", \"32..\".";
+  One object on standard output: {\"error\": {\"kind\", \"message\"}}. If a request does not fit,
+  \"error\" also has \"shortage\": the requested shares, how many of them fit, the free and the shareable
+  SMs, and the nearest shares that would fit. Shares are text, such as \"16\" or \"32..\".";
 
-/// What stands under the help of a command that takes shares.
+/// Returns the text below the help of commands that take shares.
 fn with_shares() -> String {
     [request::SHARES, JSON_ERRORS, EXIT_STATUS].join("\n\n")
 }
 
-/// What stands under the help of tune.
+/// Returns the text below the help of tune.
 fn with_jobs() -> String {
     [tune::HELP, EXIT_STATUS].join("\n\n")
 }
 
-/// Runs the command with its arguments, of which the first is the program's name, and returns the
-/// exit status. It prints to the process's standard output and error.
+/// Runs the command and returns the exit status. The first argument is the program's name. Output goes to the process's
+/// standard output and standard error.
 pub fn run(arguments: impl IntoIterator<Item = OsString>) -> u8 {
     let arguments: Vec<OsString> = arguments.into_iter().collect();
     let json = output::json_is_wanted(&arguments);
-    // Help and version go to standard output, everything else is bad usage.
+    // Help and version go to standard output. All other clap errors are bad usage.
     let arguments = match parse(arguments) {
         Ok(arguments) => arguments,
         Err(error) if error.use_stderr() && json => {
             return output::fail(&Failure::Usage(error), true);
         }
         Err(error) if error.use_stderr() => {
-            // Where standard error is closed, the exit status has to do.
+            // If standard error is closed, only the exit status reports the error.
             let _ = error.print();
             return failure::BAD_USAGE;
         }
@@ -152,7 +152,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> u8 {
 }
 
 fn ordinal(text: &str) -> Result<u32, String> {
-    text.parse().map_err(|_| "a device is a number, 0 or greater".to_owned())
+    text.parse().map_err(|_| "a device must be a number, 0 or greater".to_owned())
 }
 
 fn parse(arguments: Vec<OsString>) -> Result<Arguments, clap::Error> {

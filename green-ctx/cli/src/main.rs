@@ -1,4 +1,4 @@
-//! `green-ctx`: what a GPU's SMs can be split into, and proof of where partitions run.
+//! The command `green-ctx`.
 
 #![forbid(unsafe_code)]
 

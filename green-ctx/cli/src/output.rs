@@ -1,4 +1,4 @@
-//! What commands print at their end: text, JSON, errors.
+//! Printing of results and errors, as text or JSON.
 
 use std::ffi::OsString;
 use std::io::{self, Write};
@@ -9,16 +9,17 @@ use serde::Serialize;
 use crate::failure::Failure;
 use crate::{DriverChoice, Options};
 
-/// What a command has to show in the end.
+/// The result of a command.
 pub(crate) struct Outcome {
-    /// The whole of standard output.
+    /// The complete text for standard output.
     pub(crate) text: String,
     /// The exit status.
     pub(crate) status: u8,
 }
 
 impl Outcome {
-    /// Adds a last line to text if the command fell back to a simulated driver. JSON has a field for it.
+    /// Adds a last line to text output if the command fell back to a simulated driver. JSON output has a field for
+    /// this.
     pub(crate) fn marked(mut self, options: &Options, driver: &Driver) -> Outcome {
         if !options.json && options.driver == DriverChoice::Auto && driver.is_simulated() {
             self.text.push_str("simulated: no NVIDIA driver was found, and no GPU was used\n");
@@ -26,7 +27,7 @@ impl Outcome {
         self
     }
 
-    /// One JSON object on a line.
+    /// Returns a result that is one JSON object on one line.
     pub(crate) fn json(object: &impl Serialize, status: u8) -> Result<Outcome, Failure> {
         let mut text = serde_json::to_string(object).map_err(io::Error::from)?;
         text.push('\n');
@@ -34,7 +35,7 @@ impl Outcome {
     }
 }
 
-/// Prints the outcome, and returns its exit status.
+/// Prints the result and returns its exit status.
 pub(crate) fn finish(outcome: &Outcome) -> Result<u8, Failure> {
     let mut out = io::stdout().lock();
     written(out.write_all(outcome.text.as_bytes()).and_then(|()| out.flush()))?;
@@ -46,16 +47,16 @@ pub(crate) fn print_help(help: &clap::Error) -> Result<(), Failure> {
     written(help.print().and_then(|()| io::stdout().flush()))
 }
 
-/// Whether output was written, to a reader that may have gone before its end.
+/// Returns an error if output could not be written. A reader that closed the pipe early is not an error.
 fn written(result: io::Result<()>) -> Result<(), Failure> {
     match result {
-        // Whoever reads has seen enough.
+        // The reader needs no more output.
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error.into()),
         _ => Ok(()),
     }
 }
 
-/// Reports a failure: in words on standard error, or as JSON on standard output.
+/// Reports a failure, as text on standard error or as JSON on standard output. Returns the exit status.
 pub(crate) fn fail(failure: &Failure, json: bool) -> u8 {
     let status = failure.status();
     let layers = failure.chain();
@@ -67,13 +68,13 @@ pub(crate) fn fail(failure: &Failure, json: bool) -> u8 {
     };
     if !reported {
         let text = format!("error: {}\n", layers.join("\n  caused by: "));
-        // Where standard error is closed, the exit status has to do.
+        // If standard error is closed, only the exit status reports the error.
         let _ = io::stderr().write_all(text.as_bytes());
     }
     status
 }
 
-/// Whether `--json` is among arguments that could not be read.
+/// Returns whether `--json` is among arguments that could not be parsed.
 pub(crate) fn json_is_wanted(arguments: &[OsString]) -> bool {
     let mut options = arguments.iter().skip(1).take_while(|argument| *argument != "--");
     options.any(|argument| argument == "--json")
@@ -88,7 +89,7 @@ struct ErrorObject<'a> {
 struct ErrorBody<'a> {
     kind: &'static str,
     message: String,
-    /// The numbers of a request that does not fit, for programs that ask again.
+    /// The figures of a request that does not fit, so that a program can adjust it.
     #[serde(skip_serializing_if = "Option::is_none")]
     shortage: Option<&'a NotEnoughSms>,
 }

@@ -1,4 +1,4 @@
-//! The file that a picture goes to.
+//! The output file for a picture.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
@@ -6,16 +6,16 @@ use std::path::PathBuf;
 
 use crate::failure::Failure;
 
-/// A file open for a picture. One that was not there before is removed unless it was written.
+/// An open file for a picture. A newly created file is removed again unless the picture is written.
 pub(crate) struct Picture {
     path: PathBuf,
     file: File,
-    /// Whether the file is ours to remove.
+    /// True if the file did not exist before.
     is_new: bool,
 }
 
 impl Picture {
-    /// Opens the file, and leaves what is in it until there is something better.
+    /// Opens the file. Its old content stays until the picture is written.
     pub(crate) fn open(path: PathBuf) -> Result<Picture, Failure> {
         if let Some(other) =
             path.extension().filter(|extension| !extension.eq_ignore_ascii_case("svg"))
@@ -36,7 +36,7 @@ impl Picture {
         }
     }
 
-    /// Writes the picture in place of what the file held.
+    /// Replaces the content of the file with the picture.
     pub(crate) fn write(mut self, svg: &str) -> Result<(), Failure> {
         match self.replace(svg) {
             Ok(()) => {
@@ -48,7 +48,7 @@ impl Picture {
     }
 
     fn replace(&mut self, svg: &str) -> io::Result<()> {
-        // Only a regular file has a length; a terminal or a pipe takes what comes.
+        // Only a regular file can be truncated. A terminal or a pipe takes the text as it comes.
         if self.file.metadata()?.is_file() {
             self.file.set_len(0)?;
         }
@@ -60,8 +60,7 @@ impl Picture {
 impl Drop for Picture {
     fn drop(&mut self) {
         if self.is_new {
-            // The command has failed and is about to say why: an empty file left is the lesser
-            // evil.
+            // The command has failed and is about to report why. An empty file left behind is the lesser problem.
             let _ = fs::remove_file(&self.path);
         }
     }

@@ -1,4 +1,4 @@
-//! The request on the command line: which groups, with which shares, and how to cut the device.
+//! The request on the command line: the groups, their shares, and the granularity of the split.
 
 use std::ffi::OsString;
 
@@ -7,40 +7,40 @@ use green_ctx::{Share, SplitRequest, resource::Granularity};
 
 use crate::failure::Failure;
 
-/// The name of what no group takes: what `verify` adds to see where the other SMs are.
+/// The name of the partition that `verify` adds for the SMs that no group takes.
 pub(crate) const REMAINDER: &str = "remainder";
 
-/// What the help of split and verify says of shares.
+/// The explanation of shares in the help of split and verify.
 pub(crate) const SHARES: &str = "Shares:
-  A floor is SMs that no other group may use, and a ceiling is the most that a group may use.
-  Between the two a group shares SMs with every group whose ceiling reaches them.
+  A floor is the SMs that no other group may use. A ceiling is the maximum number of SMs of a group.
+  Between the two, a group shares SMs with every group whose ceiling reaches them.
     16       floor 16, ceiling 16: exclusive
-    32..     floor 32, no ceiling: every SM that is in nobody else's floor
+    32..     floor 32, no ceiling: every SM outside the floors of other groups
     16..48   floor 16, ceiling 48; also written 16..=48
     ..100    no floor, ceiling 100; also written ..=100
     ..       no floor, no ceiling
     25%      25 % of the SMs, exclusive; 25%.., ..75% and 16..50% work too
-    rest     what remains, exclusive
-    all      as many as can be scheduled together, exclusive
+    rest     all remaining SMs, exclusive
+    all      all SMs that can be scheduled together, exclusive
 
 Examples:
   green-ctx split --counts 16,24
   green-ctx split --dry-run --counts 32..,16..48
   green-ctx verify --group decode=32.. --group prefill=..100 --svg shares.svg";
 
-/// What split and verify have in common.
+/// The options that split and verify have in common.
 #[derive(clap::Args)]
 pub(crate) struct Request {
     #[command(flatten)]
     groups: Groups,
-    /// Cuts the device as finely as the driver can, where clusters of blocks may not fit.
+    /// Uses the smallest units that the driver can make. Clusters of blocks may not fit into them.
     #[arg(long, conflicts_with = "largest_clusters")]
     fine: bool,
-    /// Cuts the device for the largest clusters of blocks, if the driver makes a difference.
+    /// Uses units for the largest clusters of blocks that the device can run. On an H200 they equal the default units.
     #[arg(long, conflicts_with = "fine")]
     largest_clusters: bool,
-    /// The SMs of a group that are scheduled together: one count for all, or one for each group.
-    /// Takes counts and percentages; percentages need one count for all. Needs CUDA 13.1.
+    /// The SMs of a group that are scheduled together: one number for all groups, or one per group. Shares must be
+    /// counts or percentages, and percentages need one number for all groups. Needs CUDA 13.1.
     #[arg(long, value_name = "N,…", value_delimiter = ',', value_parser = count)]
     coscheduled: Vec<u32>,
     /// Fills groups up with SMs that are not scheduled together. Needs CUDA 13.1.
@@ -48,24 +48,24 @@ pub(crate) struct Request {
     backfill: bool,
 }
 
-/// The groups, in one form or the other.
+/// The groups, given in one of two forms.
 #[derive(clap::Args)]
 #[group(required = true, multiple = false)]
 struct Groups {
-    /// A share for each group, for example 16,24 or 32..,..100.
+    /// One share per group, for example 16,24 or 32..,..100.
     ///
-    /// The groups are named p0, p1, and so on. A floor gets as many SMs as asked for, or the next
-    /// count that the device can give; a ceiling is rounded down.
+    /// The groups are named p0, p1, and so on. A floor is rounded up to a number of SMs that the device can give, and a
+    /// ceiling is rounded down.
     #[arg(
         long,
         value_name = "SHARE,…",
         value_delimiter = ',',
         value_parser = share,
-        // So that -3 is refused as a share, not as an unknown option.
+        // Without this, clap would report -3 as an unknown option instead of an invalid share.
         allow_hyphen_values = true
     )]
     counts: Vec<Share>,
-    /// A group with a name and a share, for example decode=32..; once for each group.
+    /// A group with a name and a share, for example decode=32..; repeat the option for each group.
     #[arg(long, value_name = "NAME=SHARE", value_parser = named, allow_hyphen_values = true)]
     group: Vec<Named>,
 }
@@ -78,18 +78,18 @@ struct Named {
 }
 
 impl Request {
-    /// Whether the option `--fine` would cut the device finer.
+    /// Returns whether `--fine` would give smaller units.
     pub(crate) fn is_coarse(&self) -> bool {
         !self.fine && !self.largest_clusters && self.coscheduled.is_empty() && !self.backfill
     }
 
-    /// The request as the library takes it.
+    /// Returns the request for the library.
     pub(crate) fn to_split(&self) -> Result<SplitRequest, Failure> {
         let groups = self.groups();
         let mut names: Vec<&str> = groups.iter().map(|group| group.name.as_str()).collect();
         names.sort_unstable();
         if let Some(pair) = names.windows(2).find(|pair| pair[0] == pair[1]) {
-            let reason = format!("two groups are named {}; give each a name of its own", pair[0]);
+            let reason = format!("two groups are named {}; give each a different name", pair[0]);
             return Err(Failure::Request(reason));
         }
         let granularity = match (self.fine, self.largest_clusters) {
@@ -109,8 +109,7 @@ impl Request {
         Ok(if self.backfill { request.backfill(true) } else { request })
     }
 
-    /// The request with one more group of the SMs that no other group may use, where there can be
-    /// any.
+    /// Returns the request with an additional group for the remaining SMs, if there can be any.
     pub(crate) fn with_remainder(&self) -> Result<SplitRequest, Failure> {
         let request = self.to_split()?;
         let has_rest = self.rest_name().is_some();
@@ -119,13 +118,13 @@ impl Request {
         Ok(if is_taken { request } else { request.rest(REMAINDER) })
     }
 
-    /// The name of the group that takes the rest.
+    /// Returns the name of the group that takes the rest.
     pub(crate) fn rest_name(&self) -> Option<String> {
         let rest = self.groups().into_iter().find(|group| group.share == Share::REST);
         rest.map(|group| group.name)
     }
 
-    /// The groups in the order given.
+    /// Returns the groups in the order given.
     fn groups(&self) -> Vec<Named> {
         let Groups { counts, group } = &self.groups;
         let numbered = counts.iter().enumerate();
@@ -141,7 +140,7 @@ fn named(text: &str) -> Result<Named, String> {
         return Err("a group is NAME=SHARE, as in decode=32..".to_owned());
     };
     let name = name.trim();
-    // The first `=` of `..=100` is the share's.
+    // The first `=` of `..=100` belongs to the share.
     if name.is_empty() || name.ends_with("..") {
         return Err(format!(
             "the group's name is missing; write NAME={}",
@@ -152,13 +151,14 @@ fn named(text: &str) -> Result<Named, String> {
         share.parse().map_err(|error: green_ctx::resource::ShareError| error.to_string())?;
     if name == REMAINDER && share != Share::REST {
         return Err(format!(
-            "{REMAINDER} is the name of what no group takes; choose another, or ask for {REMAINDER}=rest"
+            "{REMAINDER} is reserved for the SMs that no group takes; choose another name, or use \
+             {REMAINDER}=rest"
         ));
     }
     Ok(Named { name: name.to_owned(), share })
 }
 
-/// Says how several values are written, if an argument is left over after an option that takes several.
+/// Adds a hint on how to give several values, if an argument follows an option that takes several.
 pub(crate) fn explained(error: clap::Error, arguments: &[OsString]) -> clap::Error {
     let Some(ContextValue::String(extra)) = error.get(ContextKind::InvalidArg) else {
         return error;
@@ -195,14 +195,14 @@ fn share(text: &str) -> Result<Share, String> {
 pub(crate) fn count(text: &str) -> Result<u32, String> {
     let text = text.trim();
     match text.parse() {
-        Ok(0) => Err("a count is at least 1 SM".to_owned()),
+        Ok(0) => Err("a count must be at least 1 SM".to_owned()),
         Ok(count) => Ok(count),
         Err(_) if text.is_empty() => {
-            Err("a count is missing; counts are numbers with commas between them, as in 8,16"
+            Err("a count is missing; write counts separated by commas, as in 8,16"
                 .to_owned())
         }
         Err(_) => Err(
-            "a count is a whole number of SMs from 1 on, with commas between several, as in 8,16"
+            "a count must be a whole number of SMs, 1 or more; separate several with commas, as in 8,16"
                 .to_owned(),
         ),
     }

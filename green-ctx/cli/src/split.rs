@@ -1,4 +1,4 @@
-//! `green-ctx split`: what each group of a split is given.
+//! `green-ctx split`: the SMs that each group of a split would get.
 
 use green_ctx::{error::ErrorKind, resource::Granularity};
 use green_ctx_report::Split;
@@ -12,13 +12,13 @@ use crate::request::Request;
 pub(crate) struct Arguments {
     #[command(flatten)]
     request: Request,
-    /// Accepted for older scripts; split never creates anything.
+    /// Has no effect: split never creates anything. Accepted for older scripts.
     #[arg(long)]
     dry_run: bool,
 }
 
 pub(crate) fn run(options: &Options, arguments: &Arguments) -> Result<Outcome, Failure> {
-    // Before the driver is loaded, so that a wrong request costs nothing.
+    // Before the driver is loaded, so that an invalid request fails immediately.
     let request = arguments.request.to_split()?;
     let device = options.driver.device(options.device)?;
     let sms = device.resources().sm()?;

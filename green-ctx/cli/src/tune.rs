@@ -1,4 +1,4 @@
-//! `green-ctx tune`: measures jobs beside each other, and says how to divide the device, or not to.
+//! `green-ctx tune`: measures how jobs run together, and recommends how to divide the device.
 
 mod progress;
 mod question;
@@ -21,50 +21,62 @@ use crate::jobs::{self, Builder};
 use crate::output::Outcome;
 use crate::picture::Picture;
 
-pub(crate) const HELP: &str = "Jobs, each one iteration of it captured in a graph:
-    gemm[:N]       a product of N x N matrices; by cuBLAS where it is found
-    gemv[:N]       a product of an N x N matrix with a vector: bound by memory
-    copy[:MIB]     reads and writes so many MiB: bound by memory
+pub(crate) const HELP: &str = "Jobs (one iteration of each is captured in a graph):
+    gemm[:N]       product of two N x N matrices, by cuBLAS if it is found
+    gemv[:N]       product of an N x N matrix and a vector; memory-bound
+    copy[:MIB]     copy of MIB MiB of device memory; memory-bound
     small[:N]      N small kernels, one after the other
-    attention[:N]  exponentials and products over a sequence of N, as attention has
-  A job's name in other options is its kind; of several of one kind, the kind with its size: gemm4096.
+    attention[:N]  forward pass of attention over N tokens
+  Other options name a job by its kind. If there are several of a kind, add the size: gemm4096.
 
-Arrivals: closed:DEPTH, rate:HZ, poisson:HZ:SEED, trace:FILE with the seconds of each arrival on a line.
+Arrivals:
+    closed:DEPTH      DEPTH iterations are always in flight
+    rate:HZ           HZ iterations per second, at equal intervals
+    poisson:HZ:SEED   HZ iterations per second on average, at random times
+    trace:FILE        the times in FILE, in seconds from the start, one per line
+
+Arms (the ways to run all jobs):
+    sequential        one after the other, in one stream
+    streams           plain streams
+    priority          streams with different priorities
+    partition         partitions
 
 Goals:
-    throughput                    the most of all jobs, each by its rate alone (the default)
-    makespan                      the least time for one iteration of all
-    keep:JOB:p99:500us            the most of the others while JOB's p99 is at most 500 us
-    least:JOB:p99:keep:OTHER:0.8  the smallest p99 of JOB while OTHER keeps 0.8 of its rate alone
+    throughput                    maximise the sum of (rate / rate alone) over all jobs (default)
+    makespan                      minimise the time for one iteration of every job
+    keep:JOB:p99:500us            maximise the other rates while JOB's p99 latency is at most 500 us
+    least:JOB:p99:keep:OTHER:0.8  minimise JOB's p99 latency while OTHER keeps 0.8 of its rate alone
 
 Examples:
   green-ctx tune --job gemm --job copy --svg gemm-copy.svg
   green-ctx tune --job small --job gemm:8192 --goal keep:small:p99:500us --out small.json
   green-ctx tune --show small.json
 
-Without a GPU the jobs run in a model of co-running jobs, which every output then says.";
+Without a GPU, the jobs run in a model, and every output says so.";
 
-/// What the sentence of a verdict says of jobs in the model.
-const MARK: &str = " (By a model of co-running jobs: there is no GPU.)";
+/// Added to the verdict's sentence if the jobs ran in the model.
+const MARK: &str = " (This verdict comes from a model of the jobs, not from a GPU.)";
 
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
-    /// A job, for example gemm or gemm:8192; two to four of them.
+    /// A job, for example gemm or gemm:8192. Give two to four jobs.
     #[arg(long = "job", value_name = "NAME[:SIZE]", required_unless_present = "show")]
     jobs: Vec<jobs::Spec>,
-    /// When iterations of a job are due: closed:2 unless it is given, closed:1 for the job of a percentile.
+    /// When a job's iterations are due. The default is closed:2, or closed:1 for the job whose percentile the goal
+    /// names.
     #[arg(long = "arrival", value_name = "JOB=ARRIVAL")]
     arrivals: Vec<String>,
-    /// What is to be best.
+    /// The quantity to optimise; see Goals below.
     #[arg(long, value_name = "GOAL", default_value = "throughput")]
     goal: tune::Goal,
-    /// How many seconds tuning may take: 19 for two jobs, and half of that more for each further one.
+    /// The maximum tuning time in seconds. The default is 19 for two jobs and 9.5 more for each further job.
     #[arg(long, value_name = "SECONDS", allow_negative_numbers = true)]
     budget: Option<f64>,
-    /// SMs that a job must have for itself, as in gemm=32. With a floor only partitions are chosen.
+    /// The minimum number of SMs that no other job may use, for example gemm=32. With a floor, the verdict is always a
+    /// partition.
     #[arg(long = "floor", value_name = "JOB=SMS")]
     floors: Vec<String>,
-    /// Tries counts of SMs in steps of so many, rounded up to what the device can give.
+    /// The step between partition sizes in SMs, rounded up to what the device can give.
     #[arg(
         long,
         value_name = "SMS",
@@ -73,28 +85,28 @@ pub(crate) struct Arguments {
         allow_negative_numbers = true
     )]
     step: u32,
-    /// Leaves out arms of a kind: sequential, streams, priority or partition.
+    /// A kind of arm to leave out: sequential, streams, priority or partition; see Arms below.
     #[arg(long, value_name = "KIND")]
     leave_out: Vec<ArmKind>,
-    /// The library libcublas.so, or its folder, where it is not found by itself.
+    /// The path of libcublas.so or of its folder, if the system does not find it.
     #[arg(long, value_name = "PATH")]
     cublas: Option<PathBuf>,
-    /// Shows every arm that was tried, and not only the best few.
+    /// Shows every arm that was tried, instead of the best few.
     #[arg(long)]
     all: bool,
-    /// Keeps what was found.
+    /// Saves the outcome in a file.
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
-    /// Draws a point for each arm: what it brings to one job and to the others.
+    /// Draws a chart with a point for each arm: the rate or latency of one job against the rates of the others.
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
-    /// Shows what a file keeps, and measures nothing.
+    /// Shows the outcome saved in a file, and measures nothing.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["jobs", "arrivals", "goal", "budget", "floors", "step", "leave_out", "cublas", "out"])]
     show: Option<PathBuf>,
 }
 
 pub(crate) fn run(options: &Options, arguments: &Arguments) -> Result<Outcome, Failure> {
-    // What is wrong with the arguments is said before minutes are spent on measuring.
+    // Invalid arguments are reported before minutes are spent on measuring.
     let asked = match &arguments.show {
         Some(file) => Err(file),
         None => Ok((Question::read(arguments)?, options.driver.device(options.device)?)),
@@ -114,9 +126,9 @@ pub(crate) fn run(options: &Options, arguments: &Arguments) -> Result<Outcome, F
     }
     let mut files = match &store {
         Some(store) if store.save(&outcome).map_err(|source| failed(store, source))? => {
-            format!("kept in  {}\n", store.path().display())
+            format!("outcome  {}\n", store.path().display())
         }
-        Some(_) => "not kept: files are read-only\n".to_owned(),
+        Some(_) => "outcome not saved: GREEN_CTX_TUNE_READ_ONLY forbids writing\n".to_owned(),
         None => String::new(),
     };
     if let Some(path) = &arguments.svg {
@@ -138,7 +150,7 @@ pub(crate) fn run(options: &Options, arguments: &Arguments) -> Result<Outcome, F
     })
 }
 
-/// What is printed of an outcome below the heading.
+/// Returns the text of an outcome below the heading.
 fn text(arguments: &Arguments, outcome: &Tuned) -> String {
     let mut text = format!("\n{}\n\n", outcome.verdict.sentence);
     text.push_str(&tuning_table(outcome, arguments.all));
@@ -147,7 +159,7 @@ fn text(arguments: &Arguments, outcome: &Tuned) -> String {
         text.push_str(&format!("Note: {note}.\n"));
     }
     if !outcome.complete {
-        text.push_str("Tuning was interrupted: this is the best so far.\n");
+        text.push_str("Tuning was interrupted: this is the best result so far.\n");
     }
     text
 }
@@ -180,7 +192,7 @@ fn measure(device: &Device, arguments: &Arguments, question: &Question) -> Resul
     Ok(outcome)
 }
 
-/// A job that cannot keep up is a bound that cannot be met, and no wrong use.
+/// Converts an error. A job that cannot keep up is a bound that cannot be met, not bad usage.
 fn failure<E>(error: TuneError<E>, failed: impl FnOnce(E) -> Failure) -> Failure {
     match error {
         TuneError::Failed(error) => failed(error),
@@ -191,11 +203,12 @@ fn failure<E>(error: TuneError<E>, failed: impl FnOnce(E) -> Failure) -> Failure
     }
 }
 
-/// Set when the user interrupts: the search ends with the best so far. A second time ends the program.
+/// Returns a flag that the first interruption (Ctrl-C) sets. The search then ends with the best result so far. A second
+/// interruption ends the program.
 fn interruption() -> Arc<AtomicBool> {
     let interrupted = Arc::new(AtomicBool::new(false));
     let flag = Arc::clone(&interrupted);
-    // Without a handler an interruption ends the program, which is right too.
+    // If no handler can be installed, an interruption ends the program, which is acceptable.
     let _ = ctrlc::set_handler(move || {
         if flag.swap(true, Ordering::Relaxed) {
             std::process::exit(130);

@@ -1,4 +1,4 @@
-//! `green-ctx verify`: proof that each partition runs on its own SMs.
+//! `green-ctx verify`: shows that each partition runs on its own SMs.
 
 use std::fmt::Write;
 use std::path::PathBuf;
@@ -17,7 +17,7 @@ use crate::request::Request;
 pub(crate) struct Arguments {
     #[command(flatten)]
     request: Request,
-    /// How long each block of the probe kernel stays on its SM, in milliseconds.
+    /// The time that each block of the probe kernel stays on its SM, in milliseconds.
     #[arg(
         long,
         value_name = "N",
@@ -26,14 +26,13 @@ pub(crate) struct Arguments {
         allow_negative_numbers = true
     )]
     stay_ms: u64,
-    /// Draws the SMs, coloured by partition and hatched where they are shared, over the timeline of
-    /// blocks.
+    /// Draws a map of the SMs above a timeline of the blocks. Colours show partitions, and hatching shows shared SMs.
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
 }
 
 pub(crate) fn run(options: &Options, arguments: &Arguments) -> Result<Outcome, Failure> {
-    // Before anything is loaded or runs on the device, so that a wrong request or name costs nothing.
+    // Before anything is loaded or runs on the device, so that an invalid request or file name fails immediately.
     let request = arguments.request.with_remainder()?;
     let device = options.driver.device(options.device)?;
     let picture = arguments.svg.clone().map(Picture::open).transpose()?;

@@ -1,4 +1,4 @@
-//! cudarc's objects as those of green-ctx.
+//! Conversions from cudarc objects to green-ctx objects.
 #![allow(unsafe_code, reason = "takes raw handles")]
 
 use std::sync::Arc;
@@ -6,53 +6,70 @@ use std::sync::Arc;
 use cudarc::driver::{CudaContext, CudaStream, DriverError, result};
 use green_ctx::{CUresult, Device, Driver, Error, Result, Stream, context::Context};
 
-/// The device of cudarc's context.
+/// Returns the device of a cudarc context.
 ///
 /// # Errors
 ///
-/// [`Error::NoSuchDevice`], [`Error::InvalidRequest`] where cudarc has loaded another driver library
-/// than `driver`, [`Error::Forked`], [`Error::Driver`].
+/// - [`Error::NoSuchDevice`] if `driver` does not have the device.
+/// - [`Error::InvalidRequest`] if cudarc has loaded another driver library than `driver`.
+/// - [`Error::Forked`] in a forked process, and [`Error::Driver`] if a driver call fails.
+///
+/// # Examples
+///
+/// ```no_run
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// use cudarc::driver::CudaContext;
+/// use green_ctx_cudarc::device_of;
+///
+/// let driver = green_ctx::Driver::load()?;
+/// let cuda = CudaContext::new(0)?;
+/// assert_eq!(device_of(&driver, &cuda)?.ordinal(), 0);
+/// # Ok(())
+/// # }
+/// ```
 pub fn device_of(driver: &Driver, context: &CudaContext) -> Result<Device> {
     shared(driver, context).map(|(device, _)| device)
 }
 
-/// cudarc's context as one of green-ctx. That of `CudaContext::new` is the device's
-/// [primary context](Device::primary_context), which is retained; any other is borrowed, and
-/// cudarc's object kept until the last handle of the result is gone.
+/// Converts a cudarc context to a green-ctx context. For a context from `CudaContext::new`, the result is the
+/// device's [primary context](Device::primary_context), which it retains. Any other context is borrowed, and the
+/// cudarc object is kept alive until the last handle of the result is dropped.
 ///
 /// # Errors
 ///
-/// As [`device_of`].
+/// As for [`device_of`].
 pub fn context_of(driver: &Driver, context: &Arc<CudaContext>) -> Result<Context> {
     let (_, primary) = shared(driver, context)?;
     if context.cu_ctx().addr() == primary.as_raw().addr() {
         return Ok(primary);
     }
-    // SAFETY: it is a context of this driver, as `shared` has found out, and cudarc destroys it
-    // when the last `Arc` goes.
+    // SAFETY: `shared` has checked that the context belongs to this driver. cudarc destroys the context when its
+    // last `Arc` is dropped, and the result holds one.
     unsafe { Context::from_raw_borrowed(driver, context.cu_ctx().cast(), Arc::clone(context)) }
 }
 
-/// A stream of cudarc's as one of green-ctx: for events, waits and launches between it and
-/// partitions. cudarc's object is kept until the last handle of the result is gone; where that is
-/// its last, cudarc makes its context current on that thread and destroys the stream.
+/// Converts a cudarc stream to a green-ctx stream. Use the result for events, waits and launches between cudarc's
+/// stream and partitions. The cudarc object is kept alive until the last handle of the result is dropped. If that
+/// drops its last `Arc`, cudarc makes its context current on that thread and destroys the stream.
 ///
-/// The stream of a [`CudarcStream`](crate::CudarcStream) is the [`Stream`] that it was made from.
+/// For the stream of a [`CudarcStream`](crate::CudarcStream), the result is the [`Stream`] from which it was
+/// created.
 ///
 /// # Errors
 ///
-/// As [`device_of`], and [`Error::DefaultStream`] for cudarc's default and per-thread streams.
+/// As for [`device_of`], and [`Error::DefaultStream`] for cudarc's default stream and per-thread default stream.
 pub fn stream_of(driver: &Driver, stream: &Arc<CudaStream>) -> Result<Stream> {
     shared(driver, stream.context())?;
-    // SAFETY: the stream is one of this driver, as `shared` has found out of its context. cudarc
-    // destroys its own, and the context, when the last `Arc` goes; whoever gave it another's
-    // promised to keep that one until then (cudarc, `CudaContext::wrap_borrowed_stream`).
+    // SAFETY: `shared` has checked by the stream's context that the stream belongs to this driver. The result holds
+    // an `Arc` of the cudarc object. cudarc destroys its own streams and their context only when the last `Arc` is
+    // dropped. For a borrowed stream, the caller of `CudaContext::wrap_borrowed_stream` guarantees that it stays
+    // alive until that time.
     unsafe { Stream::from_raw_borrowed(driver, stream.cu_stream().cast(), Arc::clone(stream)) }
 }
 
-/// The device of cudarc's context, and its primary context. That cudarc and `driver` are of one
-/// library shows in both being given the same primary context: handles are addresses, so two libraries
-/// of one process have none in common.
+/// Returns the device of a cudarc context, and the device's primary context. Fails unless cudarc and `driver` get
+/// the same primary context, and so use the same driver library: handles are addresses, and two libraries in one
+/// process have no addresses in common.
 pub(crate) fn shared(driver: &Driver, context: &CudaContext) -> Result<(Device, Context)> {
     if driver.is_forked() {
         return Err(Error::Forked);
@@ -66,24 +83,25 @@ pub(crate) fn shared(driver: &Driver, context: &CudaContext) -> Result<(Device, 
     let primary = device.primary_context()?;
     let theirs = if context.is_primary() { context.cu_ctx() } else { retained(context)? };
     if theirs.addr() != primary.as_raw().addr() {
-        let reason = "cudarc has loaded another driver library than this `Driver` is of";
+        let reason = "cudarc has loaded another driver library than this `Driver`; load the same \
+                      library in both";
         return Err(Error::InvalidRequest(reason.to_owned()));
     }
     Ok((device, primary))
 }
 
-/// The primary context as cudarc's driver library knows it, as a number.
+/// Returns the primary context that cudarc's driver library has. The result is only compared, and not kept alive.
 fn retained(context: &CudaContext) -> Result<cudarc::driver::sys::CUcontext> {
     let device = context.cu_device();
-    // SAFETY: the device is one that cudarc's driver gave it.
+    // SAFETY: cudarc's driver reported this device.
     let raw = unsafe { result::primary_ctx::retain(device) };
     let raw = answer("cuDevicePrimaryCtxRetain", raw)?;
-    // SAFETY: as above; it gives back what was taken just now.
+    // SAFETY: this releases the reference that was retained above.
     let released = unsafe { result::primary_ctx::release(device) };
     answer("cuDevicePrimaryCtxRelease", released).map(|()| raw)
 }
 
-/// What cudarc answered, as an error of green-ctx.
+/// Converts a cudarc error to a green-ctx error.
 pub(crate) fn answer<T>(call: &'static str, answer: Result<T, DriverError>) -> Result<T> {
     answer.map_err(|DriverError(status)| Error::Driver { call, status: CUresult(status as _) })
 }

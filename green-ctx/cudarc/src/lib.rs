@@ -1,6 +1,6 @@
-//! The crate `cudarc` in partitions of `green-ctx`: its kernels, cuBLAS and NVRTC.
+//! Runs cudarc's kernels, cuBLAS and NVRTC in partitions of one GPU's SMs.
 //!
-//! In a program's `Cargo.toml`, where cudarc's own features choose the CUDA version of its headers and
+//! Add these lines to the program's `Cargo.toml`. cudarc's own features choose the CUDA version of its headers and
 //! how it loads the driver:
 //!
 //! ```toml
@@ -10,11 +10,11 @@
 //! green-ctx-cudarc = "0.1"
 //! ```
 //!
-//! # A partition's stream in cudarc
+//! # Using a partition's stream in cudarc
 //!
-//! [`CudarcStream::new`] takes a stream and cudarc's context of the same device, and what it gives is
-//! used as an `Arc<CudaStream>`: what cudarc copies, fills, allocates and launches on it runs in the
-//! partition, and so does what cuBLAS and other libraries do that are given it.
+//! [`CudarcStream::new`] takes a stream and a cudarc context of the same device. The result can be used as an
+//! `Arc<CudaStream>`. Everything that cudarc copies, fills, allocates or launches on it runs in the partition. The
+//! same holds for cuBLAS and other libraries that receive the stream.
 //!
 //! ```no_run
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -29,34 +29,34 @@
 //! let request = SplitRequest::new().group("products", 96).rest("others");
 //! let parts = device.partition(request)?;
 //!
-//! // cuBLAS in one partition, with the number of SMs there: by itself it asks the device.
+//! // cuBLAS in one partition. It sizes its grids for the whole device unless it gets the SM count.
 //! let stream = CudarcStream::new(parts["products"].stream(), &cuda)?;
 //! let blas = CudaBlas::new(stream.cudarc())?;
 //! let sm_count = i32::try_from(parts["products"].sm_count())?;
 //! // SAFETY: the handle is alive.
 //! unsafe { cudarc::cublas::sys::cublasSetSmCountTarget(*blas.handle(), sm_count) }.result()?;
 //!
-//! // A kernel in the other, which NVRTC has compiled, with a grid made for that partition's SMs.
+//! // A kernel in the other partition, compiled by NVRTC.
 //! let source = "extern \"C\" __global__ void twice(int *x) { x[threadIdx.x] *= 2; }";
 //! let twice = cuda.load_module(compile_ptx(source)?)?.load_function("twice")?;
 //! let stream = CudarcStream::new(parts["others"].stream(), &cuda)?;
 //! let mut numbers = stream.clone_htod(&[1, 2, 3, 4])?;
 //! let one_block = LaunchConfig { grid_dim: (1, 1, 1), block_dim: (4, 1, 1), shared_mem_bytes: 0 };
-//! // SAFETY: the kernel's one parameter, with a number for each thread.
+//! // SAFETY: the kernel has one parameter, and there is one number per thread.
 //! unsafe { stream.launch_builder(&twice).arg(&mut numbers).launch(one_block) }?;
 //! assert_eq!(stream.clone_dtoh(&numbers)?, [2, 4, 6, 8]);
 //! # Ok(())
 //! # }
 //! ```
 //!
-//! The stream decides where work runs, not the context that cudarc makes current, so memory, modules
-//! and events are shared by all partitions of the device. What cudarc makes from its *context* is
-//! outside of partitions: `CudaContext::new_stream`, and `CudaStream::fork` too.
+//! The stream decides where work runs, not the context that cudarc makes current. So all partitions of a device
+//! share cudarc's memory, modules and events. Streams that cudarc creates itself, with `CudaContext::new_stream` or
+//! `CudaStream::fork`, are outside all partitions.
 //!
-//! The partition lasts until the [`CudarcStream`] is gone and whatever of cudarc's was made with it:
-//! memory, graphs, handles of cuBLAS. [`Context::close`](green_ctx::context::Context::close) refuses while something is left.
+//! The partition lives until the [`CudarcStream`] and everything that cudarc created with it are dropped: memory,
+//! graphs, cuBLAS handles. Until then, [`Context::close`](green_ctx::context::Context::close) refuses.
 //!
-//! # cudarc's objects in green-ctx
+//! # Using cudarc's objects in green-ctx
 //!
 //! ```no_run
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -70,7 +70,7 @@
 //! let device = device_of(&driver, &cuda)?;
 //! assert_eq!(context_of(&driver, &cuda)?, device.primary_context()?);
 //!
-//! // A partition that goes on where cudarc's own stream has come to.
+//! // A stream of green-ctx that continues after the work of cudarc's own stream.
 //! let before = stream_of(&driver, &cuda.new_stream()?)?;
 //! # let partition = device.primary_context()?;
 //! let stream = partition.create_stream(StreamOptions::default())?;
@@ -79,43 +79,41 @@
 //! # }
 //! ```
 //!
-//! cudarc and the [`Driver`](green_ctx::Driver) must have loaded the same library, which is found out; with
-//! [`Driver::load`](green_ctx::Driver::load) they have.
+//! cudarc and the [`Driver`](green_ctx::Driver) must have loaded the same library. Every conversion checks this.
+//! With [`Driver::load`](green_ctx::Driver::load) they have.
 //!
-//! The example `cudarc_gemm` runs a product of bf16 matrices through cuBLAS beside an addition that
-//! memory bounds, and shows that each keeps to its SMs.
+//! The example `cudarc_gemm` runs a product of bf16 matrices through cuBLAS while a memory-bound addition runs in
+//! another partition, and shows that each stays on its SMs.
 //!
-//! # Which context is current
+//! # The current context
 //!
-//! Before most of its calls cudarc makes its own context current on the thread, and leaves it there.
-//! For a context of `CudaContext::new` that is the device's primary one, never the partition's. The
-//! stream decides all the same: a function that was loaded with the primary context current runs in
-//! the partition when it is launched on the partition's stream, and events of either context record
-//! and wait on it (recorded on an H200, driver 580.159.04). So memory, modules and events of cudarc are
-//! good for all partitions of the device. What this crate calls of cudarc leaves the thread's current
-//! context as it was.
+//! Before most of its calls, cudarc makes its own context current on the thread, and leaves it current. For a
+//! context from `CudaContext::new` that is the device's primary context, never the partition's. The stream still
+//! decides where work runs: a function that was loaded while the primary context was current runs in the partition
+//! if it is launched on the partition's stream, and events of both contexts can be recorded and waited for on that
+//! stream (recorded on an H200, driver 580.159.04). The calls of this crate leave the thread's current context as
+//! it was.
 //!
-//! What is asked of the *context* is answered for the whole device:
+//! Answers that come from the *context* are about the whole device:
 //!
-//! - `CudaContext::new_stream` and `CudaStream::fork` make streams that are in no partition.
-//! - The number of SMs, and what cudarc says of occupancy, are the device's. A library that sizes its
-//!   grids by them does so for all SMs; cuBLAS takes the number from `cublasSetSmCountTarget`.
+//! - `CudaContext::new_stream` and `CudaStream::fork` create streams outside all partitions.
+//! - The SM count and occupancy that cudarc reports are the device's. A library that sizes its grids from them does
+//!   so for all SMs. For cuBLAS, set the number with `cublasSetSmCountTarget`.
 //!
-//! # Who keeps what
+//! # Lifetimes
 //!
-//! cudarc's `CudaStream` has no place for an owner, nothing reports when the last `Arc` of one
-//! goes, and a `CudaContext` of a raw handle destroys it. So a [`CudarcStream`] wraps the raw stream
-//! as a borrowed one over the *primary* context, and keeps the [`Stream`](green_ctx::Stream) of
-//! green-ctx beside it. Others may keep the `Arc<CudaStream>` for longer: a `CudaSlice` does, and a
-//! `CudaBlas`. Then the stream waits, and goes, the partition with it, at the first call after they are gone that could want its SMs: a
-//! [split](green_ctx::resource::SmResource::split) of the device's, [`Context::close`](green_ctx::context::Context::close),
-//! [`CudarcStream::new`], or [`reclaim`].
+//! A cudarc `CudaStream` cannot hold an owner, nothing reports when its last `Arc` is dropped, and a `CudaContext`
+//! of a raw handle destroys the context. So a [`CudarcStream`] wraps the raw stream as a borrowed stream of the
+//! *primary* context, and holds the [`Stream`](green_ctx::Stream) of green-ctx next to it. Other objects, such as a
+//! `CudaSlice` or a `CudaBlas`, may hold the `Arc<CudaStream>` longer. In that case the stream and its partition
+//! stay alive until those objects are dropped. They are released by the next call that could need the SMs: a
+//! [split](green_ctx::resource::SmResource::split) of the device,
+//! [`Context::close`](green_ctx::context::Context::close), [`CudarcStream::new`], or [`reclaim`].
 //!
-//! cudarc orders accesses to a `CudaSlice` from several streams while its context has made streams of
-//! its own, and does not count those that it was given. [`CudarcStream`]s keep one of its own beside them,
-//! unused, so that they are ordered; as with cudarc's own streams, memory that is allocated
-//! before the first is not tracked, and waits end with the last.
-
+//! cudarc orders accesses to a `CudaSlice` from several streams only while its context has streams that cudarc
+//! created. Borrowed streams do not count. So each [`CudarcStream`] keeps an unused stream of cudarc's alive. As
+//! with cudarc's own streams, memory that is allocated before the first such stream is not tracked, and the waits
+//! end with the last one.
 #![deny(unsafe_code)]
 
 mod foreign;

@@ -1,14 +1,14 @@
 //! A stream of green-ctx as a stream of cudarc, and when it ends.
 //!
-//! cudarc's stream has no place for an owner, and nothing reports when the last `Arc` of it is dropped. So a
-//! `CudarcStream` that is dropped while cudarc's memory or handles still use the stream moves to a list. The
-//! entry has our stream and one `Arc` of cudarc's, so that no other code can unwrap that `Arc`.
+//! cudarc's stream cannot hold an owner, and nothing reports when its last `Arc` is dropped. So a `CudarcStream`
+//! that is dropped while cudarc's memory or handles still use the stream moves to a list. The entry holds our
+//! stream and one `Arc` of cudarc's, so that no other code can unwrap that `Arc`.
 //!
-//! While the list has entries for a driver, a hook is registered (`Driver::on_reclaim`). It runs before every
-//! split of a device and every close, and releases the entries that only the list still uses.
+//! While the list has entries for a driver, a hook is registered (`Driver::on_reclaim`). It runs before every split
+//! of a device and every close, and releases the entries that only the list still uses.
 //!
-//! cudarc's stream is made over the device's primary context. A `CudaContext` of a raw handle destroys the
-//! context, so none is made for a partition's.
+//! cudarc's stream is made over the device's primary context. A `CudaContext` of a raw handle destroys the context,
+//! so none is made for a partition's context.
 #![allow(unsafe_code, reason = "gives raw handles to cudarc")]
 
 use std::fmt;
@@ -22,42 +22,40 @@ use parking_lot::Mutex;
 
 use crate::foreign::{answer, shared};
 
-/// A stream of green-ctx as cudarc's.
+/// A stream of green-ctx as a stream of cudarc.
 ///
-/// It is used as the `Arc<CudaStream>` that it leads to, and keeps the [`Stream`], and with it the
-/// partition, until it is dropped and nothing of cudarc's has that `Arc` any more; the
-/// [crate's page](crate) says more.
+/// It dereferences to an `Arc<CudaStream>`. The [`Stream`] and its partition stay alive until this object is
+/// dropped and no object of cudarc holds that `Arc`. The [crate's page](crate) explains the details.
 #[must_use = "dropping it lets go of the stream"]
 pub struct CudarcStream {
     kept: ManuallyDrop<Kept>,
 }
 
-/// What a [`CudarcStream`] is made of, to be dropped by [`Kept::end`].
+/// The parts of a [`CudarcStream`]. [`Kept::end`] drops them.
 struct Kept {
-    /// Never unique while anybody else has it: there is always this one.
+    /// Since this `Arc` exists, no other holder of cudarc's object can unwrap it.
     theirs: Arc<CudaStream>,
-    /// Keeps cudarc in the mode in which it orders streams.
+    /// A stream of cudarc, unused. While it exists, cudarc orders accesses from several streams.
     tracking: Arc<CudaStream>,
     primary: Context,
     ours: Stream,
 }
 
-/// A stream whose [`CudarcStream`] is gone and that something of cudarc's still has.
+/// A stream whose [`CudarcStream`] was dropped while an object of cudarc still uses it.
 struct Waiting {
     kept: Kept,
-    /// Has the driver look for streams that need to wait no longer, while there are any.
+    /// While it exists, the driver calls [`reclaim`] before splits and closes.
     hook: Arc<ReclaimHook>,
 }
 
 static WAITING: Mutex<Vec<Waiting>> = Mutex::new(Vec::new());
 
-/// The streams that keep cudarc ordering streams, one a context: streams that do nothing take room on
-/// the device too.
+/// The unused streams that make cudarc order accesses, one per context: each stream takes memory on the device.
 static TRACKING: Mutex<Vec<(Weak<CudaContext>, Weak<CudaStream>)>> = Mutex::new(Vec::new());
 
-/// cudarc's own stream that goes with a context.
+/// Returns the unused stream of a cudarc context, or creates it.
 fn tracking(context: &Arc<CudaContext>) -> Result<Arc<CudaStream>> {
-    // The address is the context's for as long as somebody knows it weakly.
+    // While a `Weak` exists, no other context gets this address.
     let of_context = |(known, _): &&(Weak<CudaContext>, _)| known.as_ptr() == Arc::as_ptr(context);
     let found = TRACKING.lock().iter().filter(of_context).find_map(|(_, stream)| stream.upgrade());
     if let Some(stream) = found {
@@ -71,34 +69,32 @@ fn tracking(context: &Arc<CudaContext>) -> Result<Arc<CudaStream>> {
 }
 
 impl CudarcStream {
-    /// A stream as cudarc's, in cudarc's context of the same device. The stream is not cudarc's to
-    /// destroy, and stays alive while anything of cudarc's has it.
+    /// Creates a cudarc stream from `stream`, in cudarc's context of the same device. cudarc does not destroy the
+    /// stream, which stays alive while an object of cudarc uses it.
     ///
-    /// The first for a context waits for all of the device's work, as cudarc's first own stream does;
-    /// it is made before memory that several streams share. The calling thread's current context
-    /// stays what it was.
+    /// The first call for a context waits for all of the device's work, as cudarc's own first stream does. Make it
+    /// before allocating memory that several streams share. The calling thread's current context does not change.
     ///
     /// # Errors
     ///
-    /// [`Error::InvalidRequest`] where `context` is not the device's primary one
-    /// (`CudaContext::new`), where the stream is one of a context that `cuCtxCreate` made, and where
-    /// cudarc has loaded another driver library; [`Error::DeviceMismatch`] for a context of another
-    /// device, [`Error::Forked`], [`Error::Driver`].
+    /// - [`Error::InvalidRequest`] if `context` is not the device's primary context (`CudaContext::new`), if the
+    ///   stream belongs to a context that `cuCtxCreate` created, or if cudarc has loaded another driver library.
+    /// - [`Error::DeviceMismatch`] if `context` belongs to another device.
+    /// - [`Error::Forked`] in a forked process, and [`Error::Driver`] if a driver call fails.
     ///
-    /// # Example
+    /// # Examples
     ///
     /// ```no_run
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # use cudarc::driver::CudaContext;
-    /// # use green_ctx::{Driver, StreamOptions};
+    /// # use green_ctx::Driver;
     /// # use green_ctx_cudarc::{CudarcStream, device_of, stream_of};
     /// # let cuda = CudaContext::new(0)?;
     /// # let device = device_of(&Driver::load()?, &cuda)?;
-    /// # let group = device.resources().sm()?.split([16])?.groups.remove(0);
-    /// let partition = device.create_context(group)?;
-    /// let stream = CudarcStream::new(&partition.create_stream(StreamOptions::default())?, &cuda)?;
+    /// let parts = device.partition([16])?;
+    /// let stream = CudarcStream::new(parts[0].stream(), &cuda)?;
     /// let memory = stream.alloc_zeros::<f32>(1 << 20)?;
-    /// // Both ways around, it is one stream.
+    /// // The conversion back gives the same stream.
     /// assert_eq!(&stream_of(device.driver(), &stream)?, stream.stream());
     /// # Ok(())
     /// # }
@@ -112,37 +108,37 @@ impl CudarcStream {
             return Err(Error::DeviceMismatch { what: "the stream and cudarc's context" });
         }
         if context.cu_ctx().addr() != primary.as_raw().addr() {
-            let reason = "cudarc's context is not the device's primary one; `CudaContext::new` \
-                          gives that";
+            let reason = "cudarc's context is not the device's primary context; create it with \
+                          `CudaContext::new`";
             return Err(Error::InvalidRequest(reason.to_owned()));
         }
         if !stream.context().is_green() && *stream.context() != primary {
-            let reason = "the stream is neither one of a partition nor one of the primary context, \
-                          which cudarc's context is";
+            let reason = "the stream belongs neither to a partition nor to the primary context; \
+                          pass a stream of one of them";
             return Err(Error::InvalidRequest(reason.to_owned()));
         }
         let tracking = {
-            // cudarc makes its context current, and leaves it there, unless it is already.
+            // cudarc makes its context current and leaves it so, unless the context is already current.
             let _current = primary.make_current()?;
             tracking(context)?
         };
-        // SAFETY: the stream is alive, and `Kept` keeps it until nobody has the result. A green
-        // context's stream works with what is the primary context's (recorded on an H200, driver
-        // 580.159.04). It does not order work with that of green-ctx; who submits both does, as with
-        // two handles of one stream.
+        // SAFETY: `stream` keeps the raw stream alive, and `Kept` holds it until no other code has the result. The
+        // stream of a green context works with objects of the primary context (recorded on an H200, driver
+        // 580.159.04). Work that is submitted through both objects is in the order of submission, since both have
+        // the same raw stream.
         let theirs = unsafe { context.wrap_borrowed_stream(stream.as_raw().cast()) };
         let kept = Kept { theirs, tracking, primary, ours: stream.clone() };
         Ok(CudarcStream { kept: ManuallyDrop::new(kept) })
     }
 
-    /// The stream that this one is.
+    /// Returns the green-ctx stream.
     #[must_use]
     pub fn stream(&self) -> &Stream {
         &self.kept.ours
     }
 
-    /// cudarc's object, for what takes an `Arc` of it, such as `CudaBlas::new`. The stream stays
-    /// alive while it lives.
+    /// Returns the cudarc stream, for functions that take an `Arc` of it, such as `CudaBlas::new`. The stream stays
+    /// alive while the `Arc` exists.
     #[must_use]
     pub fn cudarc(&self) -> Arc<CudaStream> {
         Arc::clone(&self.kept.theirs)
@@ -159,10 +155,10 @@ impl Deref for CudarcStream {
 
 impl Drop for CudarcStream {
     fn drop(&mut self) {
-        // SAFETY: nobody uses the field afterwards.
+        // SAFETY: `drop` runs once, and the field is not used after it.
         let kept = unsafe { ManuallyDrop::take(&mut self.kept) };
         if kept.driver().is_forked() {
-            // Nothing of it is this process's, and the list's lock may be held for ever.
+            // The child owns none of this, and a thread that no longer exists may hold the list's lock.
             return mem::forget(kept);
         }
         if let Err(kept) = kept.end() {
@@ -172,17 +168,18 @@ impl Drop for CudarcStream {
 }
 
 impl Kept {
-    /// Lets go of everything, unless somebody else has cudarc's object.
+    /// Drops everything, or returns `self` if other code holds cudarc's object.
     fn end(self) -> Result<(), Kept> {
         let Kept { theirs, tracking, primary, ours } = self;
-        // Its last handle, and not only seen to be: nobody can come by another meanwhile.
+        // `try_unwrap` takes the only `Arc`. Merely counting would be a race, since another holder could clone it
+        // afterwards.
         let theirs = match Arc::try_unwrap(theirs) {
             Ok(theirs) => theirs,
             Err(theirs) => return Err(Kept { theirs, tracking, primary, ours }),
         };
         let driver = ours.context().device().driver();
-        // As it was, the thread's current context stays: cudarc makes its own current before it
-        // destroys, unless it is already.
+        // cudarc makes its context current before it destroys a stream, unless that context is already current. The
+        // guard restores the thread's current context.
         let current = primary.make_current();
         drop((theirs, tracking));
         driver.report(current.map(drop));
@@ -193,7 +190,7 @@ impl Kept {
         self.ours.context().device().driver()
     }
 
-    /// Keeps everything until nobody else has cudarc's object.
+    /// Moves `self` to the list, where it stays until no other code holds cudarc's object.
     fn wait(self) {
         let mut list = WAITING.lock();
         let known = list.iter().find(|waiting| waiting.kept.driver() == self.driver());
@@ -208,23 +205,25 @@ impl Kept {
 }
 
 impl Waiting {
-    /// Lets go of the stream, unless it still has to wait.
+    /// Drops the stream, or returns `self` if it still has to wait.
     fn end(self) -> Option<Waiting> {
         let Waiting { kept, hook } = self;
         kept.end().err().map(|kept| Waiting { kept, hook })
     }
 }
 
-/// Lets go of a driver's streams whose [`CudarcStream`] was dropped while something of cudarc's had
-/// them, where that is gone now, and returns how many still wait. What could want their SMs does so by
-/// itself ([`Driver::on_reclaim`]).
+/// Releases streams whose [`CudarcStream`] was dropped earlier, if no object of cudarc uses them now. Returns the
+/// number of the driver's streams that are still in use.
+///
+/// Programs rarely need to call this: every operation that could need the SMs of these streams calls it first
+/// ([`Driver::on_reclaim`]).
 pub fn reclaim(driver: &Driver) -> usize {
     if driver.is_forked() {
         return 0;
     }
     let of_driver = |waiting: &Waiting| waiting.kept.driver() == driver;
     let waiting: Vec<_> = WAITING.lock().extract_if(.., |waiting| of_driver(waiting)).collect();
-    // Ended without the lock: that calls the driver.
+    // Dropped outside the lock, since this calls the driver.
     let waiting: Vec<_> = waiting.into_iter().filter_map(Waiting::end).collect();
     let mut list = WAITING.lock();
     list.extend(waiting);

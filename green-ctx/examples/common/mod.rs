@@ -1,4 +1,4 @@
-//! What the examples share: the device that they run on, and a kernel.
+//! Code that the examples share: the device on which they run, and a kernel.
 
 use std::error::Error;
 use std::io::{self, Write};
@@ -10,8 +10,8 @@ use green_ctx::{Device, Driver, Kernel, Library};
 /// The result of an example.
 pub(crate) type Outcome = Result<(), Box<dyn Error>>;
 
-/// Runs an example on the first device of the driver that `GREEN_CTX_DRIVER` names: `cuda` is the installed
-/// one, `sim:a100` or `sim:h200@12.8` a simulated one, and without it, a simulated H200.
+/// Runs an example on the first device of the driver that `GREEN_CTX_DRIVER` names. `cuda` is the installed driver,
+/// and `sim:a100` or `sim:h200@12.8` is a simulated one. The default is a simulated H200.
 #[allow(dead_code, reason = "the tests bring a device of their own")]
 pub(crate) fn start(run: impl FnOnce(&Device, &mut dyn Write) -> Outcome) -> ExitCode {
     let outcome = device().and_then(|device| run(&device, &mut io::stdout()));
@@ -37,17 +37,17 @@ fn device() -> Result<Device, Box<dyn Error>> {
     Ok(driver.device(0)?)
 }
 
-/// A simulator that can run the kernel `step`.
+/// Creates a simulator that can run the kernel `step`.
 pub(crate) fn simulator(spec: &str) -> Result<Sim, Box<dyn Error>> {
     let sim = Sim::new(spec)?;
-    // The simulator executes no PTX. It calls this function where a launch asks for the kernel.
+    // The simulator does not execute PTX. It calls this function when the kernel is launched.
     sim.register_kernel("step", simulate_step);
     Ok(sim)
 }
 
-/// `step(value, factor, term)`: `*value = *value * factor + term`.
+/// The kernel `step(value, factor, term)`: `*value = *value * factor + term`.
 ///
-/// The result of two steps depends on their order, so that it shows which one ran first.
+/// The result of two steps depends on their order, so it shows which step ran first.
 #[allow(dead_code, reason = "not every example launches it")]
 pub(crate) fn step(device: &Device) -> Result<Kernel, Box<dyn Error>> {
     Ok(Library::from_ptx(device, STEP)?.kernel("step")?)

@@ -1,22 +1,22 @@
-//! Writing SVG: elements, escaped text, colours. Knows nothing of reports.
+//! Writing SVG: elements, escaped text and colours. Independent of reports.
 
 use std::fmt::{self, Write};
 
-/// SVG text in the making.
+/// SVG markup that is being written.
 #[derive(Default)]
 pub struct Canvas {
     out: String,
 }
 
 impl Canvas {
-    /// Adds markup as it is.
+    /// Adds markup without escaping it.
     pub fn put(&mut self, markup: fmt::Arguments<'_>) {
-        // Writing to a string fails only where a `Display` does, and those used here do not.
+        // Writing to a string fails only if a `Display` implementation fails. Those used here do not.
         let _ = self.out.write_fmt(markup);
         self.out.push('\n');
     }
 
-    /// Opens a group whose attributes hold for everything up to [`close`](Canvas::close).
+    /// Opens a group. Its attributes apply to everything up to [`close`](Canvas::close).
     pub fn group(&mut self, attributes: fmt::Arguments<'_>) {
         self.put(format_args!("<g {attributes}>"));
     }
@@ -26,13 +26,13 @@ impl Canvas {
         self.put(format_args!("</g>"));
     }
 
-    /// Adds a line of text; `attributes` may be empty.
+    /// Adds a line of text. `attributes` may be empty.
     pub fn text(&mut self, x: f64, y: f64, attributes: &str, text: &str) {
         let (x, y, text) = (Number(x), Number(y), Escaped(text));
         self.put(format_args!(r#"<text x="{x}" y="{y}" {attributes}>{text}</text>"#));
     }
 
-    /// The whole picture: what was drawn, on a white ground of this size, under a title.
+    /// Returns the complete picture: the markup on a white background of this size, with a title.
     pub fn into_page(self, (width, height): (f64, f64), title: &str, definitions: &str) -> String {
         let (width, height, title) = (Number(width), Number(height.ceil()), Escaped(title));
         let mut page = Canvas::default();
@@ -52,13 +52,13 @@ impl Canvas {
         picture
     }
 
-    /// The markup so far.
+    /// Returns the markup.
     pub fn into_string(self) -> String {
         self.out
     }
 }
 
-/// A coordinate: as short as a hundredth of a pixel allows.
+/// A coordinate, written with at most two decimals.
 pub struct Number(pub f64);
 
 impl fmt::Display for Number {
@@ -68,8 +68,7 @@ impl fmt::Display for Number {
     }
 }
 
-/// Text as it may stand in an element or an attribute. Characters that XML cannot hold at all
-/// become U+FFFD.
+/// Text escaped for an element or an attribute. Characters that XML cannot represent become U+FFFD.
 pub struct Escaped<'a>(pub &'a str);
 
 impl fmt::Display for Escaped<'_> {
@@ -89,7 +88,7 @@ impl fmt::Display for Escaped<'_> {
     }
 }
 
-/// At most `most` characters of a text, with an ellipsis where it was cut.
+/// Returns at most `most` characters of a text. A shortened text ends in an ellipsis.
 pub fn shortened(text: &str, most: usize) -> String {
     if text.chars().count() <= most {
         return text.to_owned();
@@ -97,11 +96,11 @@ pub fn shortened(text: &str, most: usize) -> String {
     text.chars().take(most.saturating_sub(1)).chain(['…']).collect()
 }
 
-/// A colour, prints as SVG wants it.
+/// A colour, written in SVG's format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Colour(u8, u8, u8);
 
-/// The palette of Okabe and Ito without its black: distinct with any kind of colour vision.
+/// The palette of Okabe and Ito without black. Its colours are distinguishable with any kind of colour vision.
 const HUES: [Colour; 7] = [
     Colour(0x00, 0x72, 0xb2),
     Colour(0xe6, 0x9f, 0x00),
@@ -113,10 +112,10 @@ const HUES: [Colour; 7] = [
 ];
 
 impl Colour {
-    /// How many different colours there are before they repeat.
+    /// The number of colours before they repeat.
     pub const COUNT: usize = HUES.len() * 3;
 
-    /// The colour of a partition: the palette, then darker and lighter ones of the same hues.
+    /// Returns the colour of a partition: the palette, followed by darker and lighter variants.
     pub fn of(index: usize) -> Colour {
         let hue = HUES[index % HUES.len()];
         match index / HUES.len() % 3 {
@@ -126,21 +125,21 @@ impl Colour {
         }
     }
 
-    /// Black or white, whichever can be read on this colour.
+    /// Returns black or white, whichever is readable on this colour.
     pub fn ink(self) -> &'static str {
         let Colour(red, green, blue) = self;
-        // The eye's weights of ITU-R BT.601.
+        // The luma weights of ITU-R BT.601.
         let light = 0.299 * f64::from(red) + 0.587 * f64::from(green) + 0.114 * f64::from(blue);
         if light > 125.0 { "#1a1a1a" } else { "#ffffff" }
     }
 
-    /// A pale one of the same hue.
+    /// Returns a pale variant of the colour.
     pub fn tint(self) -> Colour {
         self.mixed(255, 0.75)
     }
 
     fn mixed(self, with: u8, share: f64) -> Colour {
-        // Between two bytes there are only bytes.
+        // The result lies between two bytes, so the conversion is exact up to rounding.
         let mix = |own: u8| (f64::from(own) * (1.0 - share) + f64::from(with) * share) as u8;
         Colour(mix(self.0), mix(self.1), mix(self.2))
     }

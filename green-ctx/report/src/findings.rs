@@ -1,4 +1,4 @@
-//! What a report of `verify` says against the partitions' shares, in sets of SMs and in words.
+//! The violations in a report of `verify`, as sets of SMs and in words.
 
 use std::collections::BTreeSet;
 
@@ -6,19 +6,18 @@ use green_ctx::verify::{PartitionReport, Report};
 
 use crate::table::sms;
 
-/// What a verified report proves, in words.
+/// Returns what a verified report proves, in words.
 pub(crate) fn kept(report: &Report) -> &'static str {
     match report.partitions.iter().all(|partition| partition.floor == partition.sm_count) {
-        true => "each partition ran on its own SMs, on all of them and only there",
+        true => "each partition ran on all of its own SMs and on no others",
         false => {
-            "each partition ran on all of its floor and within its ceiling, \
-             and nobody else on its floor"
+            "each partition ran on its whole floor, had it to itself, and stayed within its ceiling"
         }
     }
 }
 
-/// The SMs on which a partition's blocks ran and should not have: those outside of its ceiling, and
-/// those of others' floors.
+/// Returns the SMs that a partition used in violation of the shares: those outside its ceiling, and those in other
+/// partitions' floors.
 pub(crate) fn trespassed(report: &Report, index: usize) -> BTreeSet<u32> {
     let partition = &report.partitions[index];
     let others = report.partitions.iter().enumerate().filter(|(other, _)| *other != index);
@@ -29,22 +28,24 @@ pub(crate) fn trespassed(report: &Report, index: usize) -> BTreeSet<u32> {
     observed.into_iter().filter(|sm| outside.contains(sm) || floors.contains(sm)).collect()
 }
 
-/// What a partition did not keep or did not have, each as a part of a sentence about it; nothing for
-/// one that was kept.
+/// Returns the faults of a partition, each as the end of a sentence that begins with its name. Empty if it has none.
 pub(crate) fn faults(report: &Report, index: usize) -> Vec<String> {
     let partition = &report.partitions[index];
     let PartitionReport { floor, sm_count, alone_sms, floor_sms, .. } = partition;
     let mut faults = Vec::new();
     if alone_sms.len() != *sm_count as usize {
-        faults.push(format!("ran alone on {} SMs instead of {sm_count}", alone_sms.len()));
+        faults.push(format!(
+            "reached {} SMs instead of {sm_count} when it ran alone",
+            alone_sms.len()
+        ));
     }
-    // Of an exclusive partition this is the same again.
+    // For an exclusive partition this fault equals the previous one.
     if floor_sms.len() != *floor as usize && floor_sms != alone_sms {
         faults.push(format!("has a floor of {} SMs instead of {floor}", floor_sms.len()));
     }
     let unreachable = floor_sms - alone_sms;
     if !unreachable.is_empty() {
-        faults.push(format!("did not run alone on {} of its floor", sms(&unreachable)));
+        faults.push(format!("did not reach {} of its floor when it ran alone", sms(&unreachable)));
     }
     let outside = outside(partition);
     if !outside.is_empty() {
@@ -52,12 +53,12 @@ pub(crate) fn faults(report: &Report, index: usize) -> Vec<String> {
     }
     let missed = floor_sms - &partition.observed_sms();
     if !missed.is_empty() {
-        faults.push(format!("did not run on all of its floor: not on {}", sms(&missed)));
+        faults.push(format!("did not run on {} of its floor", sms(&missed)));
     }
     let intruded = report.intruded(index);
     if !intruded.is_empty() {
         let who = intruders(report, index, &intruded).join(", ");
-        faults.push(format!("had others on its floor: {who} on {}", sms(&intruded)));
+        faults.push(format!("had other partitions on its floor: {who} on {}", sms(&intruded)));
     }
     faults
 }
@@ -66,7 +67,7 @@ fn outside(partition: &PartitionReport) -> BTreeSet<u32> {
     &partition.observed_sms() - &partition.alone_sms
 }
 
-/// The names of those that ran on SMs of somebody else's floor.
+/// Returns the names of the partitions that ran on these SMs of another partition's floor.
 fn intruders<'a>(report: &'a Report, owner: usize, floor: &BTreeSet<u32>) -> Vec<&'a str> {
     let others = report.partitions.iter().enumerate().filter(|(other, _)| *other != owner);
     let others = others.filter(|(_, other)| !other.observed_sms().is_disjoint(floor));
@@ -79,25 +80,25 @@ pub(crate) mod tests {
 
     use super::*;
 
-    /// One partition of a made-up report.
+    /// One partition of a fabricated report.
     pub(crate) struct Part<'a> {
         pub(crate) name: &'a str,
         pub(crate) share: Value,
         pub(crate) floor: Vec<u32>,
         pub(crate) ceiling: Vec<u32>,
-        /// The SMs that it ran on beside the others.
+        /// The SMs that the partition ran on together with the others.
         pub(crate) ran: Vec<u32>,
     }
 
     impl<'a> Part<'a> {
-        /// One that was given these SMs for itself, and kept to them.
+        /// Returns a partition with exclusive SMs, which ran on exactly those.
         pub(crate) fn exclusive(name: &'a str, sms: Vec<u32>) -> Part<'a> {
-            // No share asks for nothing.
+            // A share of no SMs does not exist.
             let share = json!(Some(sms.len().to_string()).filter(|_| !sms.is_empty()));
             Part { name, share, floor: sms.clone(), ceiling: sms.clone(), ran: sms }
         }
 
-        /// One that shares what is above its floor, and ran on all of it.
+        /// Returns a partition that shares the SMs above its floor, and ran on all of them.
         pub(crate) fn sharing(
             name: &'a str,
             share: &str,
@@ -109,7 +110,7 @@ pub(crate) mod tests {
         }
     }
 
-    /// A report of these partitions, with four blocks on each SM, two at a time.
+    /// Returns a report of these partitions, with four blocks on each SM, two at a time.
     pub(crate) fn report(parts: &[Part<'_>]) -> Report {
         let blocks = |sm: u32, late: u64| {
             (0..4u64).map(move |number| {
@@ -139,7 +140,7 @@ pub(crate) mod tests {
         serde_json::from_value(report).expect("a report")
     }
 
-    /// `32..` and `..=100` of 132 SMs, of which both use all that they may.
+    /// Returns `32..` and `..=100` of 132 SMs. Both partitions use all SMs that they may.
     pub(crate) fn decode_and_prefill() -> [Part<'static>; 2] {
         [
             Part::sharing("decode", "32..", (0..32).collect(), (32..132).collect()),
@@ -173,7 +174,7 @@ pub(crate) mod tests {
         assert_eq!(
             all_faults(&report_of_intrusion),
             [
-                ["had others on its floor: prefill on SMs 30-31"],
+                ["had other partitions on its floor: prefill on SMs 30-31"],
                 ["ran outside its ceiling on SMs 30-31"],
             ]
         );
@@ -182,10 +183,10 @@ pub(crate) mod tests {
 
         let mut missing = report(&[Part::exclusive("p0", (0..16).collect())]);
         missing.partitions[0].blocks.retain(|block| block.sm != 7);
-        assert_eq!(all_faults(&missing), [["did not run on all of its floor: not on SM 7"]]);
+        assert_eq!(all_faults(&missing), [["did not run on SM 7 of its floor"]]);
         missing.partitions[0].alone_sms.remove(&7);
         missing.partitions[0].floor_sms.remove(&7);
-        assert_eq!(all_faults(&missing), [["ran alone on 15 SMs instead of 16"]]);
+        assert_eq!(all_faults(&missing), [["reached 15 SMs instead of 16 when it ran alone"]]);
 
         let mut floor = report(&decode_and_prefill());
         floor.partitions[0].floor_sms.remove(&7);
@@ -193,8 +194,10 @@ pub(crate) mod tests {
         let mut apart = report(&decode_and_prefill());
         apart.partitions[0].alone_sms.remove(&7);
         apart.partitions[0].sm_count -= 1;
-        let expected =
-            ["did not run alone on SM 7 of its floor", "ran outside its ceiling on SM 7"];
+        let expected = [
+            "did not reach SM 7 of its floor when it ran alone",
+            "ran outside its ceiling on SM 7",
+        ];
         assert_eq!(all_faults(&apart)[0], expected);
     }
 }

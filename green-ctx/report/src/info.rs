@@ -1,4 +1,4 @@
-//! What there is, and what it can be split into.
+//! The driver, the devices, and the units they can be split into.
 
 use std::fmt::Write;
 
@@ -7,27 +7,27 @@ use serde::Serialize;
 
 use crate::objects::{DeviceObject, DriverObject};
 
-/// What `green-ctx info` prints: the driver, the devices, and what they can be split into. Its JSON is the answer.
+/// The output of `green-ctx info`: the driver, the devices, and the units they can be split into. Serializes to the
+/// command's JSON.
 #[derive(Serialize)]
 pub struct Info {
     driver: DriverObject,
-    /// Where a simulated driver's answers come from.
+    /// The origin of a simulated driver's behaviour.
     provenance: Option<String>,
-    /// What each group of a simulated device's data rests on.
+    /// The source of each group of a simulated device's data.
     sources: Option<Vec<SourceObject>>,
     abilities: [AbilityObject; Ability::ALL.len()],
     devices: Vec<DeviceInfo>,
-    /// What can make partitions other than requested.
+    /// Warnings about settings that change the size of partitions.
     warnings: Vec<String>,
 }
 
 impl Info {
-    /// Of the device of this ordinal, or of all.
+    /// Collects the information about one device, or about all devices.
     ///
     /// # Errors
     ///
-    /// [`Error::NoSuchDevice`](green_ctx::Error::NoSuchDevice) and
-    /// [`Error::Driver`](green_ctx::Error::Driver).
+    /// [`Error::NoSuchDevice`](green_ctx::Error::NoSuchDevice) and [`Error::Driver`](green_ctx::Error::Driver).
     pub fn of(driver: &Driver, device: Option<u32>) -> Result<Info> {
         let devices: Vec<Device> = match device {
             Some(ordinal) => vec![driver.device(ordinal)?],
@@ -44,13 +44,13 @@ impl Info {
         })
     }
 
-    /// As text.
+    /// Returns the information as text.
     #[must_use]
     pub fn text(&self, driver: &Driver) -> String {
         let info = self;
         let mut text = format!("driver  {}\n", driver.info());
         if let Some(provenance) = &info.provenance {
-            line(&mut text, "answers", provenance);
+            line(&mut text, "behaviour", provenance);
         }
         for SourceObject { data, origin, from } in info.sources.iter().flatten() {
             line(&mut text, &format!("  {origin}"), format!("{data}: {from}"));
@@ -66,7 +66,7 @@ impl Info {
             let DeviceInfo { device, units, .. } = info;
             let said = |count: u32| match info.limits_from.as_str() {
                 "driver" => format!("{count} SMs"),
-                rule => format!("{count} SMs, by the rule for its {rule}"),
+                rule => format!("{count} SMs (rule for its {rule})"),
             };
             let gibibytes = info.memory_bytes as f64 / f64::from(1 << 30);
             // Writing to a string does not fail.
@@ -81,7 +81,7 @@ impl Info {
             line(&mut text, "coarse units", runs(&units.coarse));
             line(&mut text, "fine units", runs(&units.fine));
             if let Some(Workqueues { concurrency_limit, scope }) = &info.workqueues {
-                let queues = format!("{concurrency_limit}, shared by scope: {scope}");
+                let queues = format!("{concurrency_limit} (sharing scope: {scope})");
                 line(&mut text, "concurrent workqueues", queues);
             }
         }
@@ -104,27 +104,27 @@ struct SourceObject {
 struct DeviceInfo {
     #[serde(flatten)]
     device: DeviceObject,
-    /// Whether this project has run on such a device and driver.
+    /// Whether this project has run on such a device with such a driver.
     status: String,
     uuid: String,
     memory_bytes: usize,
     min_partition: u32,
     alignment: u32,
-    /// Who says what the two above are: the driver, or the rule for the architecture.
+    /// The source of the two figures above: the driver, or a rule for the architecture.
     limits_from: String,
     /// `None` before CUDA 13.1.
     workqueues: Option<Workqueues>,
     units: UnitsObject,
 }
 
-/// How many streams' work can go on at the same time without sharing a queue.
+/// The workqueues of a device: the number of streams whose work can run concurrently without sharing a queue.
 #[derive(Serialize)]
 struct Workqueues {
     concurrency_limit: u32,
     scope: String,
 }
 
-/// The SMs of each unit that the device is cut into.
+/// The number of SMs in each unit of the device.
 #[derive(Serialize)]
 struct UnitsObject {
     coarse: Vec<u32>,
@@ -151,22 +151,24 @@ impl DeviceInfo {
     }
 }
 
-/// The devices on which this project has run, by a part of the name, with the driver's CUDA version.
+/// The devices that this project has run on: a part of the name, and the driver's CUDA version.
 const RUN: [(&str, Version); 2] = [("H100", Version::new(13, 0)), ("H200", Version::new(13, 0))];
 
-/// The row of docs/requirements.md for a device, in short.
+/// Returns the device's row of docs/requirements.md in short.
 fn status(device: &Device) -> Result<String> {
     let driver = device.driver();
     let (name, version) = (device.name()?, driver.version());
     let was_run = RUN.iter().any(|(known, cuda)| name.contains(known) && *cuda == version);
     Ok(match (driver.is_simulated(), was_run) {
         (true, _) => "simulated".to_owned(),
-        (false, true) => format!("run: this project was tested on such a GPU with CUDA {version}"),
-        (false, false) => format!("untested: no tests ran on such a GPU with CUDA {version}"),
+        (false, true) => format!("run: this project has run on such a GPU with CUDA {version}"),
+        (false, false) => {
+            format!("untested: this project has not run on such a GPU with CUDA {version}")
+        }
     })
 }
 
-/// Warnings about a process that has these environment variables.
+/// Returns warnings about environment variables of the process.
 fn warnings(variables: impl Iterator<Item = String>) -> Vec<String> {
     let mut mps: Vec<String> = variables.filter(|name| name.starts_with("CUDA_MPS_")).collect();
     mps.sort_unstable();
@@ -189,7 +191,7 @@ fn workqueues(device: &Device) -> Result<Option<Workqueues>> {
     }
 }
 
-/// Where a simulated driver's answers come from, and what each group of its data rests on.
+/// Returns the origin of a simulated driver's behaviour, and the source of each group of its data.
 #[cfg(feature = "sim")]
 fn origin(driver: &Driver) -> Option<(String, Vec<SourceObject>)> {
     use green_ctx::sim::{Profile, Source};
@@ -209,7 +211,7 @@ fn origin(_driver: &Driver) -> Option<(String, Vec<SourceObject>)> {
     None
 }
 
-/// Something that newer drivers can do.
+/// A capability that not every driver has.
 #[derive(Clone, Copy)]
 struct Ability {
     name: &'static str,
@@ -250,7 +252,7 @@ fn line(text: &mut String, name: &str, value: impl std::fmt::Display) {
     let _ = writeln!(text, "  {name:<25}{value}");
 }
 
-/// Equal units counted: `15 of 8 SMs, 1 of 12 SMs`.
+/// Counts equal units: `15 of 8 SMs, 1 of 12 SMs`.
 fn runs(units: &[u32]) -> String {
     let runs = units.chunk_by(|one, next| one == next);
     runs.map(|run| format!("{} of {} SMs", run.len(), run[0])).collect::<Vec<_>>().join(", ")

@@ -1,6 +1,6 @@
-//! What the command `green-ctx` and the module `green_ctx_torch` print and draw: text, JSON and SVG.
+//! The output of the command `green-ctx` and the module `green_ctx_torch`: text, JSON and SVG.
 //!
-//! Types with [`Serialize`](serde::Serialize) are what the command prints with `--json`.
+//! Types that implement [`Serialize`](serde::Serialize) are the JSON objects that the command prints with `--json`.
 //!
 //! ```
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -34,7 +34,7 @@ pub use self::svg::{tuning_svg, verification_svg};
 pub use self::tuning::{Machine, Tuning, machine_of, progress_line, tuning_lines, tuning_table};
 pub use self::verification::{Verification, verification_text};
 
-/// An answer as JSON. It holds numbers, text and lists of them: nothing that cannot be JSON.
+/// Serializes an answer to JSON. This cannot fail, because answers consist of numbers, text and lists.
 #[must_use]
 pub fn to_json(answer: &impl serde::Serialize) -> String {
     serde_json::to_string(answer).unwrap_or_default()

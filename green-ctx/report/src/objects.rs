@@ -1,11 +1,11 @@
-//! The driver and the device, as every answer names them.
+//! The driver and the device, as they appear in every output.
 
 use green_ctx::driver::DriverInfo;
 use green_ctx::resource::ShareKind;
 use green_ctx::{Device, Driver, Result, Share};
 use serde::Serialize;
 
-/// The driver in JSON.
+/// A driver in JSON.
 #[derive(Serialize)]
 pub struct DriverObject {
     kind: &'static str,
@@ -14,7 +14,7 @@ pub struct DriverObject {
 }
 
 impl DriverObject {
-    /// The object of a driver.
+    /// Returns the object for a driver.
     #[must_use]
     pub fn of(driver: &Driver) -> DriverObject {
         DriverObject::from(driver.info())
@@ -34,22 +34,22 @@ impl From<DriverInfo> for DriverObject {
 /// A device in JSON.
 #[derive(Serialize)]
 pub struct DeviceObject {
-    /// The number that CUDA gives it; `None` of a device that a file names.
+    /// The CUDA device ordinal; `None` for a device from a file.
     pub ordinal: Option<u32>,
     /// The name.
     pub name: String,
-    /// How many SMs it has.
+    /// The number of SMs.
     pub sm_count: u32,
     /// The compute capability, such as `9.0`.
     pub compute_capability: String,
 }
 
 impl DeviceObject {
-    /// The object of a device.
+    /// Returns the object for a device.
     ///
     /// # Errors
     ///
-    /// The driver's.
+    /// The driver's error.
     pub fn of(device: &Device) -> Result<DeviceObject> {
         Ok(DeviceObject {
             ordinal: Some(device.ordinal()),
@@ -60,7 +60,7 @@ impl DeviceObject {
     }
 }
 
-/// The lines that every text output begins with.
+/// Returns the first lines of every text output.
 #[must_use]
 pub fn heading(driver: &DriverInfo, device: &DeviceObject) -> String {
     let DeviceObject { ordinal, name, sm_count, compute_capability } = device;
@@ -70,7 +70,7 @@ pub fn heading(driver: &DriverInfo, device: &DeviceObject) -> String {
     )
 }
 
-/// The SMs that a share asks for, as `requested` in JSON: `null` for a share that asks for no count.
+/// Returns the number of SMs that a share requests. It is `requested` in JSON, and `null` for shares without a number.
 pub(crate) fn count(share: Share) -> Option<u32> {
     match share.kind() {
         ShareKind::Count(count) => Some(count),

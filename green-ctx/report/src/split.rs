@@ -1,4 +1,4 @@
-//! What each group of a split is given.
+//! The SMs that each group of a split would get.
 
 use green_ctx::{Device, Result, Share, Version, resource::DryRun};
 use serde::Serialize;
@@ -6,7 +6,7 @@ use serde::Serialize;
 use crate::objects::{DeviceObject, DriverObject, count, heading};
 use crate::table::{Align, table};
 
-/// What `green-ctx split` prints: what each group would be given. Its JSON is the answer.
+/// The output of `green-ctx split`: the SMs that each group would get. Serializes to the command's JSON.
 #[derive(Serialize)]
 pub struct Split {
     driver: DriverObject,
@@ -18,11 +18,12 @@ pub struct Split {
 }
 
 impl Split {
-    /// What a dry run on a device gives. It counts the group that takes the rest with the remainder.
+    /// Creates the output from a dry run on a device. A dry run counts the SMs of the group named `rest` in the
+    /// remainder.
     ///
     /// # Errors
     ///
-    /// The driver's.
+    /// The driver's error.
     pub fn of(device: &Device, dry: &DryRun, rest: Option<String>) -> Result<Split> {
         let groups = dry.groups.iter();
         let groups = groups.map(|group| {
@@ -42,7 +43,7 @@ impl Split {
         })
     }
 
-    /// As text.
+    /// Returns the output as text.
     #[must_use]
     pub fn text(&self, device: &Device) -> String {
         let answer = self;
@@ -57,7 +58,8 @@ impl Split {
             ("ceiling", Align::Right),
         ];
         format!(
-            "{}\n{}\nfree for floors: {} SMs{}\nSMs, in units of {}; a dry run: nothing was created\n",
+            "{}\n{}\nfree for floors: {} SMs{}\ncounts of SMs, in units of {}; dry run, nothing was \
+             created\n",
             heading(&device.driver().info(), &answer.device),
             table(columns, &rows),
             answer.free_for_floors,
@@ -88,13 +90,13 @@ struct Remainder {
     sm_count: u32,
 }
 
-/// What to do where sharing leaves nothing for later floors. Before CUDA 12.5 there is nothing to do.
+/// Returns a hint for when sharing leaves no SMs for later floors. Before CUDA 12.5 there is no remedy.
 fn cure(device: &Device, answer: &Split) -> &'static str {
     let shares = answer.groups.iter().any(|group| group.ceiling > group.floor);
     let can_do_otherwise = device.driver().version() >= Version::new(12, 5);
     match shares && answer.free_for_floors == 0 && can_do_otherwise {
         true => {
-            "; the others are shared: ask for every floor in one request, or set a lower ceiling"
+            "; the remaining SMs are shared: request all floors together, or set a lower ceiling"
         }
         false => "",
     }

@@ -1,8 +1,8 @@
-//! The picture of a report: the map of SMs, solid for floors and hatched where they are shared, over
-//! the timeline of blocks. `tuning` draws what a search found in the same style.
+//! The picture of a report: the SM map, with solid floors and hatched shared SMs, above the timeline of blocks.
+//! `tuning` draws the result of a search in the same style.
 //!
-//! The same report gives the same text, with no reference to anything outside of it. The white
-//! ground is part of the picture, so that it reads on dark pages too.
+//! The same report always gives the same text, which has no external references. The white background is part of the
+//! picture, so it is readable on dark pages.
 
 mod hatching;
 mod legend;
@@ -25,25 +25,26 @@ use crate::findings;
 
 const WIDTH: f64 = 960.0;
 const MARGIN: f64 = 28.0;
-/// The colours of writing, of second thoughts, of a failed verification, of a passed one, and of
-/// SMs that no partition may use.
+/// The colours of text, of secondary text, of a failed verification, of a passed one, and of SMs that no partition may
+/// use.
 const INK: &str = "#1a1a1a";
 const SOFT: &str = "#5f6368";
 const RED: &str = "#c00000";
 const GREEN: &str = "#00664b";
 const UNUSED: &str = "#e3e3e3";
 
-/// What a picture shows.
+/// The content of a picture.
 struct Subject<'a> {
     report: &'a Report,
-    /// How each SM may be used, and was.
+    /// The partitions that may use each SM, and those that did.
     usages: BTreeMap<u32, Usage>,
     hatching: Hatching,
 }
 
-/// Draws the SM map of a report over the timeline of blocks: which SMs each partition may use, and where and when it ran.
+/// Draws the SM map of a report above the timeline of its blocks: which SMs each partition may use, and where and when
+/// it ran.
 ///
-/// The same report gives the same text, which refers to nothing outside of it.
+/// The same report always gives the same text, which has no external references.
 #[must_use]
 pub fn verification_svg(report: &Report) -> String {
     let usages = usage::usages(report);
@@ -53,20 +54,20 @@ pub fn verification_svg(report: &Report) -> String {
     let heading = page::heading();
 
     let y = head(&mut body, &subject);
-    body.text(MARGIN, y + 26.0, &heading, "Where: one cell an SM, with the SM's id");
+    body.text(MARGIN, y + 26.0, &heading, "Where: one cell per SM, labelled with its id");
     let y = map::draw(&mut body, &subject, y + 38.0);
     body.text(
         MARGIN,
         y + 28.0,
         &heading,
-        "When: one row an SM, one bar a block of the probe kernel",
+        "When: one row per SM, one bar per block of the probe kernel",
     );
     let y = timeline::draw(&mut body, report, &subject.usages, y + 38.0);
 
     page::page(&title(report), &subject.hatching.definitions(), y, body)
 }
 
-/// Writes title, origin and verdict, and returns where they end.
+/// Draws the title, the origin and the verdict, and returns the position below them.
 fn head(canvas: &mut Canvas, subject: &Subject<'_>) -> f64 {
     let report = subject.report;
     page::title(canvas, 21.0, &shortened(&title(report), 72));
@@ -89,7 +90,7 @@ fn origin(report: &Report) -> String {
     format!("{driver}; device {ordinal}, compute capability {compute_capability}")
 }
 
-/// Why the verdict is what it is.
+/// Returns the reasons for the verdict.
 fn reasons(Subject { report, usages, .. }: &Subject<'_>) -> String {
     let violated = usages.values().filter(|usage| usage.kind() == Kind::Violated).count();
     let broken: Vec<usize> =
@@ -97,12 +98,12 @@ fn reasons(Subject { report, usages, .. }: &Subject<'_>) -> String {
     let mut reasons = Vec::new();
     match violated {
         0 => {}
-        1 => reasons.push("1 SM was used against the shares".to_owned()),
-        violated => reasons.push(format!("{violated} SMs were used against the shares")),
+        1 => reasons.push("1 SM was used in violation of the shares".to_owned()),
+        violated => reasons.push(format!("{violated} SMs were used in violation of the shares")),
     }
     match broken.as_slice() {
         [] => reasons.push(findings::kept(report).to_owned()),
-        // Who used what against the shares is on the map.
+        // The map shows which partition violated which share.
         _ if violated > 0 => {}
         [one] => {
             let name = shortened(&report.partitions[*one].name, 20);
@@ -112,7 +113,7 @@ fn reasons(Subject { report, usages, .. }: &Subject<'_>) -> String {
                     .map(|fault| shortened(&format!("{name} {fault}"), 90)),
             );
         }
-        more => reasons.push(format!("{} partitions did not have all of their shares", more.len())),
+        more => reasons.push(format!("{} partitions did not get all of their shares", more.len())),
     }
     if report.partitions.len() > 1 {
         let overlapped = if report.concurrent() { "all" } else { "not all" };
@@ -126,7 +127,7 @@ mod tests {
     use super::*;
     use crate::findings::tests::{Part, decode_and_prefill, report};
 
-    /// Partitions with these SMs for themselves.
+    /// Returns a report of partitions with exclusive SMs.
     fn exclusive(partitions: &[(&'static str, Vec<u32>)]) -> Report {
         let parts = partitions.iter().map(|(name, sms)| Part::exclusive(name, sms.clone()));
         report(&parts.collect::<Vec<_>>())
@@ -165,8 +166,8 @@ mod tests {
         assert_eq!(count(&picture, r#"class="sm unused""#), 100);
         assert_eq!(count(&picture, r#"<g class="violation""#), 4);
         assert!(picture.contains(">NOT verified:<"));
-        assert!(picture.contains("2 SMs were used against the shares"));
-        assert!(picture.contains("used against the shares: 2 SMs"));
+        assert!(picture.contains("2 SMs were used in violation of the shares"));
+        assert!(picture.contains("used in violation of the shares: 2 SMs"));
         assert!(picture.contains("SM 14: floor of p0, p1; blocks of p0, p1 ran here"));
     }
 
@@ -177,7 +178,7 @@ mod tests {
         assert_eq!(count(&picture, r#"class="sm floor""#), 32);
         assert_eq!(count(&picture, r#"class="sm shared""#), 100);
         assert_eq!(count(&picture, r#"<pattern id="shared"#), 1);
-        // One definition stands in every picture; nothing uses it here.
+        // Every picture defines this pattern once. It is not used here.
         assert_eq!(count(&picture, "violation"), 1);
         assert!(picture.contains("SM 0: floor of decode; blocks of decode ran here"));
         assert!(
@@ -185,11 +186,9 @@ mod tests {
                 .contains("SM 40: shared by decode, prefill; blocks of decode, prefill ran here")
         );
         assert!(picture.contains(">shared by decode and prefill: 100 SMs<"));
-        assert!(picture.contains(">solid: a floor, which one partition has for itself<"));
+        assert!(picture.contains(">solid: a floor, for one partition only<"));
         assert!(picture.contains(">..=100</text>"));
-        assert!(
-            picture.contains(">Verified:<") && picture.contains("and nobody else on its floor")
-        );
+        assert!(picture.contains(">Verified:<") && picture.contains("had it to itself"));
     }
 
     #[test]
@@ -200,7 +199,7 @@ mod tests {
         assert_eq!(count(&picture, r#"class="sm violation""#), 1);
         assert_eq!(count(&picture, r#"<g class="violation""#), 1);
         assert!(picture.contains(
-            "SM 31: floor of decode; blocks of decode, prefill ran here, those of prefill against"
+            "SM 31: floor of decode; blocks of decode, prefill ran here, those of prefill in violation"
         ));
     }
 
@@ -215,7 +214,7 @@ mod tests {
         assert_eq!(count(&picture, r#"<pattern id="pool"#), 2);
         assert!(picture.contains(">shared by p0, p1 and p2: 8 SMs<"));
         assert!(picture.contains(">shared by p1 and p2: 56 SMs<"));
-        assert!(picture.contains(">only one, above its floor: 68 SMs<"));
+        assert!(picture.contains(">for one partition only, above its floor: 68 SMs<"));
         assert!(
             picture.contains("SM 5: only p0 may use it, above its floor; blocks of p0 ran here")
         );
@@ -231,7 +230,7 @@ mod tests {
         assert!(picture.contains(">parti…: .. → 0 to 132, 132</text>"));
         assert!(picture.contains(">shared by 30 partitions: 132 SMs<"));
         assert!(picture.contains("colours repeat after 21 partitions"));
-        // As many rows as these do not make a picture that nobody can look at.
+        // A picture with this number of rows must still be readable.
         let height = document.root_element().attribute("height").and_then(|text| text.parse().ok());
         assert!(height.is_some_and(|height: f64| height < 2400.0), "{height:?}");
     }
@@ -241,7 +240,7 @@ mod tests {
         let mut report = exclusive(&[("p0", (0..16).collect()), ("p1", (16..32).collect())]);
         report.partitions[1].blocks.retain(|block| block.sm != 20);
         let picture = verification_svg(&report);
-        assert!(picture.contains("p1 did not run on all of its floor: not on SM 20"));
+        assert!(picture.contains("p1 did not run on SM 20 of its floor"));
         assert!(picture.contains(r##"fill="#c00000" font-weight="bold">15</text>"##));
         assert_eq!(count(&picture, r#"class="sm missed""#), 1);
         assert!(picture.contains("SM 20: floor of p1; nothing ran here"));

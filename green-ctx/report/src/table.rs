@@ -1,17 +1,17 @@
-//! Tables and lists of SMs as text.
+//! Tables, and lists of SMs as text.
 
 use std::collections::BTreeSet;
 
-/// How a column stands.
+/// The alignment of a column.
 #[derive(Clone, Copy)]
 pub(crate) enum Align {
-    /// As words do.
+    /// For words.
     Left,
-    /// As numbers do.
+    /// For numbers.
     Right,
 }
 
-/// Rows under a heading, with columns as wide as their widest cell.
+/// Formats rows under a heading. Each column is as wide as its widest cell.
 pub(crate) fn table<const N: usize>(columns: [(&str, Align); N], rows: &[[String; N]]) -> String {
     let heading = columns.map(|(title, _)| title.to_owned());
     let lines = || std::iter::once(&heading).chain(rows);
@@ -30,7 +30,7 @@ pub(crate) fn table<const N: usize>(columns: [(&str, Align); N], rows: &[[String
     text
 }
 
-/// Ids with runs drawn together: `0-3,16,18-19`.
+/// Formats ids with consecutive ones merged: `0-3,16,18-19`.
 pub(crate) fn ranges(ids: &BTreeSet<u32>) -> String {
     let mut runs: Vec<(u32, u32)> = Vec::new();
     for &id in ids {
@@ -45,7 +45,7 @@ pub(crate) fn ranges(ids: &BTreeSet<u32>) -> String {
     runs.iter().map(text).collect::<Vec<_>>().join(",")
 }
 
-/// Ids in a sentence: `SM 7`, `SMs 0-3,16`.
+/// Formats ids for a sentence: `SM 7`, `SMs 0-3,16`.
 pub(crate) fn sms(ids: &BTreeSet<u32>) -> String {
     format!("{} {}", if ids.len() == 1 { "SM" } else { "SMs" }, ranges(ids))
 }

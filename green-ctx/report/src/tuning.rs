@@ -1,4 +1,4 @@
-//! What tuning found, as JSON and as text.
+//! The result of tuning, as JSON and as text.
 
 mod table;
 
@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 pub use self::table::{tuning_lines, tuning_table};
 use crate::objects::{DeviceObject, DriverObject};
 
-/// What `green-ctx tune` prints as JSON: an outcome after the driver and the device.
+/// The JSON that `green-ctx tune` prints: the driver, the device and the outcome.
 #[derive(Serialize)]
 pub struct Tuning {
     driver: Option<DriverObject>,
@@ -20,7 +20,7 @@ pub struct Tuning {
 }
 
 impl Tuning {
-    /// The answer for an outcome.
+    /// Creates the object for an outcome.
     #[must_use]
     pub fn of((driver, device): Machine, outcome: &Outcome) -> Tuning {
         let Outcome { goal, verdict, jobs, arms, notes, seconds, .. } = outcome;
@@ -32,10 +32,10 @@ impl Tuning {
     }
 }
 
-/// A driver and a device, of outcomes that have some.
+/// The driver and the device of an outcome, if it has them.
 pub type Machine = (Option<DriverInfo>, Option<DeviceObject>);
 
-/// The driver and the device of an outcome in a file, which does not say the device's number.
+/// Returns the driver and the device of an outcome. An outcome does not contain the device's ordinal.
 #[must_use]
 pub fn machine_of(outcome: &Outcome) -> Machine {
     let device = outcome.machine.as_ref().map(|machine| DeviceObject {
@@ -47,11 +47,11 @@ pub fn machine_of(outcome: &Outcome) -> Machine {
     (outcome.machine.as_ref().map(|machine| machine.driver.clone()), device)
 }
 
-/// The width of a bar, and of a line, which never wraps.
+/// The width of the progress bar, and the maximum width of a line.
 const WIDTH: usize = 24;
 const COLUMNS: usize = 100;
 
-/// How far tuning is, in a line of at most 100 characters.
+/// Formats the progress of tuning as a line of at most 100 characters.
 #[must_use]
 pub fn progress_line(progress: &Progress<'_>) -> String {
     let spent = progress.spent.clamp(0.0, 1.0);

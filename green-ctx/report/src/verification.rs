@@ -1,4 +1,4 @@
-//! What a verification found, as JSON and as text.
+//! The result of a verification, as JSON and as text.
 
 use std::collections::BTreeSet;
 use std::fmt::Write;
@@ -12,7 +12,7 @@ use crate::findings;
 use crate::objects::{DeviceObject, DriverObject, count};
 use crate::table::{Align, ranges, table};
 
-/// What `green-ctx verify` prints as JSON.
+/// The JSON that `green-ctx verify` prints.
 #[derive(Serialize)]
 pub struct Verification<'a> {
     driver: DriverObject,
@@ -40,7 +40,7 @@ struct Partition<'a> {
 }
 
 impl<'a> Verification<'a> {
-    /// The answer for a report.
+    /// Creates the object for a report.
     #[must_use]
     pub fn of(report: &'a Report) -> Verification<'a> {
         let partition = |(index, partition): (usize, &'a PartitionReport)| Partition {
@@ -73,7 +73,7 @@ impl<'a> Verification<'a> {
     }
 }
 
-/// The partitions of a report in a table, and whether they kept to their shares.
+/// Formats a report as a table of its partitions, followed by the verdict.
 #[must_use]
 pub fn verification_text(report: &Report) -> String {
     let first = report.partitions.iter().map(PartitionReport::start_ns).min().unwrap_or(0);
@@ -100,13 +100,13 @@ pub fn verification_text(report: &Report) -> String {
         ("observed", Align::Right),
         ("start ms", Align::Right),
         ("duration ms", Align::Right),
-        ("ids of the SMs observed", Align::Left),
+        ("ids of the observed SMs", Align::Left),
     ];
     let rows: Vec<_> = report.partitions.iter().map(row).collect();
     let concurrent = if report.concurrent() {
         "yes"
     } else {
-        "no; SMs of its own promise a partition no concurrency, and it is no part of the verdict"
+        "no; separate SMs do not guarantee concurrency, so this does not affect the verdict"
     };
     format!(
         "\n{}\ndisjoint            {}\noverlapped in time  {concurrent}\n{}\n",
@@ -116,7 +116,7 @@ pub fn verification_text(report: &Report) -> String {
     )
 }
 
-/// Whether partitions met on SMs, and whether they were allowed to.
+/// Describes whether partitions ran on the same SMs, and whether they were allowed to.
 fn disjoint(report: &Report) -> String {
     let mut seen = BTreeSet::new();
     let observed = report.partitions.iter().flat_map(PartitionReport::observed_sms);
@@ -129,8 +129,10 @@ fn disjoint(report: &Report) -> String {
     match (wrong.is_empty(), shared.is_empty()) {
         (true, true) => "yes".to_owned(),
         (true, false) => format!("no, as requested: {more}"),
-        (false, true) => format!("NO, against the shares: {}", ranges(&wrong)),
-        (false, false) => format!("NO, against the shares: {}; {more}", ranges(&wrong)),
+        (false, true) => format!("NO, in violation of the shares: SM ids {}", ranges(&wrong)),
+        (false, false) => {
+            format!("NO, in violation of the shares: SM ids {}; {more}", ranges(&wrong))
+        }
     }
 }
 
@@ -165,7 +167,10 @@ mod tests {
         let text = verification_text(&exclusive());
         assert!(text.contains("\ndisjoint            yes\n"), "{text}");
         assert!(text.contains("\noverlapped in time  yes\n"), "{text}");
-        assert!(text.contains("\nverified            each partition ran on its own SMs"), "{text}");
+        assert!(
+            text.contains("\nverified            each partition ran on all of its own SMs"),
+            "{text}"
+        );
     }
 
     #[test]
@@ -174,7 +179,7 @@ mod tests {
         let expected = "\ndisjoint            no, as requested: 100 SMs ran blocks of partitions that share them\n";
         assert!(text.contains(expected), "{text}");
         assert!(
-            text.contains("\nverified            each partition ran on all of its floor"),
+            text.contains("\nverified            each partition ran on its whole floor"),
             "{text}"
         );
         let rows: Vec<Vec<&str>> =
@@ -190,17 +195,18 @@ mod tests {
         report.partitions[1].blocks[0].sm = taken;
         let text = verification_text(&report);
         assert!(!report.ok());
-        let expected = format!("\ndisjoint            NO, against the shares: {taken}\n");
+        let expected =
+            format!("\ndisjoint            NO, in violation of the shares: SM ids {taken}\n");
         assert!(text.contains(&expected), "{text}");
-        let expected = "\nNOT verified\n  p0 had others on its floor: p1 on SM 0\n  \
+        let expected = "\nNOT verified\n  p0 had other partitions on its floor: p1 on SM 0\n  \
                         p1 ran outside its ceiling on SM 0\n";
         assert!(text.ends_with(expected), "{text}");
 
         let [decode, mut prefill] = decode_and_prefill();
         prefill.ran.push(31);
         let text = verification_text(&self::report(&[decode, prefill]));
-        let expected =
-            "NO, against the shares: 31; 100 SMs ran blocks of partitions that share them";
+        let expected = "NO, in violation of the shares: SM ids 31; 100 SMs ran blocks of \
+                        partitions that share them";
         assert!(text.contains(expected), "{text}");
     }
 
@@ -213,9 +219,7 @@ mod tests {
         }
         let text = verification_text(&report);
         assert!(
-            text.contains(
-                "\noverlapped in time  no; SMs of its own promise a partition no concurrency"
-            ),
+            text.contains("\noverlapped in time  no; separate SMs do not guarantee concurrency"),
             "{text}"
         );
         assert!(text.contains("\nverified "), "{text}");

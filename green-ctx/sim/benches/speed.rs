@@ -1,8 +1,8 @@
-//! How fast the simulated driver is: a launch, and calls with much alive.
+//! The speed of the simulated driver: launches, and calls while many objects exist.
 //!
-//! Programs are tested on it, so that a launch must cost well under a microsecond and nothing may slow
-//! down with what else is alive. The figures of one run are compared with each other: what is alive
-//! goes up by a factor of ten from one row to the next.
+//! Programs are tested on the simulator, so a launch must cost well under a microsecond, and other existing
+//! objects must not slow calls down. Compare the figures of one run with each other: the number of objects
+//! grows by a factor of ten from row to row.
 
 #![allow(unsafe_code, reason = "calls the driver")]
 
@@ -15,7 +15,7 @@ use green_ctx_sys::{
     CUlibrary, CUresult, CUstream,
 };
 
-/// A simulated driver and what launches need.
+/// A simulated driver and a kernel to launch.
 struct Machine {
     _sim: Sim,
     api: Api,
@@ -26,24 +26,24 @@ fn ok(status: CUresult) {
     assert_eq!(status, CUresult::CUDA_SUCCESS);
 }
 
-/// A call that must succeed.
+/// Makes a call that must succeed.
 macro_rules! call {
     ($machine:expr, $function:ident($($argument:expr),* $(,)?)) => {{
         let function = $machine.api.$function().expect("the simulated driver has it");
-        // SAFETY: each pointer is null or to a local variable of the type that the function fills,
-        // and each handle was made by this driver.
+        // SAFETY: each pointer is null or to a local variable of the type that the function fills, and each
+        // handle comes from this driver.
         ok(unsafe { function($($argument),*) })
     }};
 }
 
 impl Machine {
-    /// Keeps the last launches, as a test does unless it asks for more.
+    /// Creates a machine that keeps the default number of launches, as most tests do.
     fn new() -> Machine {
         let sim = Sim::new("h200@13.0").expect("the profile is built in");
-        // SAFETY: the pointer is the simulated driver's, which lives as long as `sim`.
+        // SAFETY: the function belongs to the simulated driver, which lives as long as `sim`.
         let api = unsafe { Api::from_get_proc_address(sim.get_proc_address()) };
         let api = api.expect("the simulated driver is a driver");
-        // SAFETY: `cuInit` takes the flags 0.
+        // SAFETY: `cuInit` has no precondition.
         ok(unsafe { api.cuInit()(0) });
         let mut machine = Machine { _sim: sim, api, kernel: null_mut() };
         let mut primary: CUcontext = null_mut();
@@ -71,7 +71,7 @@ impl Machine {
     }
 
     fn green(&self) -> CUgreenCtx {
-        // SAFETY: zero bytes are a resource of no type.
+        // SAFETY: a zeroed resource is a valid resource of no type.
         let mut resource: CUdevResource = unsafe { std::mem::zeroed() };
         let kind = CUdevResourceType::CU_DEV_RESOURCE_TYPE_SM;
         call!(self, cuDeviceGetDevResource(0, &raw mut resource, kind));
@@ -115,7 +115,7 @@ fn launch(criterion: &mut Criterion) {
     machine.synchronize(stream);
 }
 
-/// A launch, a record and a wait while so many contexts, each with a stream, are alive.
+/// A launch, a record and a wait while `count` contexts with one stream each exist.
 fn contexts(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("with contexts alive");
     for count in [10, 100, 1000] {
@@ -134,7 +134,7 @@ fn contexts(criterion: &mut Criterion) {
     }
 }
 
-/// A record, a query and a wait of one of so many events.
+/// A record, a query and a wait of one of `count` events.
 fn events(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("with events alive");
     for count in [1000, 10_000, 100_000] {
@@ -153,7 +153,7 @@ fn events(criterion: &mut Criterion) {
     }
 }
 
-/// Making and destroying as many as a large program has.
+/// Creating and destroying as many objects as a large program has.
 fn lives(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("made and destroyed");
     group.sample_size(10);
@@ -170,7 +170,7 @@ fn lives(criterion: &mut Criterion) {
     for count in [10_u64, 100, 1000] {
         group.throughput(Throughput::Elements(count));
         group.bench_function(BenchmarkId::new("green contexts", count), |bencher| {
-            // Each on a driver of its own: the memory of a context is never given back.
+            // Each iteration has its own driver, because the memory of a context is never released.
             bencher.iter_batched(
                 Machine::new,
                 |machine| {

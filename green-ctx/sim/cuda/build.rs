@@ -1,10 +1,10 @@
-//! Gives the library the name by which programs ask for a driver, and keeps it loaded.
+//! Gives the library the name under which programs load a driver, and prevents unloading.
 
 fn main() {
     println!("cargo:rerun-if-changed=build.rs");
     if std::env::var("CARGO_CFG_TARGET_OS").as_deref() == Ok("linux") {
         println!("cargo:rustc-cdylib-link-arg=-Wl,-soname,libcuda.so.1");
-        // The thread of a clock that runs is in the library's code for as long as the process lives.
+        // The thread of a real clock executes the library's code until the process ends.
         println!("cargo:rustc-cdylib-link-arg=-Wl,-z,nodelete");
     }
 }

@@ -1,4 +1,4 @@
-//! How calls of C arrive: the list of functions, whose driver a call is for, and what its arguments are.
+//! The entry of C calls: the list of functions, the driver that a call is for, and the arguments.
 
 #[expect(unsafe_code, reason = "it raises signals and registers an exit handler")]
 pub(crate) mod crash;

@@ -1,4 +1,4 @@
-//! Work: when it is done, and what it does.
+//! Work: its timing and its effects.
 
 pub(crate) mod builtin;
 #[expect(unsafe_code, reason = "it calls the program back")]

@@ -1,7 +1,7 @@
-//! Graphs: nodes that do work, and edges that say which comes after which.
+//! Graphs: nodes, which do work, and edges, which order them.
 //!
-//! A handle that is none of a graph, a node or an executable is answered with
-//! `CUDA_ERROR_INVALID_VALUE` (cuda.h names no other error for them).
+//! An invalid handle of a graph, node or executable graph is `CUDA_ERROR_INVALID_VALUE`; cuda.h names no
+//! other error for it.
 
 pub(crate) mod allocation;
 pub(crate) mod child;
@@ -29,34 +29,35 @@ use user_object::Held;
 
 /// A graph. Its nodes are in [`State::nodes`].
 pub(crate) struct Graph {
-    /// The handles of its nodes, in the order in which they were added.
+    /// The handles of its nodes, in the order of addition.
     pub(crate) nodes: Vec<usize>,
     pub(crate) owner: Owner,
-    /// Whether a node was to allocate or free memory in it, be it that the driver refused to free.
+    /// Whether it has, or was meant to have, a node that allocates or frees memory. A free node that the
+    /// driver refused counts too.
     pub(crate) of_memory: bool,
-    /// The user objects that it holds.
+    /// The user objects that it references.
     objects: Held,
 }
 
-/// Who destroys a graph.
+/// The owner of a graph, which destroys it.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Owner {
     Program,
-    /// The capture that makes it.
+    /// The capture that builds it.
     Capture,
-    /// The node that it is the child of.
+    /// The node whose child graph it is.
     Node,
 }
 
 impl Graph {
-    /// Whether the program has to destroy it.
+    /// Returns whether the program has to destroy it.
     pub(crate) fn is_of_program(&self) -> bool {
         self.owner == Owner::Program
     }
 }
 
 impl State {
-    /// A new graph without nodes.
+    /// Creates a graph without nodes.
     pub(crate) fn add_graph(&mut self, owner: Owner) -> usize {
         let handle = handle::next();
         let (nodes, objects) = (Vec::new(), Held::default());
@@ -65,12 +66,12 @@ impl State {
         handle
     }
 
-    /// The graph with this handle.
+    /// Returns the graph with this handle.
     pub(crate) fn graph(&self, handle: usize) -> Answer<&Graph> {
         valid(self.graphs.get(&handle))
     }
 
-    /// Removes a graph with its nodes, and theirs.
+    /// Removes a graph with its nodes and their child graphs.
     pub(crate) fn remove_graph(&mut self, handle: usize) {
         let Some(graph) = self.graphs.remove(&handle) else { return };
         for node in graph.nodes {
@@ -78,8 +79,8 @@ impl State {
         }
     }
 
-    /// Whether a graph is the only one of its kind: with nodes that allocate or free memory, in it or in
-    /// a child.
+    /// Returns whether a graph can have only one executable and no clone, because it or a child graph has
+    /// nodes that allocate or free memory.
     pub(super) fn is_single(&self, handle: usize) -> bool {
         let Some(graph) = self.graphs.get(&handle) else { return false };
         let single = |node: &usize| match self.nodes[node].action {
@@ -89,9 +90,9 @@ impl State {
         graph.of_memory || graph.nodes.iter().any(single)
     }
 
-    /// A copy of a graph, with copies of the graphs of its child nodes: nodes first, then the edges
-    /// to each of them, which decides the order in which both are listed, as recorded. There is none
-    /// of a graph with nodes that allocate or free memory.
+    /// Clones a graph, including child graphs. It adds the nodes first and then the edges to each of them,
+    /// which determines the order in which both are listed (recorded). Graphs with nodes that allocate or
+    /// free memory cannot be cloned.
     pub(crate) fn clone_graph(&mut self, original: usize, owner: Owner) -> Answer<usize> {
         refuse_if(self.is_single(original), CUresult::CUDA_ERROR_NOT_SUPPORTED)?;
         let Graph { nodes, objects, .. } = self.graph(original)?;
@@ -117,9 +118,9 @@ impl State {
     }
 }
 
-/// Writes a list of handles as the functions of graphs do: where no place is given, only the number
-/// of them; otherwise as many as there is room for, null after the last, and how many were written.
-/// A place without room is refused, as recorded of nodes and roots.
+/// Writes a list of handles as graph functions do. Without an output array, it writes only their number.
+/// Otherwise it fills the array, with null after the last handle, and writes the number of handles written.
+/// An array of size 0 is refused (recorded for nodes and root nodes).
 pub(crate) fn write_list<T>(items: &[usize], out: Ptr<*mut T>, count: Ptr<usize>) -> Answer {
     if out.is_null() {
         return count.write(items.len());
@@ -130,7 +131,7 @@ pub(crate) fn write_list<T>(items: &[usize], out: Ptr<*mut T>, count: Ptr<usize>
     count.write(room.min(items.len()))
 }
 
-/// Writes as many handles as there is room for, and null after the last.
+/// Fills an array with handles, and with null after the last one.
 fn fill<T>(items: &[usize], out: Ptr<*mut T>, room: usize) -> Answer {
     (0..room).try_for_each(|index| {
         let item = items.get(index).map_or(std::ptr::null_mut(), |item| handle::pointer(*item));

@@ -1,7 +1,7 @@
-//! Images of kernels: what `cuLibraryLoadData` and `cuModuleLoadData` are given.
+//! Kernel images: the input of `cuLibraryLoadData` and `cuModuleLoadData`.
 //!
-//! An image is PTX text, a cubin or a fat binary. What a program can see of it is read (names,
-//! parameters, what a kernel needs of an SM); the instructions are not.
+//! An image is PTX text, a cubin or a fat binary. The parts that a program can query are read: names,
+//! parameters and the requirements of kernels. Instructions are not read.
 
 mod cubin;
 mod fatbin;
@@ -20,7 +20,7 @@ use crate::pointer::{Answer, refuse_if};
 
 pub(crate) use source::{for_library, from_file, from_memory};
 
-/// One parameter of a kernel: where it lies in the parameter buffer, in bytes.
+/// A kernel parameter: its offset and size in the parameter buffer, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Param {
     pub(crate) offset: usize,
@@ -31,53 +31,54 @@ pub(crate) struct Param {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct KernelInfo {
     pub(crate) name: Arc<str>,
-    /// The name for C.
+    /// The name as a C string.
     pub(crate) symbol: CString,
     pub(crate) params: Vec<Param>,
-    /// The most threads that a block may have (`.maxntid`). `.reqntid` is no such bound, as recorded.
+    /// The maximum number of threads per block (`.maxntid`). `.reqntid` does not count as such a limit
+    /// (recorded).
     pub(crate) max_threads: Option<u32>,
-    /// The only block that it can be launched with (`.reqntid`).
+    /// The required block size (`.reqntid`).
     pub(crate) required_block: Option<[u32; 3]>,
-    /// The only cluster that it can be launched with (`.reqnctapercluster`).
+    /// The required cluster size (`.reqnctapercluster`).
     pub(crate) required_cluster: Option<[u32; 3]>,
-    /// Whether it can be launched in clusters only (`.explicitcluster`).
+    /// Whether it can be launched only in clusters (`.explicitcluster`).
     pub(crate) explicit_cluster: bool,
-    /// Registers of a thread, where the image says so: text does not.
+    /// Registers per thread; `None` for PTX text, which does not tell.
     pub(crate) registers: Option<u32>,
-    /// Shared memory of a block that is not asked for at the launch, in bytes.
+    /// Static shared memory per block, in bytes.
     pub(crate) shared_bytes: u32,
-    /// Memory of a thread that the kernel declares, in bytes.
+    /// Local memory that the kernel declares per thread, in bytes.
     pub(crate) local_bytes: u32,
-    /// Constant variables of the image, in bytes.
+    /// The constant variables of the image, in bytes.
     pub(crate) constant_bytes: u32,
-    /// The architecture that the text was written for, 52 for `sm_52`.
+    /// The architecture that the PTX was written for, 52 for `sm_52`.
     pub(crate) virtual_architecture: u32,
 }
 
 impl KernelInfo {
-    /// A kernel of which only the name is known; `None` for a name that C cannot have.
+    /// Creates a kernel with only a name; `None` if the name contains a null byte.
     fn named(name: &str) -> Option<KernelInfo> {
         let symbol = CString::new(name).ok()?;
         Some(KernelInfo { name: name.into(), symbol, ..KernelInfo::default() })
     }
 
-    /// Notes the largest block, of which only the number of threads counts.
+    /// Sets the maximum block size. Only the number of threads matters.
     fn bound_block(&mut self, sides: [u32; 3]) {
         let threads = sides.iter().fold(1, |threads: u32, &side| threads.saturating_mul(side));
         self.max_threads = Some(threads);
     }
 
-    /// The size of the parameter buffer in bytes.
+    /// Returns the size of the parameter buffer, in bytes.
     pub(crate) fn param_bytes(&self) -> usize {
         self.params.iter().map(|param| param.offset + param.size).max().unwrap_or(0)
     }
 }
 
-/// What an image holds for one device.
+/// The contents of an image for one device.
 #[derive(Debug, Default)]
 pub(crate) struct Image {
     pub(crate) kernels: Vec<Arc<KernelInfo>>,
-    /// Where each kernel is in `kernels`.
+    /// The index of each kernel in `kernels`, by name.
     names: HashMap<Arc<str>, usize>,
 }
 
@@ -88,18 +89,18 @@ impl Image {
         Image { names: names.collect(), kernels: kernels.into_iter().map(Arc::new).collect() }
     }
 
-    /// The place of the kernel of this name.
+    /// Returns the index of the kernel with this name.
     pub(crate) fn kernel(&self, name: &str) -> Option<usize> {
         self.names.get(name).copied()
     }
 }
 
-/// What an image is read for.
+/// The device and driver that an image is read for.
 #[derive(Clone, Copy)]
 pub(crate) struct Target {
     /// The compute capability as one number, 90 for 9.0.
     architecture: u32,
-    /// The newest version of PTX that the driver compiles, 90 for 9.0.
+    /// The newest PTX version that the driver compiles, 90 for 9.0.
     ptx_version: u32,
 }
 
@@ -110,8 +111,8 @@ impl Target {
     }
 }
 
-/// The newest PTX that a driver compiles: the release notes in the manual of PTX name one for each
-/// CUDA version up to 13.1; from then on one for each minor version is assumed.
+/// Returns the newest PTX version that a driver compiles. The release notes in the PTX manual name one per
+/// CUDA version up to 13.1. Later minor versions are assumed to add one each.
 fn ptx_version(driver: u32) -> u32 {
     match driver {
         ..12_050 => 84,
@@ -123,7 +124,7 @@ fn ptx_version(driver: u32) -> u32 {
     }
 }
 
-/// Reads an image that was fetched.
+/// Reads an image that was copied from the program.
 pub(crate) fn read(bytes: &[u8], target: Target) -> Answer<Image> {
     if bytes.starts_with(&cubin::MAGIC) {
         return cubin::read(bytes, target);
@@ -131,14 +132,14 @@ pub(crate) fn read(bytes: &[u8], target: Target) -> Answer<Image> {
     if bytes.starts_with(&fatbin::MAGIC) {
         return fatbin::read(bytes, target);
     }
-    // To the compiler a text for other devices is as wrong as any, as recorded.
+    // The compiler reports PTX for another target as plain invalid PTX (recorded).
     read_text(bytes, target)?.ok_or(CUresult::CUDA_ERROR_INVALID_PTX)
 }
 
-/// Reads the kernels of a PTX text; `CUDA_ERROR_INVALID_IMAGE` where nothing in it is PTX, as
-/// recorded, and `None` where it is written for other devices than this one.
+/// Reads the kernels of PTX text. Returns `CUDA_ERROR_INVALID_IMAGE` if the text has no trace of PTX
+/// (recorded), and `None` if it is written for other devices.
 fn read_text(bytes: &[u8], target: Target) -> Answer<Option<Image>> {
-    // Text ends at the first null byte, of which a file or a fat binary may have several.
+    // Text ends at its first null byte; a file or a fat binary may have several.
     let bytes = bytes.split(|&byte| byte == 0).next().unwrap_or_default();
     if !bytes.windows(8).any(|word| word == b".version") {
         return Err(CUresult::CUDA_ERROR_INVALID_IMAGE);

@@ -1,160 +1,173 @@
-//! A simulated CUDA driver that knows green contexts.
+//! A simulated CUDA driver with green contexts, for tests on machines without a GPU.
 //!
-//! A [`Sim`] implements the driver's C functions over the [`Profile`] of a GPU: how its SMs are
-//! grouped, which symbols exist at which version, and what is answered to every kind of misuse, as
-//! recorded on hardware. What a program loads through [`Sim::get_proc_address`] behaves as the
-//! driver does, crashes included, so that code that cuts a GPU into partitions can be tested where
-//! there is no GPU.
+//! A [`Sim`] implements the C functions of the driver API for devices of one [`Profile`]. A program loads
+//! these functions through [`Sim::get_proc_address`]. They behave as the real driver's do: they group the
+//! SMs in the same way, exist in the same driver versions, and answer misuse with the same statuses. They
+//! also crash in the same situations.
 //!
-//! The test sees more than the program: what was launched and on which SMs ([`Sim::launches`]),
-//! in which order ([`Launch::happens_before`]), which accesses to memory nothing puts in order
-//! ([`Sim::races`]), what was left behind ([`Sim::live`]), which calls
-//! were made ([`Sim::calls`]); and it can make calls fail ([`Sim::fail`]) and say what kernels do
+//! A test sees more than the program does:
+//!
+//! - which kernels were launched and on which SMs ([`Sim::launches`]), and in which order
+//!   ([`Launch::happens_before`]);
+//! - accesses to the same memory that nothing orders ([`Sim::races`]);
+//! - the handles and the memory that the program did not release ([`Sim::live`]);
+//! - the calls that the program made ([`Sim::calls`]).
+//!
+//! A test can also make calls fail ([`Sim::fail`]) and define what kernels compute
 //! ([`Sim::register_kernel`]).
 //!
-//! Time is virtual: a call advances it a little, waiting moves it to the end of what is waited
-//! for, and a run of a single-threaded program gives the same times every time. Launches do not
-//! slow each other down, even on the same SMs. Fills, and copies on a device, take the longer the
-//! fewer SMs their context has; copies from and to the host take as long on few SMs as on many.
+//! # Time
 //!
-//! [`Builder::clock`] lets time pass by itself, too ([`Clock::Real`]): for programs that sleep instead of
-//! waiting, or whose functions in streams have to run while they make no call.
+//! Time is virtual. A call advances it slightly, and a wait advances it to the end of the awaited work, so
+//! a single-threaded program gets the same times in every run. Launches do not slow each other down, even
+//! on the same SMs. Memsets and copies within a device take longer if their context has fewer SMs. Copies
+//! between host and device take the same time on any number of SMs.
 //!
-//! What work does is there when virtual time has come to its end, as on a GPU: what a kernel wrote,
-//! its failure, a copy to the device, a fill, a callback. A program that does not wait for work sees
-//! that it is missing. Kernels and copies from the host read at the call what the program had to
-//! have ready by then: a kernel the memory as it will be when it begins, a copy the host's memory.
-//! A copy to the host waits for itself. Page-locked memory of the host is read and written when the
-//! copy ends: who changes it before, or looks into it, sees what that does.
+//! With [`Clock::Real`] (see [`Builder::clock`]), time also follows the host's clock. Programs need this if
+//! they sleep instead of waiting, or if a host function in a stream must run while the program makes no
+//! call.
 //!
-//! Device addresses are numbers that nobody can follow, and the host's memory keeps its own. Every
-//! access is checked: where it lies, whether the memory still stands, and whether the device reaches
-//! it. Initially memory is zero, where a GPU's is not.
+//! Work takes effect when virtual time reaches its end, as on a GPU. This applies to the writes and
+//! failures of kernels, to copies to the device, to memsets and to callbacks. A program that forgets to
+//! wait therefore finds the results missing. The inputs of work are read when it is submitted: a copy reads
+//! the host's memory as it is, and a kernel reads device memory as it will be when the kernel begins. A
+//! copy to pageable host memory returns after the data has arrived. Page-locked host memory is read and
+//! written at the end of the copy, so a program that changes or inspects it too early sees the consequence.
 //!
-//! # Where the answers come from
+//! The host cannot dereference device addresses. Host memory has the same address for host and device. The
+//! simulator checks that every access lies within one allocation, that the allocation still exists, and
+//! that the device can reach it. New memory is zeroed, unlike memory of a GPU.
 //!
-//! The H200 and the H100 answer as real ones did: every case that was recorded on them, with driver
-//! 580.159.04 (CUDA 13.0), is put to the simulated driver too and compared (package
-//! green-ctx-conformance). Other driver versions differ from the recorded one as the headers say. The
-//! other parts are not recorded: they have the numbers of data sheets, and answer by the H200's rules.
-//! [`Profile::provenance`] has the source of each group of data.
+//! # Sources of the answers
 //!
-//! These are in no record:
+//! *Recorded*, in this documentation, means observed on a real H200 and H100 with driver 580.159.04 (CUDA
+//! 13.0). The package green-ctx-conformance runs every recorded case on the simulator too and compares the
+//! answers. Other driver versions differ from the recorded one as NVIDIA's headers say. The other GPUs were
+//! not recorded: they have the numbers of their data sheets and follow the rules of the H200.
+//! [`Profile::provenance`] names the source of each group of data.
 //!
-//! - Times, which are round figures of an H200. How much longer a memset or a copy takes on few SMs is
-//!   recorded roughly, and [`Profile::transfer`] gives those ratios.
-//! - Device attributes and memory sizes, which are from data sheets.
-//! - What no case asks. The functions' documentation is followed there.
+//! The following was not recorded:
 //!
-//! [`Topology`] says which groups and cluster capacities are recorded and which follow from a rule.
+//! - Times. They are round figures of an H200. The record says only roughly how much longer a memset or a
+//!   copy takes on few SMs, and [`Profile::transfer`] reproduces those ratios.
+//! - Device attributes and memory sizes. They come from data sheets.
+//! - Situations that no recorded case covers. The simulator follows the documentation of the function.
 //!
-//! # What kernels are made of
+//! [`Topology`] says which groups and cluster capacities were recorded and which follow from a rule.
 //!
-//! Libraries and modules are loaded from PTX text, from cubins and from fat binaries (packed with
-//! LZ4 or zstd, or not), in memory or in a file. The simulator reads the names and parameters of
-//! kernels, their bounds on threads and clusters, their shared memory and registers. It reads no
-//! instructions: what a kernel does is what [`Sim::register_kernel`] says.
+//! # Kernel images
 //!
-//! - A mistake in instructions is not seen, and the compiler's logs are empty. A kernel of text is
-//!   said to use 32 registers. Of shared memory the device functions that it calls are not counted.
-//! - A program cannot ask for the variables of an image.
-//! - Code for the linker (relocatable, LTO, Tile IR) is not linked: a fat binary of nothing else is
-//!   `CUDA_ERROR_NO_BINARY_FOR_GPU`. Cubins of 32 bits are `CUDA_ERROR_INVALID_IMAGE`.
-//! - Loading is lazy, whatever the environment says.
+//! Libraries and modules are loaded from PTX text, cubins and fat binaries, in memory or in a file. Fat
+//! binaries may be uncompressed or compressed with LZ4 or zstd. The simulator reads the names and
+//! parameters of kernels, their limits on threads and clusters, their shared memory and their registers. It
+//! does not read instructions; [`Sim::register_kernel`] defines what a kernel does.
 //!
-//! Occupancy is reckoned as `cuda_occupancy.h` does, on the SMs of the current context or of the
-//! stream, within what was set with `cuFuncSetAttribute` and `cuKernelSetAttribute`. A cluster lies in
-//! one GPC ([`Topology::gpcs`]) of one resource of its context, with each of its blocks on an SM of
-//! its own: that rule gives every recorded number of clusters.
+//! - Mistakes in instructions are not found, and the logs of the JIT compiler are empty. A kernel in PTX
+//!   text counts as using 4 registers per thread. Its shared memory does not include that of the device
+//!   functions that it calls.
+//! - A program cannot look up the global variables of an image.
+//! - Code for the linker (relocatable code, LTO, Tile IR) is not linked. A fat binary that holds nothing
+//!   else is `CUDA_ERROR_NO_BINARY_FOR_GPU`. A 32-bit cubin is `CUDA_ERROR_INVALID_IMAGE`.
+//! - Loading is always lazy; `CUDA_MODULE_LOADING` is not read.
+//!
+//! Occupancy is computed as in NVIDIA's `cuda_occupancy.h`, for the SMs of the current context or of the
+//! stream. It respects the attributes that were set with `cuFuncSetAttribute` and `cuKernelSetAttribute`. A
+//! cluster lies in one GPC ([`Topology::gpcs`]) of one resource of its context, and each of its blocks runs
+//! on a different SM. This rule reproduces every recorded number of clusters.
 //!
 //! # Graphs
 //!
-//! A graph is launched node by node: each begins when those that it comes after are over, on the SMs
-//! of its own context, whatever stream launches it, as recorded. What a graph's copies from the host
-//! read is what is there when the graph is launched, and its kernels see memory as it will be when
-//! they begin. [`Launch::happens_before`] knows the edges of a graph: what a graph's nodes do beside
-//! each other is unordered, and all of it comes after what was in the stream before and before what
-//! comes into it later. [`Launch::graph_launch`] says which launches of kernels belong together.
+//! A graph is launched node by node. Each node begins when its dependencies have ended, and runs on the SMs
+//! of its own context, whichever stream launches the graph (recorded). Copies from pageable host memory
+//! read it when the graph is launched. Kernels see memory as it will be when they begin.
+//! [`Launch::happens_before`] follows the edges of a graph: concurrent nodes are unordered, and the whole
+//! graph runs after the earlier work of the stream and before its later work. [`Launch::graph_launch`]
+//! tells which kernel launches belong to the same graph launch.
 //!
-//! Until it is instantiated, a node is moved by setting what was read from it with another context
-//! current, as recorded: kernels of libraries and of modules, fills and copies, in children and clones
-//! too. An executable's nodes stay as they are.
+//! Before instantiation, a program can move a node to another context: it reads the node's parameters and
+//! sets them again while the other context is current (recorded). This works for kernels of libraries and
+//! of modules, for memsets and for copies, and in child graphs and clones too. The nodes of an executable
+//! graph cannot be changed.
 //!
-//! Nodes that allocate have their addresses from when they are added, and the memory is there from a
-//! launch on until a node or the program frees it. It takes room while it is there, where hardware
-//! keeps it for later launches.
+//! An allocation node gets its address when it is added. Its memory exists from a launch until a node or
+//! the program frees it, and counts as used only during that time. Hardware keeps the memory for later
+//! launches.
 //!
-//! Memory that was freed before the launch fails the device as a wrong address in a kernel does. An
-//! executable's flags do not change how it runs. A cooperative node of more blocks than its context holds is launched and never runs,
-//! as recorded; whoever waits for it gets `CUDA_ERROR_LAUNCH_TIMEOUT` where hardware never answers.
+//! If a node uses memory that was freed before the launch, the device fails as after an illegal address in
+//! a kernel. Of the instantiation flags, only `CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH` changes how
+//! a graph runs. If a cooperative node has more blocks than its context holds, it is launched but never
+//! runs (recorded). Hardware then never answers a wait for it; the simulator returns
+//! `CUDA_ERROR_LAUNCH_TIMEOUT`.
 //!
-//! # What drivers have from 13.1 on
+//! # CUDA 13.1 and newer
 //!
-//! Of these nothing is recorded, since no such driver was at hand: they do what the header of 13.5
-//! says, and the source marks each answer that the header leaves open.
+//! Nothing in this section was recorded, because no such driver was available. It follows the header of
+//! CUDA 13.5; the source code marks each answer that the header leaves open.
 //!
-//! - `cuDevSmResourceSplit` makes groups of different sizes whose SMs lie together in GPCs. Which
-//!   SMs those are follows from [`Topology::gpcs`]. The results of one call combine with each
-//!   other where their alignments are equal. A call without room for results only discovers, and
-//!   from 13.4 on discovery without a constraint finds every SM: both are as users of newer drivers
-//!   report, and the source says where. A count that the GPCs do not have is refused, as users of an
-//!   RTX 5080 report. Of locality domains the part `b200` has two, one a die.
-//! - The resources of workqueues and of their configuration. They change nothing that a program can
-//!   see, and are given back as they were provisioned. How many workloads they are for
-//!   ([`Profile::workqueue_limit`]) is the documented default; the environment is not read.
-//! - `cuStreamGetDevResource` answers for the SMs of a stream's context.
+//! - `cuDevSmResourceSplit` makes groups of different sizes whose SMs lie together in GPCs.
+//!   [`Topology::gpcs`] determines which SMs these are. The groups of one call can be combined if their
+//!   alignments are equal. Without room for results, the call only discovers sizes; from 13.4 on, discovery
+//!   without a constraint finds every SM. Both follow reports of users of newer drivers, which the source
+//!   code cites. A count that the GPCs cannot provide is refused, as users of an RTX 5080 report. The
+//!   profile `b200` has two locality domains, one per die.
+//! - Workqueue resources and workqueue configurations are accepted, and reading them back returns the
+//!   provisioned values. They change nothing else that a program can see. Their concurrency limit
+//!   ([`Profile::workqueue_limit`]) is the documented default; `CUDA_DEVICE_MAX_CONNECTIONS` is not read.
+//! - `cuStreamGetDevResource` returns the SMs of the stream's context.
 //!
-//! # Contexts of a program's own
+//! # Contexts from `cuCtxCreate`
 //!
-//! Contexts of `cuCtxCreate` do what the header says; nothing is recorded of them. No context is limited to a number of SMs but green ones, since
-//! that needs MPS.
+//! These contexts follow the header; none was recorded. They always have every SM, because execution
+//! affinity needs MPS. Only green contexts have fewer SMs.
 //!
-//! # As a library
+//! # As `libcuda.so.1`
 //!
-//! Package green-ctx-sim-cuda is the simulated driver as a `libcuda.so.1`, for programs that load or
-//! link the driver themselves. It exports every function of `cuda.h`, each in all of its forms. Those
-//! that are not simulated refuse ([`Sim::unsimulated_calls`] counts them), and `cuGetProcAddress` does
-//! not find them. To a form for the per-thread default stream (`_ptsz`, `_ptds`) the null stream is
-//! `CU_STREAM_PER_THREAD`.
+//! The package green-ctx-sim-cuda builds the simulated driver as a `libcuda.so.1` for programs that load or
+//! link the driver themselves. It exports every function of `cuda.h`, in every version and variant.
+//! Functions that are not simulated return `CUDA_ERROR_NOT_SUPPORTED` ([`Sim::unsimulated_calls`] counts
+//! them), and `cuGetProcAddress` does not find them. In the variants for the per-thread default stream
+//! (`_ptsz`, `_ptds`), the null stream means `CU_STREAM_PER_THREAD`.
 //!
-//! Programs that go through CUDA's runtime (libcudart) do not run on it: the runtime asks
-//! `cuGetExportTable` for tables of functions that are documented nowhere, and none is simulated. One
-//! such call is enough: `Device.sync()` of NVIDIA's cuda-core is `cudaDeviceSynchronize`. NVRTC asks
-//! for a table too, and does without it.
+//! Programs that use the CUDA runtime (libcudart) do not run on it. The runtime requests tables of
+//! undocumented functions from `cuGetExportTable`, and the simulator has none of them. One runtime call is
+//! enough to fail: `Device.sync()` of NVIDIA's cuda-core calls `cudaDeviceSynchronize`. NVRTC requests such
+//! a table as well but works without it.
 //!
-//! # Resolved but not simulated yet
+//! # Unsupported uses of simulated functions
 //!
-//! These functions can be looked up where the real driver has them and answer
-//! `CUDA_ERROR_NOT_SUPPORTED`, as nothing less than doing what they do would be an answer:
+//! The following uses return `CUDA_ERROR_NOT_SUPPORTED`, because any other answer would be wrong without
+//! the work behind it:
 //!
-//! - `cuStreamWaitEvent` of an event outside the capture
-//! - nodes that allocate managed memory, or for more devices than one
-//! - copies of nodes from or to CUDA arrays
-//! - `cuMemPoolCreate` of host and of managed memory
-//! - `cuPointerGetAttribute` of peer-to-peer tokens, RDMA, access flags and mappings
+//! - `cuStreamWaitEvent` with `CU_EVENT_WAIT_EXTERNAL`
+//! - allocation nodes for managed memory or for access by more than one device
+//! - copy nodes from or to CUDA arrays
+//! - `cuMemPoolCreate` for host or managed memory
+//! - `cuPointerGetAttribute` for peer-to-peer tokens, RDMA, access flags and mappings
 //!
-//! A pool can be opened to other devices; other memory of a device is out of their reach. Pools keep
-//! nothing that was freed once the stream has come to the free. There are no arrays, and no profiler.
+//! A memory pool can be opened to other devices; a device cannot reach any other memory of another device.
+//! Pools return freed memory to the device as soon as the stream reaches the free. CUDA arrays and the
+//! profiler do not exist.
 //!
-//! Functions that neither this project nor its clients call are not simulated. Among them are those for
-//! conditional nodes and nodes of events, changes of edges and of executables, tensor maps, managed
-//! memory, copies of rows and slices, handles from other processes, and access between devices.
+//! Functions that neither this project nor its users call are not simulated. Among them are the functions
+//! for conditional nodes and event nodes, for changing edges and executable graphs, for tensor maps and
+//! managed memory, for copies of rows and slices, for handles from other processes, and for access between
+//! devices.
 //!
 //! # Limits
 //!
-//! The simulator is for tests of programs that use the driver API, as far as that is possible without
-//! computing. It will not execute the instructions of kernels, time kernels as a GPU does, link device code
-//! or model caches: a test says what its kernels do. It will not provide the tables behind
-//! `cuGetExportTable`, so programs of CUDA's runtime, PyTorch among them, will not run on it. Arrays,
+//! The simulator serves tests of programs that use the driver API, as far as that is possible without
+//! computing. It will not execute kernel instructions, time kernels as a GPU does, link device code or
+//! model caches: the test defines what its kernels do. It will not provide the tables behind
+//! `cuGetExportTable`, so programs of the CUDA runtime, PyTorch among them, will not run on it. Arrays,
 //! textures, graphics interoperability, mapped physical memory, checkpoints, and memory or events of other
-//! processes will stay unsimulated.
+//! processes will remain unsimulated.
 //!
 //! A function is simulated if green contexts, streams, events, graphs, memory or launches interact with it,
-//! or if programs that are tested stop without it.
+//! or if a tested program cannot continue without it.
 //!
-//! # Example
+//! # Examples
 //!
-//! A green context of the first sixteen SMs, and what runs on it:
+//! Creates a green context of 16 SMs and launches a kernel in it:
 //!
 //! ```
 //! use green_ctx_sim::Sim;
@@ -163,13 +176,13 @@
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let sim = Sim::new("h200@13.0")?;
-//! // SAFETY: the pointer is the simulated driver's, which lives as long as `sim`.
+//! // SAFETY: the function belongs to the simulated driver, which lives as long as `sim`.
 //! let api = unsafe { Api::from_get_proc_address(sim.get_proc_address()) }?;
-//! // SAFETY: zero bytes are a resource of no type.
+//! // SAFETY: a zeroed resource is a valid resource of no type.
 //! let (mut device, mut group) = unsafe { std::mem::zeroed::<(CUdevResource, CUdevResource)>() };
 //! let (mut desc, mut green, mut stream, mut groups) = (null_mut(), null_mut(), null_mut(), 1);
 //! let ok = |status| assert_eq!(status, CUresult::CUDA_SUCCESS);
-//! // SAFETY: each pointer is to a local variable of the type that the function fills.
+//! // SAFETY: each pointer is to a local variable of the type that the function reads or fills.
 //! unsafe {
 //!     ok(api.cuInit()(0));
 //!     ok(api.cuDeviceGetDevResource()?(0, &mut device, CUdevResourceType::CU_DEV_RESOURCE_TYPE_SM));
@@ -183,7 +196,9 @@
 //! let (mut library, mut kernel) = (null_mut(), null_mut());
 //! // SAFETY: as above; the text ends with a null byte, and the kernel has no parameters.
 //! unsafe {
-//!     ok(api.cuLibraryLoadData()?(&mut library, ptx.as_ptr().cast(), null_mut(), null_mut(), 0, null_mut(), null_mut(), 0));
+//!     ok(api.cuLibraryLoadData()?(
+//!         &mut library, ptx.as_ptr().cast(), null_mut(), null_mut(), 0, null_mut(), null_mut(), 0,
+//!     ));
 //!     ok(api.cuLibraryGetKernel()?(&mut kernel, library, c"work".as_ptr()));
 //!     ok(api.cuLaunchKernel()?(kernel.cast(), 64, 1, 1, 32, 1, 1, 0, stream, null_mut(), null_mut()));
 //! }
@@ -212,7 +227,7 @@ mod image;
 mod library;
 mod memory;
 
-// Within the crate a module is found by its own name.
+// The crate refers to each module by its own name, without the folder.
 use entry::{
     crash, driver, error_text, functions, handle, pointer, proc_address, slot, unsimulated,
 };

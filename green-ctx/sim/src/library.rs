@@ -24,13 +24,14 @@ use crate::image::{self, Image, KernelInfo, Target};
 use crate::pointer::{Answer, Ptr, refuse_if};
 use crate::state::State;
 
-/// What a `CUlibrary` stands for.
+/// The object behind a `CUlibrary`.
 pub(crate) struct Library {
-    /// What was read, or why nothing could be, which shows when something of it is needed.
+    /// The contents of the image, or the error from reading it. The error is reported when the contents are
+    /// needed.
     image: Answer<Arc<Image>>,
-    /// The handles of the kernels, in the order of the image.
+    /// The handles of its kernels, in the order of the image.
     kernels: Vec<usize>,
-    /// The modules in which it is loaded, by device.
+    /// The modules that it is loaded in, by device.
     modules: HashMap<usize, usize>,
 }
 
@@ -41,8 +42,8 @@ impl Library {
 }
 
 impl State {
-    /// The kernel behind a `CUfunction` or a `CUkernel` that was cast to one, and the device that
-    /// it is bound to.
+    /// Returns the kernel of a `CUfunction`, or of a `CUkernel` cast to one, and the device that a function
+    /// is bound to.
     pub(crate) fn kernel_info(&self, handle: usize) -> Answer<(Arc<KernelInfo>, Option<usize>)> {
         if let Some(function) = self.functions.get(&handle) {
             return Ok((Arc::clone(&function.info), Some(function.device)));
@@ -55,13 +56,13 @@ impl State {
         self.libraries.get(&library.address()).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)
     }
 
-    /// What an image holds for this driver's devices.
+    /// Reads an image for this driver's devices.
     fn read_image(&self, bytes: &[u8]) -> Answer<Image> {
         image::read(bytes, Target::new(self.profile, self.version))
     }
 
-    /// Adds a library. It takes whatever could be copied, as recorded: what is wrong with it shows
-    /// when something in it is needed.
+    /// Adds a library. Any image that can be copied is accepted; errors in it are reported when its
+    /// contents are needed (recorded).
     fn add_library(&mut self, bytes: &[u8]) -> usize {
         let library = handle::next();
         let image = self.read_image(bytes).map(Arc::new);
@@ -75,10 +76,10 @@ impl State {
         library
     }
 
-    /// The module of a library on a device, which is loaded when it is first needed.
+    /// Returns the module of a library on a device, and loads it at first use.
     fn module_of_library(&mut self, library: usize, device: usize) -> Answer<usize> {
         let known = self.libraries.get(&library).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)?;
-        // One that was there before the device was reset is gone.
+        // A module from before a reset of the device no longer exists.
         if let Some(module) = known.modules.get(&device).filter(|it| self.modules.contains_key(it))
         {
             return Ok(*module);
@@ -117,7 +118,7 @@ pub(crate) fn unload(driver: &Driver, library: Ptr<CUlib_st>) -> Answer {
     let mut state = driver.state();
     refuse_if(library.is_null(), CUresult::CUDA_ERROR_INVALID_HANDLE)?;
     let Some(Library { kernels, modules, .. }) = state.libraries.remove(&library.address()) else {
-        // One that is not there any more is followed without a check, as recorded.
+        // The driver follows the handle of an unloaded library without a check (recorded).
         crash::segmentation_fault();
         return Err(CUresult::CUDA_ERROR_INVALID_HANDLE);
     };
@@ -150,7 +151,7 @@ pub(crate) fn get_kernel(
     out.write(handle::pointer(library.kernels[index]))
 }
 
-/// Counting the kernels of what could not be read is no error: it has none, as recorded.
+/// A library whose image could not be read has 0 kernels; counting them is not an error (recorded).
 pub(crate) fn get_kernel_count(driver: &Driver, out: Ptr<u32>, library: Ptr<CUlib_st>) -> Answer {
     let state = driver.state();
     out.write(state.library(library)?.kernels.len() as u32)

@@ -1,10 +1,10 @@
-//! Memory that a driver knows: device memory and page-locked host memory. Every access is checked.
+//! Memory that the driver knows: device memory and page-locked host memory. Every access is checked.
 //!
-//! Device memory has addresses from a range that the process reserves and cannot access. Its bytes are
-//! elsewhere (`memory/backing.rs`). So an address alone tells whether it belongs to a device, and a copy from
-//! freed device memory is refused instead of reading other memory. A program that follows a device pointer
-//! crashes, as it does with a GPU. If no range can be reserved, the addresses are numbers that no allocator
-//! gives out. Host memory has its own addresses.
+//! Device addresses lie in a range that the process reserves without access rights; their bytes are stored
+//! elsewhere (`memory/backing.rs`). The address alone thus tells whether memory belongs to a device, and a
+//! copy from freed device memory is refused instead of reading other memory. A program that dereferences a
+//! device pointer crashes, as with a GPU. If no range can be reserved, device addresses are numbers that no
+//! allocator returns. Host memory keeps its own addresses.
 
 mod backing;
 pub(crate) mod copy;
@@ -26,33 +26,33 @@ use crate::race::{Accessor, History};
 use crate::state::State;
 use crate::turn::Turn;
 
-/// One allocation, or memory of the program that was registered.
+/// An allocation, or registered memory of the program.
 pub(crate) struct Allocation {
-    /// The device that it is of, or whose context was current when it was made.
+    /// The device of the memory. For host memory, the device whose context was current at the allocation.
     pub(crate) device: usize,
     pub(crate) kind: Kind,
-    /// Whether the program freed it in stream order, and the stream is not there yet, or it is a
-    /// graph's and not allocated at present.
+    /// True if the program freed the memory but the stream has not reached the free yet, or if the memory
+    /// belongs to a graph and is not allocated at present.
     pub(crate) freed: bool,
-    /// The pool that it is from. It was made in stream order then, and freeing it waits for nothing.
+    /// The memory's pool. Memory of a pool was allocated in stream order, and freeing it waits for nothing.
     pub(crate) pool: Option<usize>,
-    /// Whether a node of a graph allocates it, which keeps its address.
+    /// Whether an allocation node allocates the memory; the node keeps the address.
     of_graph: bool,
-    /// Unlike every other allocation's.
+    /// A number unique to this allocation.
     id: u64,
-    /// Who touched it.
+    /// The operations that accessed the memory last.
     pub(crate) history: History,
     memory: Memory,
 }
 
-/// Where memory is.
+/// The location of memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// On a device, whose address the host cannot follow.
+    /// On a device, at an address that the host cannot dereference.
     Device,
-    /// On the host, page-locked, made by the driver.
+    /// On the host, page-locked, allocated by the driver.
     Pinned,
-    /// On the host, page-locked, made by the program.
+    /// On the host, page-locked, allocated by the program.
     Registered,
 }
 
@@ -84,7 +84,7 @@ impl Allocation {
 }
 
 impl State {
-    /// Device memory that nothing takes, in bytes.
+    /// Returns the free device memory, in bytes.
     pub(crate) fn free_bytes(&self, device: usize) -> u64 {
         let physical = self.physical(device);
         let entries = self.devices.iter().filter(|entry| entry.physical == physical);
@@ -113,15 +113,15 @@ impl State {
         Ok(self.add_memory(Allocation { pool, ..allocation }))
     }
 
-    /// Memory that a device has room for.
+    /// Allocates memory, if the device has room for it.
     fn fitting(&self, device: usize, len: usize) -> Answer<Memory> {
         invalid_if(len == 0)?;
         refuse_if(len as u64 > self.free_bytes(device), CUresult::CUDA_ERROR_OUT_OF_MEMORY)?;
         Memory::device(len).ok_or(CUresult::CUDA_ERROR_OUT_OF_MEMORY)
     }
 
-    /// An address for memory that a node of a graph allocates whenever it is launched. Nobody can
-    /// use or free it before. The one that was given up last is given out again first, as recorded.
+    /// Reserves an address for memory that a graph node allocates at each launch. Until then the memory
+    /// cannot be used or freed. The address that was given up last is reused first (recorded).
     pub(crate) fn reserve(&mut self, device: usize, len: usize) -> Answer<u64> {
         let fits = |it: &Allocation| it.device == device && it.len() >= len;
         let memory = match self.spare.iter().rposition(fits) {
@@ -132,17 +132,18 @@ impl State {
         Ok(self.add_memory(Allocation { freed: true, of_graph: true, ..allocation }))
     }
 
-    /// Whether memory that a node allocates is there at present; `None` where no node allocates it.
+    /// Returns whether memory of an allocation node is allocated at present; `None` if no node allocates
+    /// this address.
     pub(crate) fn is_reserved_memory_there(&self, address: u64) -> Option<bool> {
         let allocation = self.memory.get(&address).filter(|allocation| allocation.of_graph);
         allocation.map(|allocation| !allocation.freed)
     }
 
-    /// Brings memory that a node allocates to its address, or takes it away, in its turn of a launch
-    /// that was found to be possible.
+    /// Allocates or frees the memory of an allocation node, in its turn of a launch that was already
+    /// checked.
     pub(crate) fn set_reserved_memory(&mut self, turn: &Turn, address: u64, there: bool) {
         if self.is_reserved_memory_there(address) == Some(true) {
-            // An executable that frees by itself does so before it allocates.
+            // An executable graph with the automatic free flag frees the memory before it allocates it.
             let _ = self.release(address);
         }
         let what = if there { Accessor::Allocation } else { Accessor::Free };
@@ -159,7 +160,7 @@ impl State {
         }
     }
 
-    /// Drops what was released, when that has come to pass. The address of a node stays its own.
+    /// Drops released memory at `time`. An address that a node still uses is kept.
     fn drop_later(&mut self, time: u64, device: usize, address: u64) {
         let of_graph = self.memory.get_mut(&address).is_some_and(|allocation| allocation.of_graph);
         if of_graph && self.is_of_node(address) {
@@ -171,7 +172,7 @@ impl State {
         self.later(time, device, Effect::Release(address, of_graph));
     }
 
-    /// Drops the addresses of nodes that are gone, where no memory is.
+    /// Drops unallocated addresses whose nodes no longer exist.
     pub(crate) fn drop_unused_addresses(&mut self) {
         let reserved = self.memory.iter().filter(|(_, memory)| memory.of_graph && memory.freed);
         let reserved: Vec<(u64, usize)> =
@@ -182,7 +183,7 @@ impl State {
         }
     }
 
-    /// Takes an allocation from the program. Its memory stays until [`drop_memory`].
+    /// Marks an allocation as freed by the program. Its memory remains until [`drop_memory`].
     ///
     /// [`drop_memory`]: State::drop_memory
     fn release(&mut self, address: u64) -> Answer<usize> {
@@ -196,7 +197,7 @@ impl State {
         Ok(allocation.device)
     }
 
-    /// Gives back the memory of an allocation that was released.
+    /// Drops the memory of a released allocation.
     pub(crate) fn drop_memory(&mut self, address: u64) -> Option<Allocation> {
         let allocation = self.memory.remove(&address)?;
         if let Some(pool) = allocation.pool {
@@ -205,20 +206,20 @@ impl State {
         Some(allocation)
     }
 
-    /// The allocation that an address is in, freed or not.
+    /// Returns the allocation that contains an address, freed or not.
     pub(crate) fn allocation(&self, address: u64) -> Option<(u64, &Allocation)> {
         let (&base, allocation) = self.memory.range(..=address).next_back()?;
         (address - base < allocation.len() as u64).then_some((base, allocation))
     }
 
-    /// The bytes at an address, for an operation that was submitted when they could be used.
+    /// Returns the bytes at an address for an operation that was checked at submission.
     pub(crate) fn standing_memory(&mut self, address: u64, len: usize) -> Option<&mut [u8]> {
         let (base, allocation) = self.memory.range_mut(..=address).next_back()?;
         let offset = usize::try_from(address - base).ok()?;
         allocation.memory.bytes_mut().get_mut(offset..offset.checked_add(len)?)
     }
 
-    /// The bytes at an address; `None` where they are not within one allocation.
+    /// Returns the bytes at an address; `None` if they do not lie within one allocation.
     fn memory(&self, address: u64, len: usize) -> Option<(&Allocation, &[u8])> {
         let (base, allocation) = self.memory.range(..=address).next_back()?;
         let offset = usize::try_from(address - base).ok()?;
@@ -226,8 +227,8 @@ impl State {
         (!allocation.freed).then_some((allocation, bytes))
     }
 
-    /// Whether work on a device reaches memory: its own, whichever context it is of, the host's, and that
-    /// of pools that are opened to the device.
+    /// Returns whether work on a device can reach memory: the device's own, that of any of its contexts,
+    /// host memory, and pools that are open to the device.
     fn reaches(&self, device: usize, allocation: &Allocation) -> bool {
         match allocation.pool {
             _ if allocation.kind != Kind::Device => true,
@@ -236,13 +237,13 @@ impl State {
         }
     }
 
-    /// The bytes at an address that work on this device reaches.
+    /// Returns the bytes at an address that work on this device can reach.
     pub(crate) fn device_memory(&self, device: usize, address: u64, len: usize) -> Option<&[u8]> {
         let (allocation, bytes) = self.memory(address, len)?;
         self.reaches(device, allocation).then_some(bytes)
     }
 
-    /// The bytes that a copy is about, on whichever device.
+    /// Returns the bytes at an address, on any device, for a copy.
     pub(crate) fn target(&self, address: u64, len: usize) -> Answer<&[u8]> {
         if len == 0 {
             return Ok(&[]);
@@ -250,7 +251,7 @@ impl State {
         valid(self.memory(address, len).map(|(_, bytes)| bytes))
     }
 
-    /// Refuses memory that a node cannot be about: none, and none that another node allocates.
+    /// Refuses memory that does not exist. Memory that an allocation node will allocate is accepted.
     pub(crate) fn node_target(&self, address: u64, len: usize) -> Answer {
         if self.is_reserved(address, len) {
             return Ok(());
@@ -258,7 +259,7 @@ impl State {
         self.target(address, len).map(drop)
     }
 
-    /// Whether a range is within memory that a node allocates, be it there or not.
+    /// Returns whether a range lies within memory of an allocation node, allocated or not.
     fn is_reserved(&self, address: u64, len: usize) -> bool {
         let found = self.allocation(address).filter(|(_, memory)| memory.of_graph);
         found.is_some_and(|(base, memory)| {
@@ -266,17 +267,16 @@ impl State {
         })
     }
 
-    /// The addresses of an allocation.
+    /// Returns the addresses of an allocation.
     fn extent(&self, address: u64) -> Range<u64> {
         let len = self.memory.get(&address).map_or(0, Allocation::len);
         address..address + len as u64
     }
 
-    /// Makes or gives up an allocation in the order of a stream that was looked up already, and
-    /// returns when.
+    /// Allocates or frees memory in the order of an existing stream, and returns the time of that.
     fn touch_whole(&mut self, stream: usize, address: u64, what: Accessor) -> u64 {
         let mut admitted = self.admit(stream);
-        // It takes no time of its own.
+        // The operation itself takes no time.
         admitted.start.time = self.pending(stream).time;
         let turn = Turn::of(&admitted, self.streams[&stream].context);
         let time = turn.start.time;

@@ -1,4 +1,4 @@
-//! What programs have handles of, and what can be asked of and set on it.
+//! The driver's objects that programs have handles of, and their queries and settings.
 
 pub(crate) mod capture;
 pub(crate) mod context;

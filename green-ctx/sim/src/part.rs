@@ -1,4 +1,4 @@
-//! What GPUs there are, and how the SMs of each lie together.
+//! The GPUs that can be simulated, and the layout of their SMs.
 
 pub(crate) mod profile;
 pub(crate) mod sm_set;

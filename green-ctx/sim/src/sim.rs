@@ -1,4 +1,4 @@
-//! The simulated driver as its user holds it.
+//! The handle of a simulated driver and its builder.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,34 +17,33 @@ use crate::slot::{Lease, SLOTS};
 use crate::spec::{Spec, SpecError};
 use crate::trace::Launch;
 
-/// The C function through which a driver gives out all others: `cuGetProcAddress_v2`.
+/// The type of `cuGetProcAddress_v2`, the C function that returns all other functions of a driver.
 pub type GetProcAddress = green_ctx_sys::GetProcAddress;
 
-/// How long a builder waits for a place unless [`Builder::patience`] says otherwise: longer than most
-/// tests need their drivers.
+/// The default of [`Builder::patience`]. Most tests need their drivers for a shorter time.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// How many launches are remembered unless [`Builder::trace`] says otherwise.
+/// The default of [`Builder::trace`].
 const TRACE: usize = 1 << 16;
 
-/// A simulated CUDA driver. Clones are the same driver; it ends with the last of them.
+/// A simulated CUDA driver. Clones refer to the same driver, which ends when the last clone is dropped.
 ///
-/// Several live in one process, of different parts and versions, and share nothing. Functions that
-/// were taken from a driver answer `CUDA_ERROR_DEINITIALIZED` when it has ended.
+/// A process can have up to 32 drivers at a time, of different GPUs and versions. They share nothing.
+/// Functions of a driver that has ended return `CUDA_ERROR_DEINITIALIZED`.
 ///
-/// # Example
+/// # Examples
 ///
 /// ```
 /// use green_ctx_sim::{Live, Sim};
 /// use green_ctx_sys::{Api, CUresult};
 ///
 /// let sim = Sim::new("h200@13.0")?;
-/// // SAFETY: the pointer is the simulated driver's, which lives as long as `sim`.
+/// // SAFETY: the function belongs to the simulated driver, which lives as long as `sim`.
 /// let api = unsafe { Api::from_get_proc_address(sim.get_proc_address()) }?;
 /// let mut count = 0;
-/// // SAFETY: `cuInit` takes the flags 0 and nothing else.
+/// // SAFETY: `cuInit` has no precondition.
 /// assert_eq!(unsafe { api.cuInit()(0) }, CUresult::CUDA_SUCCESS);
-/// // SAFETY: `count` takes the answer.
+/// // SAFETY: the pointer is to a local variable of the type that the function fills.
 /// assert_eq!(unsafe { api.cuDeviceGetCount()(&mut count) }, CUresult::CUDA_SUCCESS);
 /// assert_eq!(count, 1);
 /// assert_eq!(sim.calls()["cuDeviceGetCount"], 1);
@@ -58,42 +57,41 @@ pub struct Sim {
 
 struct Inner {
     driver: Arc<Driver>,
-    /// Ends before the slot is given back.
+    /// Stops the clock's thread before `_lease` frees the slot; fields are dropped in order.
     _clock: ClockThread,
-    /// Gives the slot back, and with it the slot's hold on the driver.
+    /// Frees the slot, which holds a reference to the driver.
     _lease: Lease,
 }
 
-/// Why there is no simulated driver, or why it refused a request.
+/// An error from creating a simulated driver or from a request to it.
 #[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SimError {
-    /// So many simulated drivers live already that there is no place for another, and none ended in
-    /// time.
+    /// 32 simulated drivers exist already, and none ended within [`Builder::patience`].
     #[error(
-        "{SLOTS} simulated drivers are alive, the most that fit into one process, and none ended"
+        "{SLOTS} simulated drivers exist, the maximum per process, and none ended in time; drop one"
     )]
     TooMany,
-    /// The spec could not be read.
-    #[error("the spec of a simulated driver could not be read")]
+    /// The spec is invalid.
+    #[error("the spec of the simulated driver is invalid")]
     Spec(#[from] SpecError),
-    /// The thread of a clock that runs could not be started.
-    #[error("the thread of the simulated driver's clock could not be started: {reason}")]
+    /// The operating system could not start the thread of [`Clock::Real`].
+    #[error("the clock thread of the simulated driver could not be started: {reason}")]
     Thread {
-        /// What the system said.
+        /// The operating system's reason.
         reason: String,
     },
-    /// The driver has no C function of this name.
-    #[error("the simulated driver has no function {name:?}")]
+    /// The simulator has no C function of this name.
+    #[error("the simulated driver has no function {name:?}; names have no version suffix")]
     UnknownFunction {
-        /// The name that was given.
+        /// The name in the request.
         name: String,
     },
 }
 
 green_ctx_sys::debug_as_text!(SimError);
 
-/// Makes a [`Sim`]; from [`Sim::builder`].
+/// Options of a new [`Sim`]; created by [`Sim::builder`].
 #[derive(Clone, Debug)]
 #[must_use = "a builder does nothing until `build`"]
 pub struct Builder {
@@ -105,37 +103,49 @@ pub struct Builder {
 }
 
 impl Builder {
-    /// How many devices there are, all of the spec's profile; one by default.
+    /// Sets the number of devices, all of the spec's profile. The default is 1.
     pub fn devices(mut self, devices: usize) -> Builder {
         self.devices = devices;
         self
     }
 
-    /// How many launches [`Sim::launches`] remembers, the oldest being forgotten first; 65,536 by
-    /// default.
+    /// Sets the maximum number of launches that [`Sim::launches`] keeps. The oldest launch is dropped
+    /// first. The default is 65,536.
     pub fn trace(mut self, launches: usize) -> Builder {
         self.trace = launches;
         self
     }
 
-    /// What makes time pass; [`Clock::Virtual`] by default.
+    /// Sets the clock. The default is [`Clock::Virtual`].
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use green_ctx_sim::{Clock, Sim};
+    ///
+    /// // The program under test sleeps, so time has to pass while it makes no call.
+    /// let sim = Sim::builder("h200@13.0").clock(Clock::Real).build()?;
+    /// # Ok::<(), green_ctx_sim::SimError>(())
+    /// ```
     pub fn clock(mut self, clock: Clock) -> Builder {
         self.clock = clock;
         self
     }
 
-    /// How long to wait for another driver to end where 32 live already; a minute by default.
+    /// Sets how long [`build`](Builder::build) waits for another driver to end if 32 exist already. The
+    /// default is a minute.
     pub fn patience(mut self, patience: Duration) -> Builder {
         self.patience = patience;
         self
     }
 
-    /// Brings the driver up.
+    /// Creates the driver.
     ///
     /// # Errors
     ///
-    /// [`SimError::Spec`] for a spec that could not be read, [`SimError::TooMany`] where 32 simulated
-    /// drivers live and none ends in time, and [`SimError::Thread`] where the clock's thread cannot be started.
+    /// - [`SimError::Spec`] if the spec is invalid.
+    /// - [`SimError::TooMany`] if 32 simulated drivers exist and none ends in time.
+    /// - [`SimError::Thread`] if the thread of [`Clock::Real`] cannot be started.
     pub fn build(self) -> Result<Sim, SimError> {
         let spec = self.spec?;
         let lease = Lease::take(self.patience).ok_or(SimError::TooMany)?;
@@ -149,17 +159,37 @@ impl Builder {
 }
 
 impl Sim {
-    /// A driver with one device, of a [`Spec`] or of its text, such as `h200@13.0`.
+    /// Creates a driver with one device, from a [`Spec`] or its text, such as `h200@13.0`.
     ///
     /// # Errors
     ///
-    /// [`SimError::Spec`] for a text that is no spec, and [`SimError::TooMany`] where 32 simulated
-    /// drivers live and none ends within a minute.
+    /// - [`SimError::Spec`] if the text is not a valid spec.
+    /// - [`SimError::TooMany`] if 32 simulated drivers exist and none ends within a minute.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use green_ctx_sim::Sim;
+    ///
+    /// let sim = Sim::new("h200@12.4")?;
+    /// assert_eq!(sim.spec().version(), 12_040);
+    /// assert!(Sim::new("h200@9.9").is_err());
+    /// # Ok::<(), green_ctx_sim::SimError>(())
+    /// ```
     pub fn new(spec: impl TryInto<Spec, Error: Into<SpecError>>) -> Result<Sim, SimError> {
         Sim::builder(spec).build()
     }
 
-    /// A driver with options. [`Builder::build`] returns what is wrong with the spec.
+    /// Returns a builder for a driver with options. [`Builder::build`] reports an invalid spec.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use green_ctx_sim::{Sim, Spec};
+    ///
+    /// let sim = Sim::builder(Spec::default()).devices(2).trace(100).build()?;
+    /// # Ok::<(), green_ctx_sim::SimError>(())
+    /// ```
     pub fn builder(spec: impl TryInto<Spec, Error: Into<SpecError>>) -> Builder {
         Builder {
             spec: spec.try_into().map_err(Into::into),
@@ -170,48 +200,62 @@ impl Sim {
         }
     }
 
-    /// The driver's `cuGetProcAddress_v2`, for example for
+    /// Returns the driver's `cuGetProcAddress_v2`, for example for
     /// [`Api::from_get_proc_address`](green_ctx_sys::Api::from_get_proc_address).
     #[must_use]
     pub fn get_proc_address(&self) -> GetProcAddress {
         functions::get_proc_address(self.slot())
     }
 
-    /// Where the C functions find this driver.
+    /// Returns the slot through which the C functions find this driver.
     #[doc(hidden)]
     #[must_use]
     pub fn slot(&self) -> usize {
         self.inner.driver.slot
     }
 
-    /// The part and version that this driver plays.
+    /// Returns the GPU and the driver version that are simulated.
     #[must_use]
     pub fn spec(&self) -> Spec {
         self.inner.driver.spec
     }
 
-    /// Makes a later call fail without effect, once.
+    /// Makes one later call fail, with no other effect.
     ///
     /// # Errors
     ///
-    /// [`SimError::UnknownFunction`] where the simulator has no such function at any version.
+    /// [`SimError::UnknownFunction`] if no simulated driver version has the function.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use green_ctx_sim::{Fault, Sim};
+    /// use green_ctx_sys::CUresult;
+    ///
+    /// let sim = Sim::new("h200@13.0")?;
+    /// // The third allocation from now fails.
+    /// sim.fail(Fault::on("cuMemAlloc").nth(3).with(CUresult::CUDA_ERROR_OUT_OF_MEMORY))?;
+    /// assert!(sim.fail(Fault::on("cuMemAloc")).is_err());
+    /// # Ok::<(), green_ctx_sim::SimError>(())
+    /// ```
     pub fn fail(&self, fault: Fault) -> Result<(), SimError> {
         check_name(&fault.function)?;
         self.inner.driver.fail(fault);
         Ok(())
     }
 
-    /// Runs a function of the test before a later call, once: the `nth` call of this C function from now; 0
-    /// is taken as 1. It runs on the calling thread before the call has any effect, and no lock of the simulated
-    /// driver is held. So a test can halt one thread at this call while another thread works.
+    /// Runs a closure once before a later call: the `nth` call of this C function from now, starting at 1.
+    /// 0 counts as 1. The closure runs on the calling thread, before the call takes effect and without any
+    /// lock of the simulated driver. A test can thus halt one thread at this call while another thread
+    /// works.
     ///
-    /// If the function panics, the call fails with `CUDA_ERROR_UNKNOWN`.
+    /// If the closure panics, the call fails with `CUDA_ERROR_UNKNOWN`.
     ///
     /// # Errors
     ///
-    /// [`SimError::UnknownFunction`] if the simulator has no such function at any version.
+    /// [`SimError::UnknownFunction`] if no simulated driver version has the function.
     ///
-    /// # Example
+    /// # Examples
     ///
     /// ```
     /// use green_ctx_sim::Sim;
@@ -219,11 +263,11 @@ impl Sim {
     /// use std::sync::mpsc;
     ///
     /// let sim = Sim::new("h200@13.0")?;
-    /// // SAFETY: the pointer is the simulated driver's, which lives as long as `sim`.
+    /// // SAFETY: the function belongs to the simulated driver, which lives as long as `sim`.
     /// let api = unsafe { Api::from_get_proc_address(sim.get_proc_address()) }?;
     /// let (halted, halts) = mpsc::channel();
     /// sim.run_before("cuInit", 2, move || halted.send("halted").expect("the test waits"))?;
-    /// // SAFETY: `cuInit` takes the flags 0 and nothing else.
+    /// // SAFETY: `cuInit` has no precondition.
     /// let init = || unsafe { api.cuInit()(0) };
     /// init();
     /// assert!(halts.try_recv().is_err());
@@ -243,47 +287,114 @@ impl Sim {
         Ok(())
     }
 
-    /// Forgets the faults that have not struck, and the functions of [`run_before`](Sim::run_before) that have
-    /// not run.
+    /// Removes the faults and the [`run_before`](Sim::run_before) closures that are still pending.
     pub fn clear_faults(&self) {
         self.inner.driver.clear_faults();
     }
 
-    /// What exists now: a program that has cleaned up leaves [`Live::default`].
+    /// Returns the number of existing objects of each kind. A program that cleaned up completely leaves
+    /// [`Live::default`].
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use green_ctx_sim::{Live, Sim};
+    /// use green_ctx_sys::{Api, CUresult};
+    ///
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let sim = Sim::new("h200@13.0")?;
+    /// # // SAFETY: the function belongs to the simulated driver, which lives as long as `sim`.
+    /// # let api = unsafe { Api::from_get_proc_address(sim.get_proc_address()) }?;
+    /// # let ok = |status| assert_eq!(status, CUresult::CUDA_SUCCESS);
+    /// let mut context = std::ptr::null_mut();
+    /// // SAFETY: the pointer is to a local variable of the type that the function fills.
+    /// unsafe {
+    ///     ok(api.cuInit()(0));
+    ///     ok(api.cuDevicePrimaryCtxRetain()?(&mut context, 0));
+    /// }
+    /// assert_eq!(sim.live().primary_retains, 1);
+    /// // SAFETY: the call passes no pointers.
+    /// ok(unsafe { api.cuDevicePrimaryCtxRelease()?(0) });
+    /// assert_eq!(sim.live(), Live::default());
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn live(&self) -> Live {
         self.inner.driver.peek().live()
     }
 
-    /// The kernels that were launched, in the order of the launches.
+    /// Returns the kernel launches in the order of submission, up to the limit of [`Builder::trace`].
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use green_ctx_sim::Sim;
+    /// use green_ctx_sys::{Api, CUresult};
+    /// use std::ptr::null_mut;
+    ///
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let sim = Sim::new("h200@13.0")?;
+    /// # // SAFETY: the function belongs to the simulated driver, which lives as long as `sim`.
+    /// # let api = unsafe { Api::from_get_proc_address(sim.get_proc_address()) }?;
+    /// # let ok = |status| assert_eq!(status, CUresult::CUDA_SUCCESS);
+    /// # let ptx = c".version 7.0 .target sm_52 .visible .entry work() { ret; }";
+    /// # let (mut context, mut stream) = (null_mut(), null_mut());
+    /// # let (mut library, mut kernel) = (null_mut(), null_mut());
+    /// # // SAFETY: each pointer is to a local variable of the type that the function fills, and the text
+    /// # // ends with a null byte.
+    /// # unsafe {
+    /// #     ok(api.cuInit()(0));
+    /// #     ok(api.cuDevicePrimaryCtxRetain()?(&mut context, 0));
+    /// #     ok(api.cuCtxPushCurrent()?(context));
+    /// #     ok(api.cuStreamCreate()?(&mut stream, 1));
+    /// #     let (text, none, no_values) = (ptx.as_ptr().cast(), null_mut(), null_mut());
+    /// #     ok(api.cuLibraryLoadData()?(&mut library, text, none, no_values, 0, null_mut(), null_mut(), 0));
+    /// #     ok(api.cuLibraryGetKernel()?(&mut kernel, library, c"work".as_ptr()));
+    /// # }
+    /// for blocks in [1, 200] {
+    ///     // SAFETY: the kernel has no parameters.
+    ///     ok(unsafe {
+    ///         api.cuLaunchKernel()?(kernel.cast(), blocks, 1, 1, 32, 1, 1, 0, stream, null_mut(), null_mut())
+    ///     });
+    /// }
+    /// let launches = sim.launches();
+    /// assert_eq!((&*launches[0].kernel, launches[0].sms.len()), ("work", 1));
+    /// assert_eq!(launches[1].sms.len(), 132);
+    /// assert!(launches[0].happens_before(&launches[1]));
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn launches(&self) -> Vec<Launch> {
         self.inner.driver.peek().launches.iter().cloned().collect()
     }
 
-    /// Forgets the launches so far.
+    /// Removes the recorded launches.
     pub fn clear_trace(&self) {
         self.inner.driver.peek().launches.clear();
     }
 
-    /// Pairs of operations that touch the same memory, at least one of them writing, although nothing
-    /// makes one wait for the other: no order within a stream, no event, no wait of a context or of
-    /// the host. On a GPU such a program gives other results from run to run.
+    /// Returns the pairs of operations that access the same memory without an order between them, at least
+    /// one of them writing. Nothing makes one operation wait for the other: neither the order within a
+    /// stream, nor an event, nor a wait of a context or of the host. On a GPU, the results of such a
+    /// program differ from run to run.
     ///
-    /// Seen are copies, fills, what kernels do through [`KernelCall`], and allocations and releases in
-    /// stream order; page-locked and managed memory are looked at as device memory is. A kernel that
-    /// is not registered touches nothing, and what the host itself does to memory is not seen. The
-    /// order is what the program
-    /// asked for, and not what happened in virtual time: a race is seen although the first operation
-    /// had long ended by chance. What one thread of the program has waited for counts as waited for
-    /// by all, since the simulator does not see how threads synchronize.
+    /// The check covers copies, memsets, accesses of kernels through [`KernelCall`], and stream-ordered
+    /// allocations and frees, in device memory and in page-locked host memory. A kernel without a closure
+    /// accesses nothing. Accesses by the host itself are not seen.
     ///
-    /// A pair is reported once, with all of the memory that both touch; the first 1024 pairs are
+    /// The check looks at the order that the program established, not at virtual times: it finds a race
+    /// even if the first operation happened to end long before the second. If one thread of the program
+    /// waits for work, this counts as a wait of every thread, because the simulator does not see how
+    /// threads synchronise.
+    ///
+    /// A pair is reported once, with all the memory that both operations access. At most 1024 pairs are
     /// kept.
     ///
-    /// # Example
+    /// # Examples
     ///
-    /// One stream fills what another reads, first without and then with an event between them:
+    /// One stream fills memory that another reads, first without and then with an event between them:
     ///
     /// ```
     /// use green_ctx_sim::{Accessor, Sim};
@@ -292,7 +403,7 @@ impl Sim {
     ///
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let sim = Sim::new("h200@13.0")?;
-    /// # // SAFETY: the pointer is the simulated driver's, which lives as long as `sim`.
+    /// # // SAFETY: the function belongs to the simulated driver, which lives as long as `sim`.
     /// # let api = unsafe { Api::from_get_proc_address(sim.get_proc_address()) }?;
     /// # let ok = |status| assert_eq!(status, CUresult::CUDA_SUCCESS);
     /// # let (mut context, mut event, mut buffer) = (null_mut(), null_mut(), 0);
@@ -309,7 +420,7 @@ impl Sim {
     /// # }
     /// let mut bytes = [0; 64];
     /// let to = bytes.as_mut_ptr().cast();
-    /// // SAFETY: buffer and array have 64 bytes.
+    /// // SAFETY: the buffer and the array have 64 bytes each.
     /// unsafe {
     ///     ok(api.cuMemsetD8Async()?(buffer, 7, 64, writer));
     ///     ok(api.cuMemcpyDtoHAsync()?(to, buffer, 64, reader));
@@ -336,21 +447,37 @@ impl Sim {
         self.inner.driver.peek().races.list()
     }
 
-    /// Forgets the races so far.
+    /// Removes the recorded races.
     pub fn clear_races(&self) {
         self.inner.driver.peek().races.clear();
     }
 
-    /// How often each C function was called, by its name without a version suffix; functions that
-    /// were not called are left out.
+    /// Returns the number of calls of each C function, by its name without a version suffix. Functions
+    /// without a call are left out. Failed calls count too.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use green_ctx_sim::Sim;
+    /// use green_ctx_sys::Api;
+    ///
+    /// let sim = Sim::new("h200@13.0")?;
+    /// // SAFETY: the function belongs to the simulated driver, which lives as long as `sim`.
+    /// let api = unsafe { Api::from_get_proc_address(sim.get_proc_address()) }?;
+    /// sim.clear_calls();
+    /// // SAFETY: `cuInit` has no precondition.
+    /// let _status = unsafe { api.cuInit()(0) };
+    /// assert_eq!(sim.calls().into_iter().collect::<Vec<_>>(), [("cuInit", 1)]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     #[must_use]
     pub fn calls(&self) -> BTreeMap<&'static str, u64> {
         self.count(|_| true)
     }
 
-    /// Those of the [`calls`](Sim::calls) that were to functions which are not simulated. Each
-    /// answered `CUDA_ERROR_NOT_SUPPORTED`. A program gets to call them where it links the simulated
-    /// `libcuda.so.1` or asks that for their names; `cuGetProcAddress` finds none of them.
+    /// Returns the [`calls`](Sim::calls) of functions that are not simulated. Each call returned
+    /// `CUDA_ERROR_NOT_SUPPORTED`. A program can make such calls if it links the simulated `libcuda.so.1`
+    /// or looks their names up in it; `cuGetProcAddress` does not find these functions.
     #[must_use]
     pub fn unsimulated_calls(&self) -> BTreeMap<&'static str, u64> {
         self.count(|function| !function.is_simulated())
@@ -366,12 +493,29 @@ impl Sim {
         calls
     }
 
-    /// Whether calls are written to [`call_log`](Sim::call_log); they are not at first.
+    /// Sets whether calls are added to [`call_log`](Sim::call_log). The default is `false`.
     pub fn record_calls(&self, on: bool) {
         self.inner.driver.record_calls(on);
     }
 
-    /// The calls made while they were recorded, in their order.
+    /// Returns the calls made while [`record_calls`](Sim::record_calls) was on, in order.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use green_ctx_sim::Sim;
+    /// use green_ctx_sys::{Api, CUresult};
+    ///
+    /// let sim = Sim::new("h200@13.0")?;
+    /// // SAFETY: the function belongs to the simulated driver, which lives as long as `sim`.
+    /// let api = unsafe { Api::from_get_proc_address(sim.get_proc_address()) }?;
+    /// sim.record_calls(true);
+    /// // SAFETY: `cuInit` has no precondition; it refuses flags other than 0.
+    /// let _status = unsafe { api.cuInit()(1) };
+    /// let log = sim.call_log();
+    /// assert_eq!((log[0].function, log[0].status), ("cuInit", CUresult::CUDA_ERROR_INVALID_VALUE));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     #[must_use]
     pub fn call_log(&self) -> Vec<Call> {
         self.inner.driver.call_log()
@@ -382,23 +526,24 @@ impl Sim {
         self.inner.driver.clear_calls();
     }
 
-    /// Says what a kernel does, for all launches from now on, in place of what was registered under
-    /// the name before. A kernel without a closure is traced and computes nothing: memory keeps what it held. The
-    /// first such launch in a process writes a warning to standard error. A test that expects no results avoids
-    /// it with an empty closure, `|_| {}`.
+    /// Defines what a kernel does in all later launches. A closure that was registered under this name
+    /// before is replaced.
     ///
-    /// The closure runs in the launching call; what it writes is seen by others when the launch has
-    /// ended in virtual time. It may call the driver; no lock of the driver is
-    /// held meanwhile but the one that makes launches wait for each other, so it must not wait for
-    /// a launch of another thread.
+    /// A launch of a kernel without a closure is recorded but computes nothing: memory keeps its contents.
+    /// The first such launch in a process writes a warning to standard error. If a test expects no results,
+    /// an empty closure, `|_| {}`, avoids the warning.
     ///
-    /// # Example
+    /// The closure runs in the launching call. Its writes become visible to other work when the launch ends
+    /// in virtual time. The closure may call the driver. It must not wait for a launch of another thread,
+    /// because launches wait for each other while it runs; no other lock of the driver is held.
+    ///
+    /// # Examples
     ///
     /// ```
     /// # let sim = green_ctx_sim::Sim::new(green_ctx_sim::Spec::default())?;
     /// sim.register_kernel("fill", |kernel| {
     ///     let (Some(to), Some(value)) = (kernel.param_u64(0), kernel.param_u32(1)) else { return };
-    ///     // An address that is not the program's fails the launch, as on a GPU.
+    ///     // An address outside the program's memory fails the launch, as on a GPU.
     ///     let _ = kernel.write(to, &value.to_ne_bytes());
     /// });
     /// # Ok::<(), green_ctx_sim::SimError>(())
@@ -411,7 +556,7 @@ impl Sim {
     }
 }
 
-/// Refuses the name of a function that the simulator lacks.
+/// Refuses a name that no simulated function has.
 fn check_name(name: &str) -> Result<(), SimError> {
     if FUNCTIONS.iter().any(|function| function.is_simulated() && function.name == name) {
         Ok(())

@@ -1,4 +1,4 @@
-//! Everything that a simulated driver remembers, and how handles are looked up in it.
+//! The state of a simulated driver, and the lookup of handles in it.
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, HashMap, VecDeque};
@@ -32,18 +32,17 @@ use crate::trace::Launch;
 
 pub(crate) struct State {
     pub(crate) profile: &'static Profile,
-    /// What of the profile every launch needs.
+    /// The limits of an SM, read from the profile once.
     pub(crate) sm: Sm,
     pub(crate) version: u32,
     /// Host time in nanoseconds.
     pub(crate) now: u64,
     pub(crate) polling: Polling,
-    /// The clock that makes time go on by itself, if one does.
+    /// The state of the host's clock; `None` with [`Clock::Virtual`](crate::Clock::Virtual).
     pub(crate) running: Option<Running>,
-    /// The devices that ordinals lead to, and after them an entry for each context that a program
-    /// created.
+    /// The devices with an ordinal, followed by one entry per context from `cuCtxCreate`.
     pub(crate) devices: Vec<Device>,
-    /// How many devices ordinals lead to.
+    /// The number of devices with an ordinal.
     pub(crate) ordinals: usize,
     threads: HashMap<u32, Thread, BuildHasherDefault<AddressHasher>>,
     pub(crate) contexts: Table<Context>,
@@ -60,66 +59,66 @@ pub(crate) struct State {
     pub(crate) nodes: Table<Node>,
     pub(crate) executables: Table<Exec>,
     pub(crate) memory: BTreeMap<u64, Allocation>,
-    /// Addresses that graphs which are gone have given up, the last one last.
+    /// Address ranges that destroyed graphs gave up, the latest last.
     pub(crate) spare: Vec<Allocation>,
-    /// How many allocations there have been.
+    /// The number of allocations so far.
     pub(crate) buffers: u64,
     pub(crate) pools: Pools,
-    /// What operations that were submitted have yet to do.
+    /// The pending effects of submitted operations.
     pub(crate) effects: Effects,
-    /// Callbacks whose turn has come, with the status that they get.
+    /// Callbacks that are due, with the status to pass to each.
     pub(crate) due: Vec<(Callback, CUresult)>,
-    /// How many callbacks have had their turn.
+    /// The number of callbacks that became due so far.
     pub(crate) came_due: u64,
     pub(crate) user_objects: Table<Known>,
-    /// Destructors of user objects that nothing holds any more.
+    /// Destructors of user objects that have no references left.
     pub(crate) unheld: Unheld,
     pub(crate) races: Races,
     pub(crate) launches: VecDeque<Launch>,
-    /// How many launches are kept.
+    /// The maximum number of launches to keep.
     pub(crate) trace: usize,
     pub(crate) next_context_id: u64,
     pub(crate) next_stream_id: u64,
     pub(crate) graph_launches: u64,
 }
 
-/// One simulated GPU, or what a context that a program created has of one.
+/// A simulated GPU, or the entry of a context from `cuCtxCreate` on one.
 pub(crate) struct Device {
-    /// The device that it is, or is based on.
+    /// The index of the device that this entry is or belongs to.
     pub(crate) physical: usize,
-    /// The handle of the primary context, the same each time that it is brought up.
+    /// The handle of the primary context. It stays the same each time the context is activated.
     pub(crate) primary: usize,
-    /// Calls of `cuDevicePrimaryCtxRetain` that were not released, or uses of the context that a
-    /// program created.
+    /// The number of `cuDevicePrimaryCtxRetain` calls without a release; for a context from `cuCtxCreate`,
+    /// 1 until it is destroyed.
     pub(crate) retains: u32,
-    /// The handles of the green contexts that are not destroyed; each holds the primary context.
+    /// The handles of the existing green contexts. Each keeps the primary context alive.
     pub(crate) greens: Vec<usize>,
-    /// Flags of the contexts.
+    /// The flags of the contexts.
     pub(crate) flags: u32,
     /// The error that poisons every context of the device.
     pub(crate) fault: Option<CUresult>,
-    /// Memory that green contexts took, given back with the primary context only.
+    /// The memory used by green contexts, in bytes. It is released only with the primary context.
     pub(crate) green_bytes: u64,
-    /// Memory that allocations take.
+    /// The memory used by allocations, in bytes.
     pub(crate) allocated: u64,
-    /// What marks the device's resources: only resources of one root combine.
+    /// The mark of the device's resources. Only resources with the same root can be combined.
     pub(crate) root: usize,
 }
 
-/// What belongs to one host thread.
+/// The state of one host thread.
 #[derive(Default)]
 pub(crate) struct Thread {
-    /// The contexts made current, the current one last.
+    /// The stack of contexts; the last one is current.
     pub(crate) stack: Vec<usize>,
-    /// What the thread knows to be finished.
+    /// The operations that the thread knows to be finished.
     pub(crate) clock: VectorClock,
-    /// What captures may forbid the thread: a value of `CUstreamCaptureMode`, global at first.
+    /// The thread's capture mode, a value of `CUstreamCaptureMode`. It is global at first.
     pub(crate) capture_mode: u32,
-    /// Whether the call that it makes has waited for work.
+    /// Whether the thread's present call has waited for work.
     pub(crate) waited: bool,
 }
 
-/// The number of the calling thread.
+/// Returns the number of the calling thread.
 pub(crate) fn thread() -> u32 {
     static NEXT: AtomicU32 = AtomicU32::new(1);
     thread_local!(static NUMBER: Cell<u32> = const { Cell::new(0) });
@@ -132,7 +131,7 @@ pub(crate) fn thread() -> u32 {
 }
 
 impl State {
-    /// Lets time pass for a poll of work that ends at a later time.
+    /// Advances time for a poll of work that ends at `end`, a later time.
     pub(crate) fn poll(&mut self, end: u64) {
         let cost = if self.running.is_some() { cost::POLL } else { self.polling.cost(end) };
         self.now = (self.now + cost).min(end);
@@ -185,7 +184,7 @@ impl State {
         state
     }
 
-    /// Adds an entry that is a device, or is based on one, and returns its index.
+    /// Adds the entry of a device, or of a context on one, and returns its index.
     pub(crate) fn add_device(&mut self, physical: usize) -> usize {
         let device = self.devices.len();
         let primary = handle::next();
@@ -204,59 +203,59 @@ impl State {
         device
     }
 
-    /// The calling thread's part of the state.
+    /// Returns the state of the calling thread.
     pub(crate) fn thread(&mut self) -> &mut Thread {
         self.threads.entry(thread()).or_default()
     }
 
-    /// The index of a device; `CUDA_ERROR_INVALID_DEVICE` where there is none.
+    /// Returns the index of the device with this ordinal; `CUDA_ERROR_INVALID_DEVICE` if there is none.
     pub(crate) fn device(&self, ordinal: i32) -> Answer<usize> {
         let index = usize::try_from(ordinal).ok().filter(|&index| index < self.ordinals);
         index.ok_or(CUresult::CUDA_ERROR_INVALID_DEVICE)
     }
 
-    /// The context with this handle, of whatever kind and alive or not.
+    /// Returns the context with this handle, of any kind, alive or not.
     pub(crate) fn known_context(&self, handle: usize) -> Answer<&Context> {
         self.contexts.get(&handle).ok_or(CUresult::CUDA_ERROR_INVALID_CONTEXT)
     }
 
-    /// Fails with the error that poisons the device, if one does.
+    /// Fails with the error that poisons the device, if there is one.
     pub(crate) fn unpoisoned(&self, device: usize) -> Answer {
         self.devices[device].fault.map_or(Ok(()), Err)
     }
 
-    /// The context with this handle, provided that it can be used.
+    /// Returns the context with this handle, if it is usable.
     pub(crate) fn context(&self, handle: usize) -> Answer<&Context> {
         let context = self.known_context(handle)?;
         self.unpoisoned(context.device)?;
         if context.alive { Ok(context) } else { Err(CUresult::CUDA_ERROR_CONTEXT_IS_DESTROYED) }
     }
 
-    /// The green context with this handle, provided that it can be used.
+    /// Returns the green context with this handle, if it is usable.
     pub(crate) fn green(&self, handle: usize) -> Answer<&Context> {
         let context = self.context(handle)?;
         if context.green { Ok(context) } else { Err(CUresult::CUDA_ERROR_INVALID_CONTEXT) }
     }
 
-    /// The handle of what is current on the calling thread, alive or not.
+    /// Returns the handle of the calling thread's current context, alive or not.
     pub(crate) fn current_handle(&mut self) -> Option<usize> {
         self.thread().stack.last().copied()
     }
 
-    /// The handle of the current context, provided that it can be used.
+    /// Returns the handle of the current context, if it is usable.
     pub(crate) fn current(&mut self) -> Answer<usize> {
         let handle = self.current_handle().ok_or(CUresult::CUDA_ERROR_INVALID_CONTEXT)?;
         self.context(handle)?;
         Ok(handle)
     }
 
-    /// The device of the current context, provided that it can be used.
+    /// Returns the device of the current context, if the context is usable.
     pub(crate) fn current_device(&mut self) -> Answer<usize> {
         let handle = self.current()?;
         Ok(self.contexts[&handle].device)
     }
 
-    /// The handle itself, or the current context's for a null handle.
+    /// Returns the handle itself, or the current context for a null handle.
     pub(crate) fn or_current(&mut self, handle: usize) -> Answer<usize> {
         if handle == 0 {
             return self.current();

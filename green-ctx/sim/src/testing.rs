@@ -1,4 +1,4 @@
-//! What a test asks of a driver: kernels, failures, and what has happened.
+//! Features for tests: kernel closures, faults, launches, calls, races and live objects.
 
 pub(crate) mod calls;
 pub(crate) mod fault;

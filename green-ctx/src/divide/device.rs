@@ -1,4 +1,4 @@
-//! The methods of [`Device`] that divide it: resources, groups of SMs, contexts, partitions.
+//! The methods of [`Device`] that divide it: resources, groups, contexts, partitions.
 
 use std::sync::Arc;
 
@@ -13,19 +13,19 @@ use crate::handle::group::SmGroup;
 use crate::ledger::SplitRequest;
 
 impl Device {
-    /// The device's resources: its SMs, which can be split, and from CUDA 13.1 on its workqueues.
+    /// Returns the device's resources: its SMs, which can be split, and its workqueues (CUDA 13.1 or newer).
     pub fn resources(&self) -> Resources {
         Resources::from(self)
     }
 
-    /// Returns the device's locality domains: groups of SMs that are close to the same memory.
-    /// [`SplitRequest::locality_domain`] takes SMs from one of them.
+    /// Returns the device's locality domains: sets of SMs that are close to the same memory.
+    /// [`SplitRequest::locality_domain`] takes SMs from them.
     ///
     /// # Errors
     ///
-    /// [`Error::Unsupported`] before CUDA 13.4, and [`Error::Driver`].
+    /// [`Error::Unsupported`] before CUDA 13.4, and [`Error::Driver`] if the driver fails.
     ///
-    /// # Example
+    /// # Examples
     ///
     /// ```
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -47,15 +47,15 @@ impl Device {
         LocalityDomains::of(self)
     }
 
-    /// Takes all SMs that are free for floors, as one group of this name. The group can hold a set of plans,
+    /// Takes all SMs that are free for floors, as one group with this name. The group can hold a set of plans
     /// or be split again.
     ///
     /// # Errors
     ///
-    /// [`Error::NotEnoughSms`] if no SM is free; it names the holders. Otherwise the errors of
+    /// [`Error::NotEnoughSms`] with the holders if no SM is free. Otherwise the errors of
     /// [`SmResource::split`].
     ///
-    /// # Example
+    /// # Examples
     ///
     /// ```
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -76,21 +76,23 @@ impl Device {
         SmResource::of_device(self)?.take_rest(name.into())
     }
 
-    /// Creates a green context on a group's SMs. To give it a workqueue of its own, add one with
-    /// [`SmGroup::with_workqueue`]. [`Context::close`] returns the group; if the context is not closed, the
-    /// SMs are free again when its last handle is dropped.
+    /// Creates a green context on a group's SMs. [`SmGroup::with_workqueue`] gives it its own workqueue.
     ///
-    /// The first context on a set of SMs takes about 1 ms and 4 to 5 MiB of device memory, which the driver
-    /// never gives back, and its creation waits for all work on the device (measured on an H200, driver
-    /// 580.159.04). Later contexts on the same SMs reuse it, and splits prefer SMs for which one exists.
+    /// [`Context::close`] returns the group. If the context is not closed, its SMs become free when its last
+    /// handle is dropped.
+    ///
+    /// The first context on a given set of SMs takes about 1 ms and 4 to 5 MiB of device memory, which the
+    /// driver never returns, and its creation waits for all work on the device (measured on an H200, driver
+    /// 580.159.04). Later contexts on the same SMs reuse it, and splits prefer SMs for which a context
+    /// exists.
     ///
     /// # Errors
     ///
-    /// [`Refused`], which gives the group back, with [`Error::DeviceMismatch`] if the group or the workqueue
-    /// is of another device, [`Error::WrongSmCount`] if the driver provided another number of SMs than
-    /// requested, [`Error::Forked`], or [`Error::Driver`].
+    /// [`Refused`], which returns the group, with one of these reasons: [`Error::DeviceMismatch`] if the
+    /// group or the workqueue belongs to another device, [`Error::WrongSmCount`] if the driver provided a
+    /// different number of SMs than requested, [`Error::Forked`], or [`Error::Driver`].
     ///
-    /// # Example
+    /// # Examples
     ///
     /// ```
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -113,13 +115,26 @@ impl Device {
         create::context(self, resources.into())
     }
 
-    /// Creates a partition from a group: a context, and a stream in it. To give it a workqueue of its own, add
-    /// one with [`SmGroup::with_workqueue`].
+    /// Creates a partition from a group: a context, and a stream in it. [`SmGroup::with_workqueue`] gives it
+    /// its own workqueue.
     ///
     /// # Errors
     ///
-    /// The errors of [`create_context`](Device::create_context). The group comes back unless the stream cannot be
-    /// created and the context cannot be closed either.
+    /// The errors of [`create_context`](Device::create_context). The group is returned, unless the stream
+    /// cannot be created and the context cannot be closed either.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # use green_ctx::{Driver, sim::Sim};
+    /// # let driver = Driver::simulated(&Sim::new("h200")?)?;
+    /// let device = driver.device(0)?;
+    /// let part = device.create_partition(device.rest("all")?)?;
+    /// assert_eq!((part.name(), part.sm_count()), ("all", 132));
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn create_partition(
         &self,
         resources: impl Into<ContextResources>,
@@ -134,7 +149,7 @@ impl Device {
         match SharedContext::of(context, priority) {
             Ok(shared) => Ok(Partition::new(record, Vec::new(), Arc::new(shared))),
             Err((context, reason)) => {
-                // Nothing was submitted to it yet.
+                // No work was submitted to the context yet, so closing it needs no wait.
                 let group = if context.seclude(None) { context.finish_close() } else { None };
                 let resources = group.map(|group| Box::new(ContextResources { group, workqueue }));
                 Err(Refused { given: resources, reason })
@@ -143,14 +158,15 @@ impl Device {
     }
 
     /// Splits the device's SMs into partitions: takes the SMs, and creates a context and a stream for each
-    /// group. What the first context on a set of SMs costs is said at
-    /// [`create_context`](Device::create_context).
+    /// group. [`create_context`](Device::create_context) documents the cost of the first context on a set of
+    /// SMs.
     ///
     /// # Errors
     ///
-    /// The errors of [`SmResource::split`] and [`create_context`](Device::create_context). No SMs are held then.
+    /// The errors of [`SmResource::split`] and [`create_context`](Device::create_context). If it fails, it
+    /// holds no SMs.
     ///
-    /// # Example
+    /// # Examples
     ///
     /// ```
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {

@@ -1,4 +1,4 @@
-//! Partitions: contexts on their own SMs, each with a name and a stream.
+//! Partitions: groups of SMs, each with a context and a stream.
 
 mod close;
 mod set;
@@ -18,19 +18,19 @@ use crate::work::stream::{Stream, StreamOptions};
 pub use set::Partitions;
 pub(crate) use shared::SharedContext;
 
-/// A part of a device's SMs with a context and a stream: what is submitted to its streams runs there
-/// and nowhere else. Clones share it.
+/// A part of a device's SMs, with a context and a stream. Work that is submitted to its streams runs only on
+/// these SMs. Clones share the partition.
 ///
-/// Its [`floor`](Partition::floor) is its own: no block of another open partition runs there. Above its
-/// floor it may use SMs that others use too, up to its [ceiling](Partition::sm_count). That holds among
-/// the open partitions of this process, of plans among those of the active one. It does not bind the
-/// primary context's streams, foreign contexts, and plans that were switched away from without a fence;
-/// [`Watch`](crate::watch::Watch) finds those.
+/// Its [`floor`](Partition::floor) is exclusive: no block of another open partition runs there. Above the
+/// floor, it may use SMs that other partitions use too, up to its [ceiling](Partition::sm_count). This holds
+/// among the open partitions of this process, and for plans among the partitions of the active plan. It does
+/// not cover streams of the primary context, foreign contexts, and plans that were switched away from
+/// without a fence. [`Watch`](crate::watch::Watch) finds their work.
 ///
-/// The last handle gives the SMs back, its streams included. Work that still runs goes on, and whoever
-/// gets the SMs for a floor waits for it on the device.
+/// The SMs are given back when the last handle is dropped, streams included. Running work continues, and the
+/// next owner that takes the SMs for a floor waits for it on the device.
 ///
-/// # Example
+/// # Examples
 ///
 /// ```
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -53,15 +53,15 @@ pub struct Partition {
 
 struct Inner {
     record: GroupUnits,
-    /// The units of its floor.
+    /// The units of the floor.
     floor_units: UnitSet,
-    /// Who shares with it in its plan.
+    /// The partitions of the same plan that share SMs with this one.
     beside: Vec<Holder>,
     shared: Arc<SharedContext>,
 }
 
 impl Partition {
-    /// The partition of a group whose context this is.
+    /// Creates the partition of a group from the context on its SMs.
     pub(crate) fn new(
         record: GroupUnits,
         beside: Vec<Holder>,
@@ -79,51 +79,54 @@ impl Partition {
         &self.inner.record.sms.name
     }
 
-    /// The units of its floor.
+    /// Returns the units of the floor.
     pub(crate) fn floor_units(&self) -> &UnitSet {
         &self.inner.floor_units
     }
 
-    /// The name that the request gives it.
+    /// Returns the name that the request gave the partition.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.inner.record.sms.name
     }
 
-    /// The share that was asked for; [`Share::REST`] for what remained.
+    /// Returns the requested share; [`Share::REST`] for the partition that takes the rest.
     #[must_use]
     pub fn share(&self) -> Share {
         self.inner.record.sms.share
     }
 
-    /// The SMs that no other partition may use.
+    /// Returns the number of SMs that no other partition may use.
     #[must_use]
     pub fn floor(&self) -> u32 {
         self.inner.record.sms.floor
     }
 
-    /// The SMs that it may use: its ceiling.
+    /// Returns the number of SMs that the partition may use: its ceiling.
     #[must_use]
     pub fn sm_count(&self) -> u32 {
         self.inner.record.sms.sm_count
     }
 
-    /// The units that it may use, by their places in
+    /// Returns the units that the partition may use, as indices into
     /// [`SmResource::unit_counts`](crate::resource::SmResource::unit_counts).
     #[must_use]
     pub fn unit_indices(&self) -> &[usize] {
         &self.inner.record.placement.members
     }
 
-    /// The units of its floor, by their places as above.
+    /// Returns the units of the floor, as indices into the same list as
+    /// [`unit_indices`](Partition::unit_indices).
     #[must_use]
     pub fn floor_unit_indices(&self) -> Vec<usize> {
         self.floor_units().iter().collect()
     }
 
-    /// Who may use SMs of this partition beside it, with how many of them each. Of a plan it is the
-    /// plan's partitions, and whoever shares SMs of the set. A group that was divided again stands for
-    /// its parts, by its name and with all that it shares, until the last of them is gone.
+    /// Returns the partitions that may use SMs of this one, each with the number of common SMs.
+    ///
+    /// For a partition of a plan, these are partitions of the same plan, and partitions outside the set that
+    /// share its SMs. A group that was divided again is listed in place of its parts, by its name and with
+    /// all SMs that it shares, until the last part is gone.
     #[must_use]
     pub fn shared_with(&self) -> Vec<Holder> {
         let mut holders = self.inner.beside.clone();
@@ -133,37 +136,71 @@ impl Partition {
         holders
     }
 
-    /// The device.
+    /// Returns the device.
     #[must_use]
     pub fn device(&self) -> &Device {
         self.context().device()
     }
 
-    /// The context. Its streams take part in switches of plans, whoever makes them, from the moment on
-    /// when an object of this crate stands for them.
+    /// Returns the context.
+    ///
+    /// A plan switch orders all streams of the context that this crate knows. It knows a stream of another
+    /// library once a [`Stream`] represents it ([`Stream::from_raw_borrowed`]).
     #[must_use]
     pub fn context(&self) -> &Context {
         self.inner.shared.context()
     }
 
-    /// The stream that it comes with, of the priority that the request sets.
+    /// Returns the stream that the partition comes with. It has the priority that the request set.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # use green_ctx::{Driver, LaunchConfig, Library, SplitRequest, sim::Sim};
+    /// # let driver = Driver::simulated(&Sim::new("h200")?)?;
+    /// # let device = driver.device(0)?;
+    /// # let ptx = ".version 7.0 .target sm_52 .visible .entry step() { ret; }";
+    /// # let step = Library::from_ptx(&device, ptx)?.kernel("step")?;
+    /// let parts = device.partition(SplitRequest::new().group("decode", 32))?;
+    /// let stream = parts["decode"].stream();
+    /// // SAFETY: the kernel takes no parameters.
+    /// unsafe { stream.launch(&step, LaunchConfig::new(64, 128), ()) }?;
+    /// stream.synchronize()?;
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     #[inline]
     pub fn stream(&self) -> &Stream {
         self.inner.shared.stream()
     }
 
-    /// Makes one more stream. What holds for the first one holds for it: work of its plan waits for that
-    /// of former plans, and later ones wait for it.
+    /// Creates another stream in the partition. Like the first stream, it takes part in plan switches: its
+    /// work waits for work of earlier plans, and later plans wait for its work.
     ///
     /// # Errors
     ///
-    /// [`Error::Driver`](crate::Error::Driver).
+    /// [`Error::Driver`](crate::Error::Driver) if the driver fails.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # use green_ctx::{Driver, SplitRequest, StreamOptions, sim::Sim};
+    /// # let driver = Driver::simulated(&Sim::new("h200")?)?;
+    /// # let device = driver.device(0)?;
+    /// let parts = device.partition(SplitRequest::new().group("decode", 32))?;
+    /// let urgent = parts["decode"].create_stream(StreamOptions::default().priority(-1))?;
+    /// assert_eq!(urgent.context(), parts["decode"].context());
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn create_stream(&self, options: StreamOptions) -> Result<Stream> {
         self.context().create_stream(options)
     }
 
-    /// What the driver says that the partition has.
+    /// Returns the resources of the partition, as the driver reports them.
     pub fn resources(&self) -> Resources {
         self.context().resources()
     }

@@ -1,5 +1,5 @@
-//! Resources: what a device, a context or a stream has, SMs split into groups and joined again, contexts made
-//! of them.
+//! Resources: the SMs and workqueues of a device, context or stream; groups of SMs; contexts made from
+//! groups.
 
 pub(crate) mod create;
 mod cut;

@@ -1,4 +1,4 @@
-//! Asking where the nodes of a graph run.
+//! The audit of a graph: where its nodes run.
 #![allow(unsafe_code, reason = "calls the driver")]
 
 use green_ctx_sys::CUctx_st;
@@ -14,15 +14,15 @@ use crate::handle::location::Location;
 use crate::handle::raw::Raw;
 
 impl Graph {
-    /// Lists the nodes, with the context and the SMs that each one has.
+    /// Lists the nodes, with the context and the number of SMs that each node runs on.
     ///
-    /// What conditional nodes decide about is not looked into: the driver does not report it.
+    /// The bodies of conditional nodes are not listed, since the driver does not report them.
     ///
     /// # Errors
     ///
-    /// [`Error::Driver`](crate::Error::Driver).
+    /// [`Error::Driver`](crate::Error::Driver) if a driver call fails.
     ///
-    /// # Example
+    /// # Examples
     ///
     /// ```
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -32,6 +32,7 @@ impl Graph {
     /// # let ptx = ".version 7.0 .target sm_52 .visible .entry step() { ret; }";
     /// # let step = Library::from_ptx(&device, ptx)?.kernel("step")?;
     /// # let stream = device.primary_context()?.create_stream(StreamOptions::default())?;
+    /// // `stream` belongs to the primary context, which has all SMs.
     /// let graph = stream.capture(CaptureMode::default(), || {
     ///     // SAFETY: the kernel takes no parameters.
     ///     unsafe { stream.launch(&step, LaunchConfig::new(64, 128), ()) }
@@ -47,18 +48,18 @@ impl Graph {
         Ok(Audit { nodes })
     }
 
-    /// The nodes that run in another context than the one expected, as far as the driver reports it.
+    /// Returns the nodes that run in another context than `expected`, as far as the driver reports their contexts.
     pub(crate) fn outside(&self, expected: &Context) -> Result<Vec<NodeAudit>> {
         self.audit_where(|context| context.is_some_and(|raw| is_outside(raw, expected)))
     }
 
-    /// The nodes that are chosen by their contexts.
+    /// Returns the nodes whose contexts `is_chosen` accepts.
     fn audit_where(
         &self,
         is_chosen: impl Fn(Option<Raw<CUctx_st>>) -> bool,
     ) -> Result<Vec<NodeAudit>> {
         let mut nodes = self.chosen(is_chosen)?;
-        // Outside of the lock: to look a context up may give its last handle.
+        // Outside the graph's lock: the look-up of a context may drop the context's last handle.
         let mut last: Option<(Raw<CUctx_st>, Location)> = None;
         for (node, context) in &mut nodes {
             let Some(raw) = *context else { continue };
@@ -70,7 +71,7 @@ impl Graph {
         Ok(nodes.into_iter().map(|(node, _)| node).collect())
     }
 
-    /// The nodes that are chosen by their contexts, without their locations.
+    /// Returns the nodes whose contexts `is_chosen` accepts, without their locations.
     fn chosen(
         &self,
         is_chosen: impl Fn(Option<Raw<CUctx_st>>) -> bool,
@@ -88,16 +89,16 @@ impl Graph {
         Ok(chosen)
     }
 
-    /// The location of one of its nodes.
+    /// Returns the location of a node, by its context.
     fn location(&self, raw: Raw<CUctx_st>) -> Result<Location> {
-        // SAFETY: the graph keeps the contexts of its nodes; of foreign ones whoever made it a graph of
-        // this crate sees to that.
+        // SAFETY: the graph keeps its nodes' contexts alive. For a foreign graph, the caller of `from_raw_owned` or
+        // `from_raw_borrowed` guarantees that they are alive.
         unsafe { Location::of_raw(self.device().driver(), raw.as_ptr()) }
     }
 }
 
 impl NodeAudit {
-    /// The node, of which it is not said yet where it runs.
+    /// Creates the entry of a node. Its location is not filled in yet.
     fn new(driver: &Driver, node: &Node) -> Result<NodeAudit> {
         let kernel = match node.kind {
             NodeKind::Kernel => {

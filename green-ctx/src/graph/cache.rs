@@ -1,4 +1,4 @@
-//! Executables of graphs, one for each partition.
+//! A cache of executable graphs, one per graph and partition.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -11,13 +11,13 @@ use super::{Graph, GraphExec, RetargetError};
 use crate::handle::context::Context;
 use crate::handle::fork::Process;
 
-/// Keeps one executable for each graph and partition, so that running a graph elsewhere costs a
-/// look-up where it ran there before. Clones share it; any thread may use it.
+/// A cache that holds one executable for each pair of graph and partition, so that running a graph in a partition
+/// again costs only a look-up. Clones share the cache, and any thread may use it.
 ///
-/// It keeps the graphs and, with the executables, the partitions: [`forget`](GraphCache::forget) a
-/// partition before it is to be closed, or drop the cache.
+/// The cache keeps its graphs alive, and, through the executables, their partitions. Before closing a partition,
+/// [`forget`](GraphCache::forget) it or drop the cache.
 ///
-/// # Example
+/// # Examples
 ///
 /// ```
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -31,24 +31,23 @@ use crate::handle::fork::Process;
 /// #     // SAFETY: the kernel takes no parameters.
 /// #     unsafe { stream.launch(&step, LaunchConfig::new(64, 128), ()) }
 /// # })?;
-/// # let group = device.resources().sm()?.split([16])?.groups.remove(0);
-/// # let partition = device.create_context(group)?;
+/// # let parts = device.partition([16])?;
 /// let cache = GraphCache::new();
-/// let first = cache.get(&graph, &partition)?;
-/// assert_eq!(cache.get(&graph, &partition)?, first);
+/// let first = cache.get(&graph, parts[0].context())?;
+/// assert_eq!(cache.get(&graph, parts[0].context())?, first);
 /// # Ok(())
 /// # }
 /// ```
 #[derive(Clone)]
 pub struct GraphCache {
     known: Arc<Mutex<Known>>,
-    /// In a process that was forked from it, a thread that is gone may hold the lock.
+    /// The process that created the cache. In a forked child, a thread that no longer exists may hold the lock.
     made_in: Process,
 }
 
 #[derive(Default)]
 struct Known {
-    /// The executables, each with the number of those that were kept before it.
+    /// The executables. Each is stored with the number of executables that were added before it.
     executables: HashMap<Key, (u64, GraphExec), FxBuildHasher>,
     kept: u64,
 }
@@ -60,18 +59,18 @@ struct Key {
 }
 
 impl GraphCache {
-    /// An empty cache.
+    /// Creates an empty cache.
     #[must_use]
     pub fn new() -> GraphCache {
         GraphCache { known: Arc::default(), made_in: Process::watched() }
     }
 
-    /// The executable of a graph in a context: the one that is kept, or else a new one, of a copy of
-    /// the graph that is moved there.
+    /// Returns the executable of a graph in a context. If the cache has none, this call moves a copy of the graph
+    /// there, instantiates it and stores the executable.
     ///
     /// # Errors
     ///
-    /// As [`Graph::retarget`] and [`Graph::instantiate`]; nothing is kept then.
+    /// As for [`Graph::retarget`] and [`Graph::instantiate`]. If this call fails, nothing is stored.
     pub fn get(&self, graph: &Graph, context: &Context) -> Result<GraphExec, RetargetError> {
         graph.device().driver().check_process()?;
         let key = Key { graph: graph.clone(), context: context.clone() };
@@ -82,29 +81,53 @@ impl GraphCache {
         let mut known = self.known.lock();
         let before = known.kept;
         known.kept += 1;
-        // Where another thread was first, its executable stays, and ours ends outside of the lock.
+        // If another thread was first, its executable stays, and this one is dropped outside the lock.
         let kept =
             known.executables.entry(key).or_insert_with(|| (before, fresh.clone())).1.clone();
         drop(known);
         Ok(kept)
     }
 
-    /// Forgets what is kept for a context. Who still has an executable keeps it.
+    /// Removes all executables in a context. Other handles of them stay valid.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # use green_ctx::{Driver, LaunchConfig, Library, StreamOptions, graph::{CaptureMode, GraphCache}, sim::Sim};
+    /// # let driver = Driver::simulated(&Sim::new("h200")?)?;
+    /// # let device = driver.device(0)?;
+    /// # let ptx = ".version 7.0 .target sm_52 .visible .entry step() { ret; }";
+    /// # let step = Library::from_ptx(&device, ptx)?.kernel("step")?;
+    /// # let stream = device.primary_context()?.create_stream(StreamOptions::default())?;
+    /// # let graph = stream.capture(CaptureMode::default(), || {
+    /// #     // SAFETY: the kernel takes no parameters.
+    /// #     unsafe { stream.launch(&step, LaunchConfig::new(64, 128), ()) }
+    /// # })?;
+    /// let parts = device.partition([16])?;
+    /// let cache = GraphCache::new();
+    /// cache.get(&graph, parts[0].context())?;
+    /// assert_eq!(cache.len(), 1);
+    /// cache.forget(parts[0].context());
+    /// assert!(cache.is_empty());
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn forget(&self, context: &Context) {
         self.remove(|key| key.context == *context);
     }
 
-    /// Forgets what is kept for a graph. Who still has an executable keeps it.
+    /// Removes all executables of a graph. Other handles of them stay valid.
     pub fn forget_graph(&self, graph: &Graph) {
         self.remove(|key| key.graph == *graph);
     }
 
-    /// Forgets everything.
+    /// Removes all executables.
     pub fn clear(&self) {
         self.remove(|_| true);
     }
 
-    /// The number of executables that are kept; 0 in a forked process.
+    /// Returns the number of executables in the cache, which is 0 in a forked process.
     #[must_use]
     pub fn len(&self) -> usize {
         if self.made_in.is_forked() {
@@ -113,13 +136,13 @@ impl GraphCache {
         self.known.lock().executables.len()
     }
 
-    /// Whether none is kept.
+    /// Returns whether the cache is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Removes executables. A forked process has none to end.
+    /// Removes the executables that `which` selects. Does nothing in a forked process.
     fn remove(&self, which: impl Fn(&Key) -> bool) {
         if self.made_in.is_forked() {
             return;
@@ -127,9 +150,10 @@ impl GraphCache {
         let mut known = self.known.lock();
         let mut removed: Vec<_> = known.executables.extract_if(|key, _| which(key)).collect();
         drop(known);
-        // The oldest ends first: the order of the map is that of addresses, and differs from run to run.
+        // Dropped from the oldest to the newest: the map's order depends on addresses, and so differs from run to
+        // run.
         removed.sort_unstable_by_key(|(_, (before, _))| *before);
-        // Outside of the lock: the last handle of a partition may be among them.
+        // Dropped outside the lock, since the last handle of a partition may be among them.
         drop(removed);
     }
 }

@@ -1,4 +1,4 @@
-//! Capturing what a stream is given.
+//! Stream capture.
 #![allow(unsafe_code, reason = "calls the driver")]
 
 use std::mem;
@@ -14,17 +14,17 @@ use crate::handle::error::{Error, Result};
 use crate::handle::raw::Raw;
 use crate::work::stream::Stream;
 
-/// Which calls that cannot be captured a capture forbids, since they would wait for work that is
-/// never submitted: freeing memory, asking whether an event is done, making an executable graph.
+/// The threads on which a capture forbids calls that cannot be captured, since they would wait for work that is
+/// only being recorded. Such calls free memory, query an event or instantiate a graph.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[doc(alias = "CUstreamCaptureMode")]
 pub enum CaptureMode {
-    /// On every thread of the process.
+    /// All threads of the process.
     #[default]
     Global,
-    /// On the thread that captures.
+    /// The capturing thread only.
     ThreadLocal,
-    /// None.
+    /// No thread.
     Relaxed,
 }
 
@@ -38,7 +38,7 @@ impl CaptureMode {
     }
 }
 
-/// A stream that is being captured, until it is ended.
+/// An open capture of a stream. Dropping it ends the capture and discards the graph.
 struct Capturing<'a> {
     stream: &'a Stream,
     noted: Option<Noted<'a>>,
@@ -46,17 +46,17 @@ struct Capturing<'a> {
 
 impl<'a> Capturing<'a> {
     fn begin(stream: &'a Stream, mode: CaptureMode) -> Result<Capturing<'a>> {
-        // SAFETY: the stream is alive.
+        // SAFETY: `stream` is alive.
         unsafe {
             call!(stream.driver().functions()?, cuStreamBeginCapture(stream.raw(), mode.as_raw()))
         }?;
-        // Ended from here on, whatever fails.
+        // From here on, an error drops this object and so ends the capture.
         let mut capturing = Capturing { stream, noted: None };
         capturing.noted = open_captures::note(stream)?;
         Ok(capturing)
     }
 
-    /// The contexts of the living streams that take part.
+    /// Returns the contexts of the living streams that take part.
     fn participants(&self) -> Result<Needs> {
         self.noted.as_ref().map_or_else(|| Ok(Needs::default()), Noted::participants)
     }
@@ -70,9 +70,9 @@ impl<'a> Capturing<'a> {
 }
 
 impl Drop for Capturing<'_> {
-    /// What was captured is not wanted: the work failed, or panicked.
+    /// Discards the capture, because `work` failed or panicked.
     fn drop(&mut self) {
-        // An error says that the capture was invalidated, and there is no graph.
+        // After an error there is no graph: the capture was invalidated.
         if let Ok(graph) = end(self.stream) {
             let driver = self.stream.driver();
             driver.clean_up(|| destroy(driver, graph.as_ptr()));
@@ -80,10 +80,10 @@ impl Drop for Capturing<'_> {
     }
 }
 
-/// Ends a capture; it has ended then, whatever the driver says of it.
+/// Ends a capture. When this returns, the capture has ended, even if the driver reported an error.
 fn end(stream: &Stream) -> Result<Raw<CUgraph_st>> {
     end_once(stream).inspect_err(|_| {
-        // The call may report what earlier work did wrong, and leave the stream as it was.
+        // The driver may report an error of earlier work and leave the capture open.
         if stream.is_capturing().unwrap_or(false)
             && let Ok(graph) = end_once(stream)
         {
@@ -95,7 +95,7 @@ fn end(stream: &Stream) -> Result<Raw<CUgraph_st>> {
 
 fn end_once(stream: &Stream) -> Result<Raw<CUgraph_st>> {
     let mut graph = ptr::null_mut();
-    // SAFETY: the stream is alive, the pointer is to a live handle.
+    // SAFETY: `stream` is alive, and the pointer is to a live handle.
     unsafe {
         call!(stream.driver().functions()?, cuStreamEndCapture(stream.raw(), &raw mut graph))
     }?;
@@ -103,22 +103,38 @@ fn end_once(stream: &Stream) -> Result<Raw<CUgraph_st>> {
 }
 
 fn destroy(driver: &Driver, graph: CUgraph) -> Result<()> {
-    // SAFETY: the graph was made by ending a capture, and nobody else has it.
+    // SAFETY: the callers have just received this graph from the end of a capture, and no other code has it.
     unsafe { call!(driver.functions()?, cuGraphDestroy(graph)) }
 }
 
 impl Stream {
-    /// Captures what `work` submits to this stream, and to streams that wait for it, as a graph.
-    /// Nothing of it runs. The graph's nodes run on the SMs of the streams' contexts.
+    /// Captures the work that `work` submits to this stream, and to streams that wait for it, into a graph. The
+    /// work does not run. Each node of the graph runs on the SMs of its stream's context.
     ///
     /// # Errors
     ///
-    /// What `work` returns, and [`Error::Driver`]: where the stream is being captured already, and
-    /// where a call invalidated the capture. The capture has ended then, and there is no graph.
+    /// The error of `work`, or [`Error::Driver`] if the stream is already being captured or a call invalidated the
+    /// capture. If this call fails, the capture that it began has ended, and there is no graph.
     ///
-    /// # Example
+    /// # Examples
     ///
-    /// [`Graph`] has one.
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # use green_ctx::{Driver, LaunchConfig, Library, graph::CaptureMode, sim::Sim};
+    /// # let driver = Driver::simulated(&Sim::new("h200")?)?;
+    /// # let device = driver.device(0)?;
+    /// # let ptx = ".version 7.0 .target sm_52 .visible .entry step() { ret; }";
+    /// # let step = Library::from_ptx(&device, ptx)?.kernel("step")?;
+    /// # let parts = device.partition([16])?;
+    /// let stream = parts[0].stream();
+    /// let graph = stream.capture(CaptureMode::default(), || {
+    ///     // SAFETY: the kernel takes no parameters.
+    ///     unsafe { stream.launch(&step, LaunchConfig::new(64, 128), ()) }
+    /// })?;
+    /// assert_eq!(graph.node_count()?, 1);
+    /// # Ok(())
+    /// # }
+    /// ```
     #[doc(alias("cuStreamBeginCapture", "cuStreamEndCapture"))]
     pub fn capture<E: From<Error>>(
         &self,
@@ -133,12 +149,12 @@ impl Stream {
         let mut needs = capturing.participants()?;
         needs.add_context(self.context().clone());
         let (raw, noted) = capturing.end()?;
-        // Owned from here on, whatever fails.
+        // Owned from here on, so that an error destroys the graph.
         let mut inner = Inner::new(raw, needs, primary);
         inner.owned = true;
         let nodes = node::walk(device.functions()?, raw.as_ptr())?;
         inner.needs.add_nodes(device.driver(), &nodes)?;
-        // Last, so that whatever ends before is noted.
+        // Last, so that streams that end before this point are noted.
         if let Some(mut noted) = noted {
             inner.needs.add(noted.take());
         }

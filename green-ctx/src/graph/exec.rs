@@ -20,11 +20,12 @@ use crate::handle::error::{Error, Result};
 use crate::handle::raw::Raw;
 use crate::work::stream::Stream;
 
-/// A graph that can be launched. Clones share it; the last one destroys it, and a launch goes on all
-/// the same.
+/// An executable graph, ready to be launched. Clones share it. The last clone destroys it, which does not stop a
+/// running launch.
 ///
-/// It is of the graph as it was when it was made, and keeps the contexts that its nodes run in.
-/// Launches of one executable come one after the other, whatever streams they are made on.
+/// An executable has the nodes that its graph had when it was [instantiated](Graph::instantiate), and keeps the
+/// contexts of those nodes alive. Launches of one executable run one after another, even if they are made on
+/// different streams.
 #[derive(Clone)]
 #[doc(alias = "CUgraphExec")]
 pub struct GraphExec {
@@ -33,7 +34,8 @@ pub struct GraphExec {
 
 struct Inner {
     raw: Raw<CUgraphExec_st>,
-    /// Executable graphs are not synchronised by the driver (cuda.h, "Graph object thread safety").
+    /// Held during each driver call: the driver does not synchronise executables (cuda.h, "Graph object thread
+    /// safety").
     calls: Mutex<()>,
     needs: Needs,
     /// Keeps the device initialised.
@@ -41,13 +43,14 @@ struct Inner {
 }
 
 impl Graph {
-    /// Makes an executable of the graph. Its nodes stay where they are: to run elsewhere, a graph is
-    /// [moved](Graph::retarget) before. 500 kernels take 1.3 ms on an H200 (driver 580.159.04).
+    /// Creates an executable of the graph. Its nodes stay in their contexts: to run them in another partition, call
+    /// [`retarget`](Graph::retarget) first. Instantiating 500 kernels takes 1.3 ms on an H200 (driver 580.159.04).
     ///
     /// # Errors
     ///
-    /// [`Error::Driver`]: for nodes that depend on each other in a circle, whose contexts are gone,
-    /// or whose context is another than that of the conditional node around them.
+    /// [`Error::Driver`] if the driver call fails, for example because nodes depend on each other in a cycle,
+    /// because a node's context is gone, or because a node has another context than the conditional node that
+    /// contains it.
     #[doc(alias = "cuGraphInstantiate")]
     pub fn instantiate(&self) -> Result<GraphExec> {
         let device = self.device();
@@ -56,11 +59,11 @@ impl Graph {
         let mut raw = ptr::null_mut();
         {
             let _alone = self.alone();
-            // It needs a current context, and invalidates captures in stricter modes (both recorded on an
-            // H200, driver 580.159.04).
+            // Instantiation needs a current context, and invalidates captures in stricter modes (both recorded on
+            // an H200, driver 580.159.04).
             let _scope = Scope::enter(driver, self.inner.primary.as_raw())?;
             let _relaxed = RelaxedCapture::enter(driver)?;
-            // SAFETY: the graph is alive and used by nobody else meanwhile; the pointer is to a live
+            // SAFETY: `self` keeps the graph alive, and `_alone` excludes other threads. The pointer is to a live
             // handle.
             unsafe {
                 call!(
@@ -77,36 +80,37 @@ impl Graph {
 }
 
 impl GraphExec {
-    /// The device.
+    /// Returns the executable's device.
     #[must_use]
     pub fn device(&self) -> &Device {
         self.inner.primary.device()
     }
 
-    /// The driver's handle.
+    /// Returns the driver's handle.
     #[must_use]
     pub fn as_raw(&self) -> CUgraphExec {
         self.inner.raw.as_ptr()
     }
 
-    /// The contexts of this crate that the executable keeps alive, [those](Graph::contexts) of its graph.
+    /// Returns the contexts of this crate that the executable keeps alive, which are [those](Graph::contexts) of
+    /// its graph.
     #[must_use]
     pub fn contexts(&self) -> &[Context] {
         self.inner.needs.contexts()
     }
 
-    /// Brings what the first launch needs to the device, in the order of a stream, so that the launch
-    /// does not pay for it.
+    /// Uploads what the first launch needs to the device, in stream order, so that the first launch is as fast as
+    /// later ones.
     ///
     /// # Errors
     ///
-    /// [`Error::DeviceMismatch`] for a stream of another device, and [`Error::Driver`].
+    /// [`Error::DeviceMismatch`] if `stream` belongs to another device. [`Error::Driver`] if the driver call fails.
     #[doc(alias = "cuGraphUpload")]
     pub fn upload(&self, stream: &Stream) -> Result<()> {
         self.check(stream)?;
         let _alone = self.inner.calls.lock();
         let _relaxed = RelaxedCapture::enter(stream.driver())?;
-        // SAFETY: both handles are alive, and the graph is used by nobody else meanwhile.
+        // SAFETY: both handles are alive, and `_alone` excludes other threads from the executable.
         unsafe { call!(stream.driver().functions()?, cuGraphUpload(self.as_raw(), stream.raw())) }
     }
 
@@ -121,28 +125,58 @@ impl GraphExec {
     }
 }
 
-/// Checks a launch: set before the process's first watch begins.
+/// Checks each graph launch while launches are watched. Set before the first watch of the process begins.
 pub(crate) static CHECK: OnceLock<fn(&Stream, &Needs) -> Result<()>> = OnceLock::new();
 
 impl Stream {
-    /// Launches a graph in the order of this stream. Its nodes run in their own contexts, not in this
-    /// stream's; what waits for this stream waits for all of them. To the driver it is work of this stream
-    /// alone (recorded on an H200, driver 580.159.04): [`Context::record`] and [`Context::synchronize`] of
-    /// another partition that has nodes do not see it. [`Context::close`] of that partition waits for it,
-    /// and so does whoever gets its SMs; before it runs, it waits for what that partition's streams wait for.
-    /// Nodes may run on other devices, too. (Not yet run on two GPUs.)
+    /// Launches a graph in the order of this stream. The graph's nodes run in their own contexts, not in the
+    /// stream's. Work that waits for this stream waits for all nodes. Nodes may run on other devices, too (not yet
+    /// run on two GPUs).
+    ///
+    /// The driver counts the graph as work of this stream only (recorded on an H200, driver 580.159.04). If the
+    /// graph has nodes in another partition, [`Context::record`] and [`Context::synchronize`] of that partition do
+    /// not cover them. [`Context::close`] of that partition waits for the graph, and so does the next owner of its
+    /// SMs. The graph itself waits for everything that the partition's streams wait for.
     ///
     /// # Errors
     ///
-    /// [`Error::DeviceMismatch`] for a graph that was captured on a stream of another device,
-    /// [`Error::Forked`], and [`Error::Driver`], where the stream is being captured too. The graph was not
-    /// launched then. Errors of the running work come from later calls.
+    /// If this call fails, the graph was not launched. Later calls report errors of the running graph.
+    ///
+    /// - [`Error::DeviceMismatch`] if the graph was captured on a stream of another device.
+    /// - [`Error::Forked`] in a forked process.
+    /// - [`Error::Driver`] if the driver refuses the launch, for example because the stream is being captured.
     ///
     /// # Safety
     ///
-    /// The functions, memory and events that the graph's nodes use must stay alive until it is done, and
-    /// so must the contexts that they run in and that the executable does not
-    /// [keep](GraphExec::contexts). It must not race with other work on that memory.
+    /// The functions, memory and events that the graph's nodes use must stay alive until the graph is done. The
+    /// contexts of its nodes must stay alive as well, if the executable does not keep them alive
+    /// ([`contexts`](GraphExec::contexts)). No other work may race with the graph on its memory.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # use green_ctx::{Driver, LaunchConfig, Library, graph::CaptureMode, sim::Sim};
+    /// # let driver = Driver::simulated(&Sim::new("h200")?)?;
+    /// # let device = driver.device(0)?;
+    /// # let ptx = ".version 7.0 .target sm_52 .visible .entry step() { ret; }";
+    /// # let step = Library::from_ptx(&device, ptx)?.kernel("step")?;
+    /// # let parts = device.partition([16])?;
+    /// # let stream = parts[0].stream();
+    /// # let graph = stream.capture(CaptureMode::default(), || {
+    /// #     // SAFETY: the kernel takes no parameters.
+    /// #     unsafe { stream.launch(&step, LaunchConfig::new(64, 128), ()) }
+    /// # })?;
+    /// let exec = graph.instantiate()?;
+    /// exec.upload(stream)?;
+    /// for _ in 0..10 {
+    ///     // SAFETY: the graph's kernel accesses no memory.
+    ///     unsafe { stream.launch_graph(&exec) }?;
+    /// }
+    /// stream.synchronize()?;
+    /// # Ok(())
+    /// # }
+    /// ```
     #[inline]
     #[doc(alias = "cuGraphLaunch")]
     pub unsafe fn launch_graph(&self, graph: &GraphExec) -> Result<()> {
@@ -152,43 +186,44 @@ impl Stream {
         }
         let home = self.context();
         if graph.contexts().iter().any(|context| context != home) {
-            // SAFETY: this function's contract.
+            // SAFETY: the caller upholds the same contract.
             return unsafe { self.launch_as_guest(graph) };
         }
-        // SAFETY: this function's contract.
+        // SAFETY: the caller upholds the same contract.
         unsafe { self.launch_raw(graph) }
     }
 
-    /// Launches a graph with nodes in other partitions. They run beside those partitions' streams, so
-    /// the launch waits for what those wait for, and counts as work of theirs.
+    /// Launches a graph that has nodes in other partitions. Such nodes run concurrently with those partitions'
+    /// streams, so the launch waits for what those streams wait for, and counts as work of those partitions.
     ///
     /// # Safety
     ///
-    /// As [`launch_graph`](Stream::launch_graph).
+    /// As for [`launch_graph`](Stream::launch_graph).
     #[cold]
     unsafe fn launch_as_guest(&self, graph: &GraphExec) -> Result<()> {
         if self.is_capturing()? {
-            // The driver refuses it (recorded on an H200), and nothing must have been submitted before.
-            // SAFETY: this function's contract.
+            // The driver refuses this launch (recorded on an H200), so no waits may be submitted before it.
+            // SAFETY: the caller upholds the same contract.
             return unsafe { self.launch_raw(graph) };
         }
         let others = || graph.contexts().iter().filter(|context| *context != self.context());
         others().try_for_each(|context| context.expect_guest(self.raw_stream()))?;
-        // SAFETY: this function's contract.
+        // SAFETY: the caller upholds the same contract.
         unsafe { self.launch_raw(graph) }?;
-        // The graph runs: from here on no failure is one of the launch, which a caller may try again.
+        // The graph has been launched. A later failure must not look like a failed launch, which the caller might
+        // repeat.
         others().for_each(|context| context.note_guest(self.raw_stream(), self.context().device()));
         Ok(())
     }
 
     /// # Safety
     ///
-    /// As [`launch_graph`](Stream::launch_graph).
+    /// As for [`launch_graph`](Stream::launch_graph).
     #[inline]
     unsafe fn launch_raw(&self, graph: &GraphExec) -> Result<()> {
         let _alone = graph.inner.calls.lock();
-        // SAFETY: both handles are alive, and the graph is used by nobody else meanwhile. The rest is
-        // this function's contract.
+        // SAFETY: both handles are alive, and `_alone` excludes other threads from the executable. The caller
+        // guarantees the rest by this function's contract.
         unsafe { call!(self.driver().functions()?, cuGraphLaunch(graph.as_raw(), self.raw())) }
     }
 }
@@ -199,7 +234,7 @@ impl Inner {
     }
 
     fn destroy(&self) -> Result<()> {
-        // SAFETY: nobody else has the handle, and this is its only end.
+        // SAFETY: `drop` is the only caller, and no handle of the executable is left.
         unsafe { call!(self.driver().functions()?, cuGraphExecDestroy(self.raw.as_ptr())) }
     }
 }

@@ -1,12 +1,11 @@
 //! The needs of a graph's nodes apart from memory: contexts and libraries.
 //!
-//! A graph keeps these alive, and so do its copies and its executables. A copy that was moved needs its new
-//! context instead of the old ones. The needs come from a capture's notes (`open_captures.rs`), from the
-//! streams that took part, and from the contexts that the driver reports for the nodes. A borrowed graph also
-//! keeps its owner alive.
+//! A graph keeps these alive, and so do its copies and its executables. A copy that was moved needs its new context
+//! instead of the old ones. The needs come from a capture's notes (`open_captures.rs`), from the streams that took
+//! part, and from the contexts that the driver reports for the nodes. A borrowed graph also keeps its owner alive.
 //!
-//! The contexts that the driver reports are noted by their raw handles too, since an object for a context may
-//! be made later. Every check of where nodes run compares these handles.
+//! The contexts that the driver reports are noted by their raw handles too, since an object for a context may be
+//! created later. Every check of where nodes run compares these handles.
 
 use std::mem;
 
@@ -20,19 +19,18 @@ use crate::handle::owner::Owner;
 use crate::handle::raw::Raw;
 use crate::work::library::Library;
 
-/// What the nodes of a graph need beside memory. The graph keeps it, and so do its copies and its
-/// executables.
+/// The needs of a graph's nodes apart from memory. Copies and executables of the graph hold them as well.
 #[derive(Clone, Default)]
 pub(crate) struct Needs {
-    /// The contexts of the nodes that objects of this crate stand for, and those whose streams took part in
-    /// the capture.
+    /// The contexts of the nodes, if they have objects of this crate, and of the streams that took part in the
+    /// capture.
     contexts: Vec<Context>,
     /// The libraries whose kernels were captured.
     libraries: Vec<Library>,
-    /// What keeps the memory that a borrowed graph uses.
+    /// The owner of a borrowed graph, which keeps the memory of the graph's nodes alive.
     owner: Option<Owner>,
-    /// The contexts that the driver reports. By their handles, since an object may be made for a context at
-    /// any time: from CUDA 13.2 on of all nodes that use SMs, before of kernels.
+    /// Raw handles of the contexts that the driver reports, since an object for a context may be created later.
+    /// From CUDA 13.2 on they cover all nodes that use SMs, before that kernels only.
     of_nodes: Vec<Raw<CUctx_st>>,
 }
 
@@ -41,7 +39,7 @@ impl Needs {
     pub(super) fn add_nodes(&mut self, driver: &Driver, nodes: &[Node]) -> Result<()> {
         for node in nodes {
             let Some(raw) = node.context(driver.functions()?)? else { continue };
-            // Nodes of one context follow each other.
+            // Searched from the end: consecutive nodes mostly have the same context.
             if self.of_nodes.iter().rev().all(|known| known.address() != raw.address()) {
                 self.of_nodes.push(raw);
                 driver
@@ -65,7 +63,7 @@ impl Needs {
         }
     }
 
-    /// Adds the contexts and libraries of a capture that were noted.
+    /// Adds the contexts and libraries that were noted during a capture.
     pub(super) fn add(&mut self, noted: Needs) {
         noted.contexts.into_iter().for_each(|context| self.add_context(context));
         noted.libraries.iter().for_each(|library| self.add_library(library));
@@ -75,7 +73,7 @@ impl Needs {
         self.owner = Some(owner);
     }
 
-    /// What a copy needs whose nodes have all been moved to a context.
+    /// Returns the needs of a copy whose nodes have all been moved to `context`.
     pub(super) fn moved_to(&self, context: &Context) -> Needs {
         Needs {
             contexts: vec![context.clone()],
@@ -85,24 +83,24 @@ impl Needs {
         }
     }
 
-    /// The contexts that are kept.
+    /// Returns the contexts that these needs keep alive.
     pub(super) fn contexts(&self) -> &[Context] {
         &self.contexts
     }
 
-    /// The first context of a node that is another than the one expected.
+    /// Returns the first context of a node that is not `expected`.
     pub(crate) fn outside(&self, expected: &Context) -> Option<Raw<CUctx_st>> {
         self.of_nodes.iter().copied().find(|&raw| is_outside(raw, expected))
     }
 
-    /// Leaves the owner alone in a forked child: what its end does was meant for the parent.
+    /// Leaks the owner in a forked child, since dropping it would act on the parent's state.
     pub(super) fn forget_owner(&mut self) {
         mem::forget(self.owner.take());
     }
 }
 
-/// Whether a node's context is another than the one expected, which is alive: only one living context has
-/// a handle. This is how every check judges a node.
+/// Returns whether a node's context is not `expected`. Comparing handles is enough, since `expected` is alive and
+/// no two living contexts have the same handle. Every check of a node uses this function.
 pub(super) fn is_outside(of_node: Raw<CUctx_st>, expected: &Context) -> bool {
     of_node.as_ptr() != expected.raw()
 }

@@ -1,16 +1,16 @@
-//! What open captures need: the contexts of streams that took part and ended, and the contexts and libraries of
+//! The needs of open captures: the contexts of streams that took part and ended, and the contexts and libraries of
 //! kernels that were launched into them.
 //!
 //! The driver reports the contexts of a graph's nodes by raw handles, and those of memsets and copies only from
-//! CUDA 13.2 on. A raw handle means nothing once its context is gone. So the end of a capture looks nothing up
-//! that could be gone by then:
+//! CUDA 13.2 on. A raw handle means nothing once its context is gone. So the end of a capture looks nothing up that
+//! could be gone by that time:
 //!
 //! - A launch notes its context and its library first.
-//! - A stream that ends notes its context first, then leaves the registry, and then passes the gate. After that
-//!   it is destroyed.
-//! - The end of a capture asks about each stream of the registry by its raw handle, and holds the gate for the
-//!   question: a stream that is still in the registry then is not destroyed before the answer. It takes a
-//!   handle only of the streams that take part.
+//! - A stream that ends notes its context first, then leaves the registry, and then passes the gate. After that it
+//!   is destroyed.
+//! - The end of a capture asks the driver about each stream of the registry by its raw handle, and holds the gate
+//!   during the question: a stream that is still in the registry at that moment is not destroyed before the answer.
+//!   It takes a handle only of the streams that take part.
 //! - It takes the notes out last, after it has looked up the contexts of the nodes.
 #![allow(unsafe_code, reason = "calls the driver")]
 
@@ -34,11 +34,11 @@ use crate::work::stream::{self, EndHooks, Stream};
 /// The captures of a driver that were begun through this crate and have not ended.
 #[derive(Default)]
 pub(crate) struct OpenCaptures {
-    /// The number of open captures. While it is 0, launches and the ends of streams read nothing else.
+    /// The number of open captures. While it is 0, launches and ending streams read nothing else.
     count: AtomicUsize,
     captures: Mutex<Vec<Capture>>,
-    /// Held for one question about a stream that the asking thread has no handle of. The simulated driver may run
-    /// functions of the program during the question; the thread that asks passes the gate.
+    /// Held during a question about a stream, if the asking thread has no handle of the stream. Reentrant, because the
+    /// simulated driver may run functions of the program during the question, and these may drop streams.
     gate: ReentrantMutex<()>,
 }
 
@@ -51,7 +51,7 @@ impl InSlot for OpenCaptures {
 }
 
 impl Driver {
-    /// The captures that have been begun and not ended.
+    /// Returns the driver's open captures.
     #[inline]
     fn open_captures(&self) -> &OpenCaptures {
         self.slot()
@@ -71,12 +71,12 @@ impl OpenCaptures {
         self.count.load(Ordering::Relaxed) != 0
     }
 
-    /// Waits until no question about a stream that has left the registry is open. Called before the stream is
+    /// Waits until no thread is asking about a stream that has left the registry. Called before the stream is
     /// destroyed.
     ///
-    /// A question is asked about streams that were in the registry after the count was raised. Both the look
-    /// and the leaving are under the registry's lock, so the thread that left sees the raised count, or a count
-    /// that was lowered after the question.
+    /// A thread asks only about streams that it found in the registry after the count was raised. Finding a stream
+    /// and leaving the registry both take the registry's lock. So a thread whose stream has left sees either the
+    /// raised count, or a count that was lowered after the question.
     #[inline]
     fn pass_gate(driver: &Driver) {
         let open = driver.open_captures();
@@ -86,13 +86,13 @@ impl OpenCaptures {
     }
 }
 
-/// An open capture, whose needs are noted until this is dropped.
+/// An open capture whose needs are noted until this is dropped.
 pub(super) struct Noted<'a> {
     driver: &'a Driver,
     id: u64,
 }
 
-/// Starts to note what a stream's capture needs. Returns `None` if the capture was invalidated already.
+/// Starts noting the needs of a stream's capture. Returns `None` if the capture has already been invalidated.
 pub(super) fn note(stream: &Stream) -> Result<Option<Noted<'_>>> {
     let driver = stream.driver();
     let Some(id) = capture_of(driver, stream.raw())? else { return Ok(None) };
@@ -105,11 +105,11 @@ pub(super) fn note(stream: &Stream) -> Result<Option<Noted<'_>>> {
 }
 
 impl Noted<'_> {
-    /// The contexts of the living streams that take part. Must be asked before the capture ends, since a stream
-    /// takes part until then, whatever it joined.
+    /// Returns the contexts of the living streams that take part. Must be called before the capture ends, since a
+    /// stream takes part until then, even after another stream has waited for it.
     ///
-    /// These are the streams whose raw handles were given out. To all others only
-    /// this crate submits, and a launch notes its context.
+    /// Only streams whose raw handles were given out matter here. Work on all other streams is submitted by this
+    /// crate, and a launch notes its context.
     pub(super) fn participants(&self) -> Result<Needs> {
         let mut needs = Needs::default();
         for address in self.driver.streams().addresses() {
@@ -118,8 +118,8 @@ impl Noted<'_> {
                     needs.add_context(Stream::from_inner(stream).context().clone());
                     break;
                 }
-                // Another thread drops its last handle, and notes the context before the stream leaves the
-                // registry.
+                // Another thread is dropping the stream's last handle. It notes the context before the stream
+                // leaves the registry.
                 thread::yield_now();
             }
         }
@@ -132,12 +132,12 @@ impl Noted<'_> {
         if !self.driver.streams().contains(address) {
             return Ok(false);
         }
-        // It is not destroyed before it has passed the gate.
+        // The stream cannot be destroyed before it has passed the gate, which this thread holds.
         let stream = ptr::with_exposed_provenance_mut::<CUstream_st>(address);
         Ok(capture_of(self.driver, stream)? == Some(self.id))
     }
 
-    /// Takes out what was noted. From then on nothing is noted for the capture.
+    /// Takes the notes out. From now on nothing is noted for the capture.
     pub(super) fn take(&mut self) -> Needs {
         let open = self.driver.open_captures();
         let mut captures = open.captures.lock();
@@ -145,7 +145,7 @@ impl Noted<'_> {
         let capture = index.map(|index| captures.swap_remove(index));
         drop(captures);
         if capture.is_some() {
-            // A thread that reads the lowered count destroys its stream after this one's questions.
+            // A thread that reads the lowered count destroys its stream after the questions of this thread.
             open.count.fetch_sub(1, Ordering::Release);
         }
         capture.map(|capture| capture.needs).unwrap_or_default()
@@ -154,13 +154,14 @@ impl Noted<'_> {
 
 impl Drop for Noted<'_> {
     fn drop(&mut self) {
-        // Outside of the lock, since the last handles of partitions may be among them.
+        // Dropped outside the lock, since the last handles of partitions may be among the notes.
         drop(self.take());
     }
 }
 
-/// Notes that a stream of a context ends. A capture that it takes part in may go on without it. Called before the
-/// stream leaves the registry. What failed is for the hook, once the stream has left.
+/// Notes the context of a stream that ends. A capture that the stream takes part in may continue without it. Called
+/// before the stream leaves the registry. The caller reports an error to the clean-up hook once the stream has
+/// left.
 #[must_use = "a failure is reported when the stream has left the registry"]
 fn stream_ends(context: &Context, stream: Raw<CUstream_st>) -> Result<()> {
     if context.device().driver().open_captures().any() {
@@ -174,20 +175,20 @@ fn stream_ends(context: &Context, stream: Raw<CUstream_st>) -> Result<()> {
 fn note_end(context: &Context, stream: CUstream) -> Result<()> {
     let driver = context.device().driver();
     if context.is_being_closed() {
-        // The close has found out that the stream takes part in no capture, and must be the only one that has a
-        // handle of the context.
+        // `Context::close` has checked that the stream takes part in no capture. It must hold the context's only
+        // handle.
         return Ok(());
     }
     let noted = add(driver, stream, |needs| needs.add_context(context.clone()));
     if noted.is_err() {
-        // It may take part in any of them.
+        // The driver did not say which capture the stream takes part in, so every open capture notes the context.
         let mut captures = driver.open_captures().captures.lock();
         captures.iter_mut().for_each(|capture| capture.needs.add_context(context.clone()));
     }
     noted
 }
 
-/// Notes that a kernel is about to be launched. If the stream is being captured, the launch becomes a part of a
+/// Notes that a kernel is about to be launched. If the stream is being captured, the launch becomes part of a
 /// graph.
 fn launches_kernel(stream: &Stream, library: &Library) -> Result<()> {
     if !stream.driver().open_captures().any() {
@@ -204,20 +205,21 @@ fn launches_kernel(stream: &Stream, library: &Library) -> Result<()> {
 fn add(driver: &Driver, stream: CUstream, add: impl FnOnce(&mut Needs)) -> Result<()> {
     let Some(id) = capture_of(driver, stream)? else { return Ok(()) };
     let mut captures = driver.open_captures().captures.lock();
-    // Nothing ends under the lock: what is added a second time is in the list already.
+    // No last handle is dropped under the lock: if `add` drops a duplicate, the list holds the same object.
     if let Some(capture) = captures.iter_mut().find(|capture| capture.id == id) {
         add(&mut capture.needs);
     }
     Ok(())
 }
 
-/// The capture that a stream takes part in, if it is still valid. The question invalidates no capture (recorded
-/// on an H200, driver 580.159.04).
+/// Returns the capture that a stream takes part in, if the capture is still valid. The query invalidates no capture
+/// (recorded on an H200, driver 580.159.04).
 fn capture_of(driver: &Driver, stream: CUstream) -> Result<Option<u64>> {
     let mut status = CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE;
     let (mut id, graph, nodes) = (0, ptr::null_mut(), ptr::null_mut());
     let (edges, count) = (ptr::null_mut(), ptr::null_mut());
-    // SAFETY: the callers keep the stream alive; the pointers are to live values or null, which is allowed.
+    // SAFETY: the callers keep the stream alive. The pointers are to live values, or null, which the function
+    // allows.
     unsafe {
         call!(
             driver.functions()?,

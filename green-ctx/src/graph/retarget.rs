@@ -1,14 +1,14 @@
-//! Moving a graph to another partition.
+//! Retargeting: moving a graph to another partition.
 //!
-//! The driver puts a node where the current context is when the node's parameters are set, whatever context
-//! the parameters name (recorded on an H200, driver 580.159.04). So a move copies the graph, makes the
-//! partition's context current, and sets the parameters of every node to the values that they have. This
-//! works for kernels of libraries, functions of modules, copies and memsets, also in child graphs. The
-//! context of each kernel is read back.
+//! The driver puts a node in the context that is current when the node's parameters are set, whatever context the
+//! parameters name (recorded on an H200, driver 580.159.04). So a move copies the graph, makes the partition's
+//! context current, and sets the parameters of every node to the values that they already have. This works for
+//! kernels of libraries, functions of modules, copies and memsets, also in child graphs. The context of each kernel
+//! is read back.
 //!
-//! A move first refuses nodes that no copy can have. It also refuses a cooperative kernel if its blocks do
-//! not all fit in the partition, and a clustered kernel if not one cluster fits, since the graph would never
-//! end on hardware.
+//! A move first refuses nodes that no copy can have. It also refuses a cooperative kernel if its blocks do not all
+//! fit in the partition, and a clustered kernel if not one cluster fits, since the graph would never end on
+//! hardware.
 #![allow(unsafe_code, reason = "calls the driver")]
 
 use std::mem::MaybeUninit;
@@ -30,50 +30,52 @@ use crate::handle::trace;
 use crate::work::fit::occupancy::Occupancy;
 use crate::work::launch::{LaunchConfig, Shape};
 
-/// Why a graph was not moved. The graph is what it was, and there is no copy.
+/// The reason why a graph was not moved. The graph is unchanged, and there is no copy.
 #[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum RetargetError {
-    /// A node is of a kind that no copy of a graph can have.
+    /// The graph has a node of a kind that no copy of a graph can have.
     #[error(
         "node {node} ({kind}) cannot be moved: {reason}; capture the graph on a stream of the partition instead"
     )]
     Immovable {
         /// The node's position in the graph, as in [`NodeAudit::node`](super::NodeAudit::node).
         node: String,
-        /// What the node does.
+        /// The node's kind.
         kind: NodeKind,
-        /// Why it cannot be moved.
+        /// The reason why it cannot be moved.
         reason: &'static str,
     },
-    /// The blocks of a cooperative kernel, or of one cluster, must be on SMs at the same time, and
-    /// the partition has too few. On hardware such a graph would never end (recorded on an H200,
-    /// driver 580.159.04).
+    /// The partition is too small for blocks that must be resident at the same time: those of a cooperative kernel,
+    /// or of one cluster. On hardware such a graph would never end (recorded on an H200, driver 580.159.04).
     #[error(
         "node {node} ({}) needs {needed} blocks at the same time, and the partition's {sm_count} SMs \
-         hold {fit}", kernel.as_deref().unwrap_or("a kernel")
+         hold {fit}; use a larger partition", kernel.as_deref().unwrap_or("a kernel")
     )]
     DoesNotFit {
         /// The node's position in the graph.
         node: String,
-        /// The kernel's name, where the driver reports it.
+        /// The kernel's name, if the driver reports it.
         kernel: Option<String>,
-        /// How many blocks must be there at once.
+        /// The number of blocks that must be resident at the same time.
         needed: u64,
-        /// How many the partition holds at once.
+        /// The number of blocks that the partition holds at the same time.
         fit: u32,
         /// The partition's SMs.
         sm_count: u32,
     },
-    /// The driver took the new context without an error, and kept the old one.
-    #[error("node {node} ({}) stayed in its context", kernel.as_deref().unwrap_or("a kernel"))]
+    /// The driver accepted the new context without an error, and kept the old one.
+    #[error(
+        "node {node} ({}) stayed in its context although the driver accepted the move; capture the \
+         graph on a stream of the partition instead", kernel.as_deref().unwrap_or("a kernel")
+    )]
     Stayed {
         /// The node's position in the graph.
         node: String,
-        /// The kernel's name, where the driver reports it.
+        /// The kernel's name, if the driver reports it.
         kernel: Option<String>,
     },
-    /// The driver failed, or a node runs on another device than the context's.
+    /// A driver call failed, or a node runs on another device than the context's.
     #[error(transparent)]
     Error(#[from] Error),
 }
@@ -81,20 +83,43 @@ pub enum RetargetError {
 green_ctx_sys::debug_as_text!(RetargetError);
 
 impl Graph {
-    /// A copy of the graph whose kernels, copies and memsets run on the SMs of another context, those
-    /// in child graphs included. What uses no SMs (host functions, events, semaphores, batches of
-    /// memory operations) is copied as it is.
+    /// Returns a copy of the graph whose kernels, copies and memsets run on the SMs of another context, including
+    /// those in child graphs. Nodes that use no SMs (host functions, events, semaphores, batches of memory
+    /// operations) are copied unchanged.
     ///
-    /// Functions of modules can be moved as well as kernels of libraries. Launch attributes stay
-    /// (cluster, cooperative, priority). A copy of 500 kernels takes less than the instantiation that
-    /// follows; keep what comes of it in a [`GraphCache`](super::GraphCache).
+    /// Functions of modules can be moved as well as kernels of libraries. Launch attributes are kept (cluster,
+    /// cooperative, priority). Copying 500 kernels takes less time than instantiating the copy. To reuse the
+    /// result, keep it in a [`GraphCache`](super::GraphCache).
     ///
     /// # Errors
     ///
-    /// [`RetargetError`], which names the node that cannot be moved: allocations and frees, whose
-    /// address is the original's, and conditional nodes, since no driver so far copies a graph that
-    /// has one of them (`CUDA_ERROR_NOT_SUPPORTED`, recorded on an H200, driver 580.159.04), and
-    /// kernels that would not fit.
+    /// [`RetargetError`], which names the node that cannot be moved:
+    ///
+    /// - An allocation or a free, since its address belongs to the original graph.
+    /// - A conditional node. Driver 580.159.04 cannot copy a graph that has one (`CUDA_ERROR_NOT_SUPPORTED`,
+    ///   recorded on an H200), and no newer driver is known to.
+    /// - A cooperative or clustered kernel that does not fit in the partition.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # use green_ctx::{Driver, LaunchConfig, Library, SplitRequest, StreamOptions, graph::CaptureMode, sim::Sim};
+    /// # let driver = Driver::simulated(&Sim::new("h200")?)?;
+    /// # let device = driver.device(0)?;
+    /// # let ptx = ".version 7.0 .target sm_52 .visible .entry step() { ret; }";
+    /// # let step = Library::from_ptx(&device, ptx)?.kernel("step")?;
+    /// # let stream = device.primary_context()?.create_stream(StreamOptions::default())?;
+    /// # let graph = stream.capture(CaptureMode::default(), || {
+    /// #     // SAFETY: the kernel takes no parameters.
+    /// #     unsafe { stream.launch(&step, LaunchConfig::new(64, 128), ()) }
+    /// # })?;
+    /// let parts = device.partition(SplitRequest::new().group("decode", 16))?;
+    /// let moved = graph.retarget(parts["decode"].context())?;
+    /// assert_eq!(moved.audit()?.to_string(), "0  kernel step  16 SMs of decode (device 0)\n");
+    /// # Ok(())
+    /// # }
+    /// ```
     #[doc(alias("cuGraphClone", "cuGraphKernelNodeSetParams"))]
     pub fn retarget(&self, context: &Context) -> Result<Graph, RetargetError> {
         trace::span!("retarget", device = self.device().ordinal(), context = context.label());
@@ -114,8 +139,8 @@ impl Graph {
         let sm_count = context.sm_count()?;
         let mover = Mover { api: device.functions()?, context, sm_count, has_clusters };
         {
-            // The node goes to the context that is current, whatever context is given with it
-            // (recorded on an H200, driver 580.159.04).
+            // Each node moves to the context that is current, whatever context its parameters name (recorded on an
+            // H200, driver 580.159.04).
             let _scope = Scope::enter(device.driver(), context.raw())?;
             for node in node::walk(device.functions()?, copy.as_raw())? {
                 mover.apply(&node)?;
@@ -125,23 +150,23 @@ impl Graph {
     }
 }
 
-/// Refuses a node that no copy can have.
+/// Returns an error for a node that no copy can have.
 fn refuse(node: &Node) -> Result<(), RetargetError> {
     let reason = match node.kind {
-        NodeKind::MemAlloc | NodeKind::MemFree => "the memory's address is this graph's own",
-        NodeKind::Conditional => "the driver copies no graph that has such nodes",
-        NodeKind::Unknown(_) => "this version of the library does not know what it is",
+        NodeKind::MemAlloc | NodeKind::MemFree => "its address belongs to this graph",
+        NodeKind::Conditional => "the driver cannot copy a graph that has one",
+        NodeKind::Unknown(_) => "this version of green-ctx does not know this kind of node",
         _ => return Ok(()),
     };
     Err(RetargetError::Immovable { node: node.name(), kind: node.kind, reason })
 }
 
-/// Moves nodes to a context, which is current.
+/// Moves nodes to `context`, which must be current.
 struct Mover<'a> {
     api: &'a Api,
     context: &'a Context,
     sm_count: u32,
-    /// Whether the device has clusters, and nodes that attribute.
+    /// True if the device supports clusters, and so kernel nodes have that attribute.
     has_clusters: bool,
 }
 
@@ -168,27 +193,27 @@ impl Mover<'_> {
     }
 
     fn set_kernel(&self, node: &Node, params: &CUDA_KERNEL_NODE_PARAMS_v2) -> Result<()> {
-        // SAFETY: the node is alive, and the parameters are its own, which the driver copies.
+        // SAFETY: the node is alive, and its own parameters are valid for it. The driver copies them.
         unsafe { call!(self.api, cuGraphKernelNodeSetParams(node.raw, params)) }
     }
 
     fn memcpy(&self, node: &Node) -> Result<()> {
         let mut params = MaybeUninit::<CUDA_MEMCPY3D_v2>::zeroed();
-        // SAFETY: the node is alive and copies, the pointer is to a value of this type.
+        // SAFETY: the node is a living copy node, and the pointer is to a value of this type.
         unsafe { call!(self.api, cuGraphMemcpyNodeGetParams(node.raw, params.as_mut_ptr())) }?;
-        // SAFETY: the node is alive, and the parameters are its own.
+        // SAFETY: the node is alive, and its own parameters are valid for it.
         unsafe { call!(self.api, cuGraphMemcpyNodeSetParams(node.raw, params.as_ptr())) }
     }
 
     fn memset(&self, node: &Node) -> Result<()> {
         let mut params = MaybeUninit::<CUDA_MEMSET_NODE_PARAMS_v1>::zeroed();
-        // SAFETY: the node is alive and a memset, the pointer is to a value of this type.
+        // SAFETY: the node is a living memset node, and the pointer is to a value of this type.
         unsafe { call!(self.api, cuGraphMemsetNodeGetParams(node.raw, params.as_mut_ptr())) }?;
-        // SAFETY: the node is alive, and the parameters are its own.
+        // SAFETY: the node is alive, and its own parameters are valid for it.
         unsafe { call!(self.api, cuGraphMemsetNodeSetParams(node.raw, params.as_ptr())) }
     }
 
-    /// Refuses a kernel whose blocks wait for each other and do not all fit.
+    /// Returns an error if the kernel's blocks wait for each other and do not all fit.
     fn check_fit(
         &self,
         node: &Node,
@@ -219,7 +244,7 @@ impl Mover<'_> {
 
     fn is_cooperative(&self, node: &Node) -> Result<bool> {
         let value = self.attribute(node, CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_COOPERATIVE)?;
-        // SAFETY: the attribute is a number, which the driver has filled in.
+        // SAFETY: the value of this attribute is a number, and the driver wrote it.
         Ok(unsafe { value.cooperative } != 0)
     }
 
@@ -228,18 +253,18 @@ impl Mover<'_> {
             return Ok(None);
         }
         let id = CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION;
-        // SAFETY: the attribute is three numbers, which the driver has filled in.
+        // SAFETY: the value of this attribute is three numbers, and the driver wrote them.
         let sides = unsafe { self.attribute(node, id)?.clusterDim };
         Ok(Some((sides.x, sides.y, sides.z)).filter(|&(x, y, z)| x.max(y).max(z) > 1))
     }
 
     fn attribute(&self, node: &Node, id: CUlaunchAttributeID) -> Result<CUlaunchAttributeValue> {
         let mut value = MaybeUninit::<CUlaunchAttributeValue>::zeroed();
-        // SAFETY: the node is alive and launches a kernel, the pointer is to a value of this type.
+        // SAFETY: the node is a living kernel node, and the pointer is to a value of this type.
         unsafe {
             call!(self.api, cuGraphKernelNodeGetAttribute(node.raw, id, value.as_mut_ptr()))
         }?;
-        // SAFETY: bytes that may all be zero, and that the driver has filled in.
+        // SAFETY: all-zero bytes are a valid value, and the driver wrote the attribute into them.
         Ok(unsafe { value.assume_init() })
     }
 }

@@ -1,13 +1,13 @@
 //! The thread's capture mode, and calls that must not disturb captures of other threads.
 //!
-//! On every thread, a capture in global mode forbids calls that wait, query or allocate, and such a call
-//! invalidates the capture (recorded on an H200, driver 580.159.04). A handle cannot know whether another
-//! thread captures. So the clean-up of a handle (`Driver::clean_up`) and the queries, waits and allocations
-//! that this crate makes for itself run with the thread's mode relaxed. If a program queries or waits for one
-//! of its streams or events, that call uses the thread's own mode.
+//! While one thread captures in global mode, no thread may make calls that wait, query or allocate. Such a call
+//! invalidates the capture (recorded on an H200, driver 580.159.04). An object cannot know whether another
+//! thread is capturing. The clean-up of an object (`Driver::clean_up`) and this crate's own queries, waits and
+//! allocations therefore run with the thread's mode relaxed. A query or wait that the program requests, for a stream or
+//! an event, uses the thread's mode.
 //!
-//! A clean-up also runs if the mode cannot be changed, since the handle would leak otherwise. `clean_up`
-//! calls the clean-up hook in the thread's own mode, since the hook is code of the program.
+//! A clean-up also runs if the mode cannot be changed, since the handle would leak otherwise. `clean_up` calls the
+//! clean-up hook in the thread's own mode, since the hook is code of the program.
 #![allow(unsafe_code, reason = "calls the driver")]
 
 use std::fmt;
@@ -20,16 +20,17 @@ use crate::handle::error::Result;
 use crate::handle::error::call;
 use crate::handle::report::Reporter;
 
-/// While it lives, captures forbid this thread nothing: it may ask what is done, allocate, free and
-/// wait. Without it, a question about any event, and every call that waits, would invalidate the graph
-/// that another thread captures in global mode (recorded on an H200, driver 580.159.04).
+/// A guard that relaxes the thread's capture mode. Until it is dropped, this thread may query, allocate, free and wait
+/// while other threads capture.
 ///
-/// Dropping a handle of this crate needs no guard, nor do buffers, libraries, graphs, partitions and
-/// plans: they relax the mode themselves. Queries and waits of a [`Stream`](crate::Stream) or an
-/// [`Event`](crate::Event) use the thread's mode. A query of the captured stream itself invalidates its
-/// capture in every mode.
+/// Without the guard, a query of any event, and every call that waits, invalidates a graph that another thread is
+/// capturing in global mode (recorded on an H200, driver 580.159.04).
 ///
-/// # Example
+/// Dropping an object of this crate needs no guard. Buffers, libraries, graphs, partitions and plans need none either:
+/// they relax the mode themselves. Queries and waits of a [`Stream`](crate::Stream) or an [`Event`](crate::Event) use
+/// the thread's mode. A query of the captured stream itself invalidates the capture in every mode.
+///
+/// # Examples
 ///
 /// ```
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -47,21 +48,21 @@ pub struct RelaxedCapture<'a> {
     api: &'a Api,
     reporter: &'a Reporter,
     former: CUstreamCaptureMode,
-    /// The mode is the thread's.
+    /// Makes the guard `!Send`, because the mode belongs to the thread.
     _thread: PhantomData<*const ()>,
 }
 
 impl<'a> RelaxedCapture<'a> {
-    /// Relaxes this thread's mode until the result is dropped, which puts back what it was.
+    /// Relaxes the capture mode of this thread. Dropping the result restores the previous mode.
     ///
     /// # Errors
     ///
-    /// [`Error::Forked`](crate::Error::Forked), [`Error::Driver`](crate::Error::Driver).
+    /// [`Error::Forked`](crate::Error::Forked) or [`Error::Driver`](crate::Error::Driver).
     pub fn enter(driver: &'a Driver) -> Result<RelaxedCapture<'a>> {
         RelaxedCapture::of(driver.functions()?, driver.reporter())
     }
 
-    /// The same for a driver that is ending, of which there is no handle any more.
+    /// Relaxes the mode without a `Driver`, for use while the driver is being dropped.
     pub(crate) fn of(api: &'a Api, reporter: &'a Reporter) -> Result<RelaxedCapture<'a>> {
         let former = exchange(api, CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED)?;
         Ok(RelaxedCapture { api, reporter, former, _thread: PhantomData })
@@ -69,8 +70,8 @@ impl<'a> RelaxedCapture<'a> {
 }
 
 impl Driver {
-    /// Does something with this thread's mode relaxed. Where the mode cannot be put back, that is the
-    /// error: the clean-up hook is not called, so that locks may be held.
+    /// Runs `act` with this thread's mode relaxed. If the mode cannot be restored, that error is returned. The clean-up
+    /// hook is never called, so the caller may hold locks.
     pub(crate) fn while_relaxed<R>(&self, act: impl FnOnce() -> Result<R>) -> Result<R> {
         let former =
             exchange(self.functions()?, CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED)?;
@@ -79,13 +80,13 @@ impl Driver {
         done
     }
 
-    /// Runs the clean-up of a handle and reports its failure. It invalidates no capture of another
-    /// thread, which cannot know when the last owner drops a handle.
+    /// Runs the clean-up of an object and reports its failure. The clean-up does not invalidate captures of other
+    /// threads, since those threads cannot know when the last owner drops an object.
     pub(crate) fn clean_up(&self, end: impl FnOnce() -> Result<()>) {
         let relaxed = RelaxedCapture::enter(self);
-        // Also where the mode could not be changed: otherwise the handle would leak for certain.
+        // Run it even if the mode could not be changed. The handle would certainly leak otherwise.
         let ended = end();
-        // The hook is the program's code and runs in the thread's own mode.
+        // The hook is code of the program, so it runs after the thread's own mode is restored.
         self.report(relaxed.map(drop));
         self.report(ended);
     }
@@ -103,9 +104,9 @@ impl fmt::Debug for RelaxedCapture<'_> {
     }
 }
 
-/// Sets the thread's mode and returns the former one.
+/// Sets the thread's mode and returns the previous one.
 fn exchange(api: &Api, mut mode: CUstreamCaptureMode) -> Result<CUstreamCaptureMode> {
-    // SAFETY: the pointer is to a live value.
+    // SAFETY: `mode` is a live local that the driver reads and writes.
     unsafe { call!(api, cuThreadExchangeStreamCaptureMode(&raw mut mode)) }?;
     Ok(mode)
 }

@@ -1,4 +1,4 @@
-//! Contexts: a device's primary one and the green ones, behind one type.
+//! Contexts: primary contexts and green contexts, behind one type.
 #![allow(unsafe_code, reason = "calls the driver")]
 
 mod calls;
@@ -45,19 +45,19 @@ use fencing::Fencing;
 
 pub use self::guard::Current;
 
-/// A context: the device's primary one, or a green one that runs on its own SMs. Clones share it.
+/// A context: the primary context of a device, or a green context with its own SMs. Clones share it.
 ///
-/// A partition is a green context, made by [`Device::create_context`]. The last handle, streams
-/// included, gives its SMs back to the device. What still runs on them goes on: whoever takes them
-/// next gets them at once, and new work there waits for it on the device. The driver's context is
-/// kept for the next partition of the same SMs ([`Device::context_counts`]).
+/// [`Device::create_context`] creates a green context. When its last handle and its last stream are dropped, its SMs
+/// return to the device. Work that is still running continues. The next owner gets the SMs immediately, and its work
+/// waits on the device for the earlier work. The driver's context is kept for the next partition on the same SMs
+/// ([`Device::context_counts`]).
 ///
-/// Where that work cannot be recorded, nobody gets the partition's own SMs until a split has tried again
-/// with success. The driver refuses to record it while a foreign stream of the context is being captured, and
-/// the attempt invalidates the capture. While a stream is captured that was [kept](crate::Stream::keep_alive), nothing
-/// is attempted, and the capture goes on.
+/// If the remaining work cannot be recorded, the floor of the partition stays in quarantine until a later split has
+/// recorded the work. The driver refuses to record it while a foreign stream of the context is being captured, and
+/// the attempt invalidates the capture. While a stream that was [kept alive](crate::Stream::keep_alive) is being
+/// captured, this crate makes no attempt, so the capture stays valid.
 ///
-/// # Example
+/// # Examples
 ///
 /// ```
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -65,14 +65,14 @@ pub use self::guard::Current;
 /// # let driver = Driver::simulated(&Sim::new("h200")?)?;
 /// let device = driver.device(0)?;
 /// let split = device.resources().sm()?.split([32])?;
-/// let group = split.groups.into_iter().next().ok_or("one group was asked for")?;
+/// let group = split.groups.into_iter().next().ok_or("the split has one group")?;
 ///
-/// let partition = device.create_context(group)?;
-/// let stream = partition.create_stream(StreamOptions::default())?;
-/// assert_eq!(stream.context(), &partition);
+/// let context = device.create_context(group)?;
+/// let stream = context.create_stream(StreamOptions::default())?;
+/// assert_eq!(stream.context(), &context);
 ///
 /// drop(stream);
-/// let group = partition.close()?.ok_or("a green context has a group")?;
+/// let group = context.close()?.ok_or("a green context has a group")?;
 /// assert_eq!(group.sm_count(), 32);
 /// # Ok(())
 /// # }
@@ -85,7 +85,7 @@ pub struct Context {
 
 pub(crate) struct Inner {
     raw: Raw<CUctx_st>,
-    /// Dropped after the context itself, which depends on it.
+    /// Declared before `device`, so that it is dropped first. The context depends on the device.
     kind: Kind,
     device: Device,
 }
@@ -94,15 +94,15 @@ pub(crate) struct Inner {
 enum Kind {
     Primary,
     Green(Green),
-    /// Somebody else's: nothing is destroyed.
+    /// A context that other code owns. It is never destroyed here.
     Borrowed(Borrowed),
-    /// Destroyed by `close`, which has taken the group: nothing is left to do.
+    /// A context that `close` has ended. `drop` has nothing left to do.
     Closed,
 }
 
-/// Somebody else's context.
+/// A context that other code owns.
 struct Borrowed {
-    /// Its green context, when it is one.
+    /// The driver's green context, if the context is one.
     green: Option<Raw<CUgreenCtx_st>>,
     calls: Calls,
     _owner: Owner,
@@ -114,22 +114,22 @@ struct Green {
     group: SmGroup,
     workqueue: Option<WorkqueueConfig>,
     fencing: Fencing,
-    /// The context whose workqueues it uses.
+    /// The context whose workqueues this context uses, if they are not its own.
     queues: Option<Context>,
-    /// Keeps the device initialised.
+    /// Keeps the primary context alive, and the device initialised.
     primary: Arc<PrimaryShares>,
 }
 
-/// Recognises a context's handles after the last of them has gone. It keeps nothing alive, and never matches
-/// another context, even one that reuses the driver's handle. A context that was not closed
-/// ([`Refused`](crate::error::Refused)) is still the same one.
+/// An identity of a context that does not keep the context alive. It matches the handles of this context and of no
+/// other, even if a later context reuses the driver's handle. A context that could not be closed
+/// ([`Refused`](crate::error::Refused)) keeps its identity.
 #[derive(Clone)]
 pub struct WeakContext {
     inner: Weak<Inner>,
 }
 
 impl WeakContext {
-    /// Whether a handle is of this context.
+    /// Returns whether `context` is a handle of this context.
     #[must_use]
     pub fn is(&self, context: &Context) -> bool {
         context.is(&self.inner)
@@ -142,7 +142,7 @@ impl fmt::Debug for WeakContext {
     }
 }
 
-/// What a partition holds of the primary context.
+/// The reference to the primary context that a green context holds.
 pub(crate) type PrimaryShares = primary::Shares<Context>;
 
 impl InSlot for Registry<Inner> {
@@ -154,7 +154,7 @@ impl InSlot for Registry<Inner> {
 }
 
 impl Driver {
-    /// The living [`Context`] behind a raw handle, if it is one of this crate's.
+    /// Returns the living [`Context`] of this crate that has this raw handle. Returns `None` for other contexts.
     #[must_use]
     pub fn find_context(&self, raw: CUcontext) -> Option<Context> {
         self.registered(self.contexts(), raw.addr()).map(Context::from_inner)
@@ -166,48 +166,62 @@ impl Driver {
 }
 
 impl Device {
-    /// The device's free memory in bytes, as far as the driver sees it now. Retains the primary
-    /// context for the call.
+    /// Returns the device's free memory in bytes, as the driver currently reports it. The call retains the primary
+    /// context while it runs.
     ///
     /// # Errors
     ///
-    /// [`Error::Driver`].
+    /// [`Error::Driver`], or [`Error::Forked`] in a forked process.
     #[doc(alias = "cuMemGetInfo")]
     pub fn free_memory(&self) -> Result<usize> {
         let primary = self.primary_context()?;
         let _scope = current::Scope::enter(self.driver(), primary.as_raw())?;
         let (mut free, mut total) = (0, 0);
-        // SAFETY: both pointers are to live integers.
+        // SAFETY: `free` and `total` are live locals that the driver writes.
         unsafe { call!(self.functions()?, cuMemGetInfo(&raw mut free, &raw mut total)) }?;
         Ok(free)
     }
 
-    /// The priorities that the device tells apart, from that of the streams that run first to that of those
-    /// that run last: `-5..=0` on an H200. Other priorities are clamped to them
-    /// ([`StreamOptions::priority`](crate::StreamOptions::priority)). Retains the primary context for the
-    /// call.
+    /// Returns the stream priorities that the device distinguishes, from the highest priority to the lowest: `-5..=0`
+    /// on an H200. Streams with lower numbers run first. Other priorities are clamped to this range
+    /// ([`StreamOptions::priority`](crate::StreamOptions::priority)). The call retains the primary context while it
+    /// runs.
     ///
     /// # Errors
     ///
-    /// [`Error::Driver`].
+    /// [`Error::Driver`], or [`Error::Forked`] in a forked process.
     #[doc(alias = "cuCtxGetStreamPriorityRange")]
     pub fn stream_priorities(&self) -> Result<RangeInclusive<i32>> {
         let primary = self.primary_context()?;
         let _scope = current::Scope::enter(self.driver(), primary.as_raw())?;
         let (mut last, mut first) = (0, 0);
-        // SAFETY: both pointers are to live integers; a context is current.
+        // SAFETY: `last` and `first` are live locals that the driver writes. A context is current while `_scope` lives.
         unsafe {
             call!(self.functions()?, cuCtxGetStreamPriorityRange(&raw mut last, &raw mut first))
         }?;
         Ok(first..=last)
     }
 
-    /// The primary context, which all of the device's work shares. It is retained while a handle of
-    /// it lives; the first retain initialises the device, which takes long (87 ms on an H200).
+    /// Returns the primary context of the device, which all code in the process shares. It is retained until its last
+    /// handle is dropped. The first retain initialises the device, which takes 87 ms on an H200.
     ///
     /// # Errors
     ///
-    /// [`Error::Driver`].
+    /// [`Error::Driver`], or [`Error::Forked`] in a forked process.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # use green_ctx::{Driver, sim::Sim};
+    /// # let driver = Driver::simulated(&Sim::new("h200")?)?;
+    /// # let device = driver.device(0)?;
+    /// let primary = device.primary_context()?;
+    /// assert!(!primary.is_green());
+    /// assert_eq!(primary.sm_count()?, 132);
+    /// # Ok(())
+    /// # }
+    /// ```
     #[doc(alias = "cuDevicePrimaryCtxRetain")]
     pub fn primary_context(&self) -> Result<Context> {
         self.driver().check_process()?;
@@ -217,7 +231,7 @@ impl Device {
         let fresh = Context::retain_primary(self)?;
         let mut slot = self.state().primary.lock();
         if let Some(inner) = slot.upgrade() {
-            // Another thread was first. Dropping ours releases what it retained.
+            // Another thread stored its context first. Dropping `fresh` releases the reference that it retained.
             drop(slot);
             return Ok(Context::from_inner(inner));
         }
@@ -225,22 +239,22 @@ impl Device {
         Ok(fresh)
     }
 
-    /// What keeps the primary context for a partition.
+    /// Returns the reference to the primary context for a green context.
     pub(crate) fn primary_shares(&self) -> Result<Arc<PrimaryShares>> {
         self.driver().check_process()?;
         self.state().primary_shares.shares(|| self.primary_context())
     }
 
-    /// What keeps the primary context for an event.
+    /// Returns the reference to the primary context for an event.
     pub(crate) fn primary_reference(&self) -> Result<PrimaryRef<Context>> {
         self.driver().check_process()?;
         self.state().primary_shares.reference(|| self.primary_context())
     }
 
-    /// Forgets the primary context, which is about to be closed; false if others have handles to it.
+    /// Forgets the primary context, which the caller is about to close. Returns false if other handles exist.
     pub(crate) fn forget_primary(&self, primary: &Arc<Inner>) -> bool {
         let mut slot = self.state().primary.lock();
-        // Under the lock, where nobody gets a handle of it from here.
+        // The lock is held, so no other thread can get a new handle from `slot`.
         if Arc::strong_count(primary) > 1 {
             return false;
         }
@@ -252,7 +266,27 @@ impl Device {
 }
 
 impl Context {
-    /// What the context can be recognised by when no handle of it is left.
+    /// Returns an identity of the context that does not keep the context alive. It stays valid after the last handle is
+    /// dropped.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # use green_ctx::{Driver, sim::Sim};
+    /// # let driver = Driver::simulated(&Sim::new("h200")?)?;
+    /// # let device = driver.device(0)?;
+    /// let first = device.partition([16])?;
+    /// let weak = first[0].context().weak();
+    /// assert!(weak.is(first[0].context()));
+    ///
+    /// // The second partition reuses the driver's context of the first one, but it is another `Context`.
+    /// drop(first);
+    /// let second = device.partition([16])?;
+    /// assert!(!weak.is(second[0].context()));
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn weak(&self) -> WeakContext {
         WeakContext { inner: self.downgrade() }
@@ -266,30 +300,29 @@ impl Context {
         Arc::downgrade(&self.inner)
     }
 
-    /// Whether a weak handle is one of this context, living or not.
+    /// Returns whether `other` refers to this context. `other` may be dead.
     pub(crate) fn is(&self, other: &Weak<Inner>) -> bool {
         ptr::eq(Arc::as_ptr(&self.inner), other.as_ptr())
     }
 
     pub(crate) fn retain_primary(device: &Device) -> Result<Context> {
         let mut raw = ptr::null_mut();
-        // Captures of other contexts go on, whether or not this brings the context up, or the release
+        // Captures in other contexts stay valid, even if this call initialises the primary context or the release
         // takes it down (measured on an H200, driver 580.159.04).
-        // SAFETY: the pointer is to a live handle, the device comes from the driver.
+        // SAFETY: `raw` is a live local that the driver writes, and `device` is one of the driver's devices.
         unsafe {
             call!(device.functions()?, cuDevicePrimaryCtxRetain(&raw mut raw, device.as_raw()))
         }?;
         let raw = Raw::new(raw).ok_or_else(|| Error::null("cuDevicePrimaryCtxRetain"))?;
         let fresh = Arc::new(Inner { raw, kind: Kind::Primary, device: device.clone() });
-        // Another thread may have been first, with the same handle. Dropping ours releases what it
-        // retained.
+        // Another thread may have entered an object for the same handle. Dropping `late` releases its reference.
         let (inner, late) = device.driver().contexts().get_or_enter(raw.address(), fresh);
         drop(late);
         Ok(Context { inner })
     }
 
-    /// The context whose workqueues its work goes through: its own or, where it shares those of another, that
-    /// one. So whoever shares its queues in turn keeps one context and no chain of them.
+    /// Returns the context that owns the workqueues that this context uses. A context that shares them in turn refers
+    /// to that owner directly, so no chains of contexts form.
     pub(crate) fn owner_of_queues(&self) -> Context {
         match &self.inner.kind {
             Kind::Green(Green { queues: Some(owner), .. }) => owner.clone(),
@@ -297,7 +330,8 @@ impl Context {
         }
     }
 
-    /// A green context that was made for a group, or used again, with the context whose queues it uses.
+    /// Creates the object of a green context that was created or reused for `group`. `queues` is the owner of its
+    /// workqueues if it shares those of another context.
     pub(crate) fn of_green(
         raw: RawGreen,
         group: SmGroup,
@@ -326,36 +360,36 @@ impl Context {
         Context { inner }
     }
 
-    /// The device that the context is on.
+    /// Returns the device that the context is on.
     #[must_use]
     #[inline]
     pub fn device(&self) -> &Device {
         &self.inner.device
     }
 
-    /// Whether this is a green context, a partition with SMs of its own.
+    /// Returns whether this is a green context.
     #[must_use]
     pub fn is_green(&self) -> bool {
         self.inner.green().is_some()
     }
 
-    /// The driver's number of the context, which profilers report too. The driver gives no number twice
-    /// (cuda.h), but a partition that is made of recycled SMs has a former partition's context, and its
-    /// number with it. [`weak`](Context::weak) tells such partitions apart.
+    /// Returns the driver's identifier of the context, which profilers also report. The driver never gives two contexts
+    /// the same identifier (cuda.h). A partition that reuses an earlier partition's context has its identifier as well.
+    /// [`weak`](Context::weak) distinguishes such partitions.
     ///
     /// # Errors
     ///
-    /// [`Error::Driver`].
+    /// [`Error::Driver`], or [`Error::Forked`] in a forked process.
     #[doc(alias = "cuCtxGetId")]
     pub fn id(&self) -> Result<u64> {
         let mut id = 0;
-        // SAFETY: the context is alive, the pointer is to a live integer.
+        // SAFETY: `self` keeps the context alive, and `id` is a live local that the driver writes.
         unsafe { call!(self.device().functions()?, cuCtxGetId(self.raw(), &raw mut id)) }?;
         Ok(id)
     }
 
-    /// The SMs that the context owns; `None` for a primary context, which runs on all of them, and
-    /// for a borrowed one, whose SMs are in no ledger.
+    /// Returns the group of SMs that the context owns. Returns `None` for a primary context, which runs on all SMs, and
+    /// for a borrowed context, whose SMs are in no ledger.
     #[must_use]
     pub fn group(&self) -> Option<&SmGroup> {
         match &self.inner.kind {
@@ -364,8 +398,7 @@ impl Context {
         }
     }
 
-    /// What reports call the context: its group's name, and `primary` or `borrowed` where it owns
-    /// none.
+    /// Returns the name of the context in reports: the name of its group, or `primary` or `borrowed` if it has none.
     #[must_use]
     pub fn label(&self) -> &str {
         match self.group() {
@@ -375,11 +408,11 @@ impl Context {
         }
     }
 
-    /// The driver's handle. For a green context it is the one that `cuCtxFromGreenCtx` gives.
+    /// Returns the driver's handle. For a green context it is the result of `cuCtxFromGreenCtx`.
     ///
-    /// Work may reach the context's default stream from now on. That stream waits, as all others of
-    /// the context, for what still runs on its SMs since before; a failure of that goes to
-    /// [`Driver::on_cleanup_failure`].
+    /// The caller can submit work to the default stream of the context with this handle. The default stream therefore
+    /// waits for earlier work on the SMs from now on, like the other streams of the context. If that wait cannot be set
+    /// up, the error goes to the hook of [`Driver::on_cleanup_failure`].
     #[must_use]
     #[doc(alias = "cuCtxFromGreenCtx")]
     pub fn as_raw(&self) -> CUcontext {
@@ -387,49 +420,66 @@ impl Context {
         self.raw()
     }
 
-    /// The driver's handle, for calls of this crate that submit no work to the default stream.
+    /// Returns the driver's handle, for calls that submit no work to the default stream.
     #[inline]
     pub(crate) fn raw(&self) -> CUcontext {
         self.inner.raw.as_ptr()
     }
 
-    /// The driver's handle of a green context, `None` for a primary one.
+    /// Returns the driver's handle of a green context, or `None` for a context that is not green. Has the same effect
+    /// on the default stream as [`as_raw`](Context::as_raw).
     #[must_use]
     pub fn as_raw_green(&self) -> Option<CUgreenCtx> {
         self.device().driver().report(self.expose());
         self.raw_green()
     }
 
-    /// The driver's handle of a green context, for calls of this crate.
+    /// Returns the driver's handle of a green context, for calls that submit no work to the default stream.
     pub(crate) fn raw_green(&self) -> Option<CUgreenCtx> {
         self.inner.green().map(|(raw, _)| raw.as_ptr())
     }
 
-    /// Waits until all work of this context is done. Captures of other contexts' streams go on. A primary
-    /// context waits for the device's green contexts too (cuda.h), except for
-    /// [their graphs](crate::guide::graphs#where-to-launch).
+    /// Blocks the calling thread until all work of this context is done. For a primary context, this includes the work
+    /// of the device's green contexts (cuda.h), except for [their graphs](crate::guide::graphs#where-to-launch).
+    /// Captures in other contexts stay valid.
     ///
     /// # Errors
     ///
-    /// [`Error::Driver`], errors of the work included, and where a stream of this context is being
-    /// captured; its capture is invalidated.
+    /// [`Error::Driver`], including errors raised by the work. The call also fails if a stream of this context is being
+    /// captured, and it invalidates that capture.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # use green_ctx::{Driver, sim::Sim, event::EventOptions};
+    /// # let driver = Driver::simulated(&Sim::new("h200")?)?;
+    /// # let device = driver.device(0)?;
+    /// let parts = device.partition([32])?;
+    /// let event = device.create_event(EventOptions::default())?;
+    /// parts[0].stream().record(&event)?;
+    /// parts[0].context().synchronize()?;
+    /// assert!(event.is_complete()?);
+    /// # Ok(())
+    /// # }
+    /// ```
     #[doc(alias = "cuCtxSynchronize")]
     pub fn synchronize(&self) -> Result<()> {
         self.inner.synchronize()
     }
 
-    /// What the context was provisioned with, in the driver's form.
+    /// Returns the resource of this kind that the context was created with.
     pub(crate) fn dev_resource(&self, kind: CUdevResourceType) -> Result<CUdevResource> {
         let api = self.device().functions()?;
         if let Some(found) = self.with_green(|green| dev_resource::of_green(api, green, kind)) {
             return found;
         }
-        // SAFETY: the context is alive.
+        // SAFETY: `self` keeps the context alive, and `api` is the table of its driver.
         unsafe { dev_resource::of_raw_context(api, self.as_raw(), kind) }
     }
 
-    /// Runs a call on the raw green context while no other thread makes one; `None` for a primary
-    /// context.
+    /// Runs a call on the raw green context while no other thread calls the driver with it. Returns `None` for a
+    /// context that is not green.
     #[inline]
     pub(crate) fn with_green<R>(&self, call: impl FnOnce(Raw<CUgreenCtx_st>) -> R) -> Option<R> {
         self.inner.green().map(|(raw, calls)| {
@@ -438,8 +488,8 @@ impl Context {
         })
     }
 
-    /// Destroys a stream of this context, in turn with calls on a green context where threads contend
-    /// for it.
+    /// Destroys a stream of this context. If threads have contended for a green context, the call takes turns with
+    /// other calls on it.
     #[inline]
     pub(crate) fn destroy_stream(&self, destroy: impl FnOnce() -> Result<()>) -> Result<()> {
         let green = self.inner.green();
@@ -449,7 +499,7 @@ impl Context {
 }
 
 impl Inner {
-    /// The green context and the lock for calls on it; `None` for a context that is not green.
+    /// Returns the green context and the lock for calls on it, or `None` if the context is not green.
     #[inline]
     fn green(&self) -> Option<(Raw<CUgreenCtx_st>, &Calls)> {
         match &self.kind {
@@ -463,38 +513,39 @@ impl Inner {
         let driver = self.device.driver();
         let _relaxed = RelaxedCapture::enter(driver)?;
         let _scope = Scope::enter(driver, self.raw.as_ptr())?;
-        // SAFETY: takes no arguments; the context is current.
+        // SAFETY: the call has no arguments, and the context is current while `_scope` lives.
         unsafe { call!(driver.functions()?, cuCtxSynchronize()) }
             .inspect_err(|error| self.device.note(error))
     }
 
     /// Releases the reference that `retain_primary` took.
     fn release(&self) -> Result<()> {
-        // SAFETY: the reference is this object's, and it is released once.
+        // SAFETY: this object owns one reference to the primary context. It is released in `drop`, or by a close that
+        // succeeds and then sets `kind` to `Closed`.
         unsafe { call!(self.device.functions()?, cuDevicePrimaryCtxRelease(self.device.as_raw())) }
     }
 
-    /// Leaves the driver's context to whoever asks for its SMs next.
+    /// Makes the driver's context available for reuse by the next partition on the same SMs.
     fn leave(&self, green: &mut Green) {
-        // What else there is of the context goes first.
+        // The gate stream belongs to the context, so it must be destroyed before the context is given away.
         green.fencing.end_guests();
         let raw = RawGreen { green: green.raw, context: self.raw };
         let (placement, sm_count) = (green.group.placement(), green.group.sm_count());
         green::leave(&self.device, raw, placement, green.workqueue, sm_count);
     }
 
-    /// What the last handle of a green context does.
+    /// Ends a green context whose last handle is dropped.
     fn give_up(&self, mut green: Green) {
         let driver = self.device.driver();
-        // By raw calls only: whoever gets the context next would find it current on this thread. What is
-        // deeper on the thread's stack, or on those of others, the driver does not report.
+        // The next owner must not find its context current on this thread, where work could be submitted with it. The
+        // driver does not report contexts deeper on this thread's stack, or on the stacks of other threads.
         let primary = green.primary.context().raw();
         driver.report(current::replace(driver, self.raw.as_ptr(), primary));
-        // Recording would invalidate foreign code's capture, so that it is put off.
+        // Recording would invalidate a capture of foreign code, so in that case it is postponed.
         let is_captured = matches!(green.has_kept_captures(&self.device), Ok(true));
         let recorded = (!is_captured).then(|| green.record(&self.device));
-        // What the context itself still waited for, and graphs of others: a record of its own work may
-        // cover neither.
+        // A record of the context's own work may cover neither the fences that it still waits for nor graphs
+        // that other contexts launched in it.
         green.group.add_fences(green.fencing.take_pending());
         let guests = green.fencing.record_guests(driver);
         green.group.add_fences(guests);
@@ -512,22 +563,21 @@ impl Inner {
         }
     }
 
-    /// What the last handle does when the work could not be recorded: nobody knows then when the SMs
-    /// are really free, unless all of the work is done.
+    /// Ends a context whose work could not be recorded. Unless all its work is done, it is unknown when the SMs will be
+    /// free.
     fn give_up_unrecorded(&self, green: Green) {
         let driver = self.device.driver();
         let done = RelaxedCapture::enter(driver).and_then(|_relaxed| self.synchronize());
         let raw = RawGreen { green: green.raw, context: self.raw };
         if done.is_ok() || self.device.has_failed() {
             driver.report(done);
-            // Nothing runs any more. Why recording failed is not known, so nobody else gets the
-            // context.
+            // No work is running. The reason for the failed record is unknown, so the context is not reused.
             return green::end(&self.device, raw.green);
         }
         self.quarantine(green);
     }
 
-    /// Leaves the SMs to nobody until the context's work is recorded.
+    /// Puts the SMs into quarantine until the context's work has been recorded.
     fn quarantine(&self, mut green: Green) {
         let raw = RawGreen { green: green.raw, context: self.raw };
         let (placement, sm_count) = (green.group.placement().clone(), green.group.sm_count());
@@ -540,10 +590,10 @@ impl Inner {
 impl Drop for Inner {
     fn drop(&mut self) {
         if self.device.driver().is_forked() {
-            // Nothing of it is this process's, the group least of all.
+            // The contents belong to the parent process, above all the group of SMs.
             return mem::forget(mem::replace(&mut self.kind, Kind::Closed));
         }
-        // Forgotten before it is given up: another thread may get the handle at once.
+        // Remove the entry before ending the context: another thread may get the same handle immediately.
         self.device.driver().contexts().forget(self.raw.address(), self);
         match mem::replace(&mut self.kind, Kind::Closed) {
             Kind::Green(green) => self.give_up(green),

@@ -1,4 +1,4 @@
-//! Which context is current on a thread.
+//! The context that is current on a thread.
 #![allow(unsafe_code, reason = "calls the driver")]
 
 use std::marker::PhantomData;
@@ -10,7 +10,7 @@ use crate::handle::driver::Driver;
 use crate::handle::error::call;
 use crate::handle::error::{Error, Result};
 
-/// A context made current for the length of one function of this crate, whose caller keeps it.
+/// Makes a context current for one function call. The caller keeps the context alive.
 pub(crate) struct Scope<'a> {
     driver: &'a Driver,
     raw: CUcontext,
@@ -30,39 +30,39 @@ impl Drop for Scope<'_> {
     }
 }
 
-/// The thread's current context, null for none.
+/// Returns the thread's current context, or null if there is none.
 pub(crate) fn get(driver: &Driver) -> Result<CUcontext> {
     let mut raw = ptr::null_mut();
-    // SAFETY: the pointer is to a live handle.
+    // SAFETY: `raw` is a live local that the driver writes.
     unsafe { call!(driver.functions()?, cuCtxGetCurrent(&raw mut raw)) }?;
     Ok(raw)
 }
 
-/// Puts another context in the place of this thread's current one, if that is `raw`.
+/// Replaces this thread's current context with `by`, if it is `raw`.
 pub(crate) fn replace(driver: &Driver, raw: CUcontext, by: CUcontext) -> Result<()> {
     if get(driver)? != raw {
         return Ok(());
     }
-    // SAFETY: the callers hold both contexts.
+    // SAFETY: the callers keep both contexts alive.
     unsafe { call!(driver.functions()?, cuCtxSetCurrent(by)) }
 }
 
 pub(crate) fn push(driver: &Driver, raw: CUcontext) -> Result<()> {
-    // SAFETY: the callers hold the context, so it is not destroyed; pushing a destroyed one would
-    // end the process (recorded on an H200).
+    // SAFETY: the callers keep the context alive during the call and until it is popped. Pushing a destroyed context
+    // would abort the process (recorded on an H200).
     unsafe { call!(driver.functions()?, cuCtxPushCurrent(raw)) }
 }
 
-/// Pops `raw`, and nothing else: another context goes back to where it was.
+/// Pops the current context if it is `raw`. Otherwise leaves the stack unchanged and returns an error.
 pub(crate) fn pop(driver: &Driver, raw: CUcontext) -> Result<()> {
     let mut popped = ptr::null_mut();
-    // SAFETY: the pointer is to a live handle.
+    // SAFETY: `popped` is a live local that the driver writes.
     let first = unsafe { call!(driver.functions()?, cuCtxPopCurrent(&raw mut popped)) };
     if let Err(error) = first {
-        // The call may also report what earlier work did wrong (cuda.h): where it has not popped, it
-        // is made again, and the error is returned all the same.
+        // `cuCtxPopCurrent` may also return errors of earlier work (cuda.h). If it has not popped the context, pop it
+        // now. The error is returned in both cases.
         if get(driver)? == raw {
-            // SAFETY: as above.
+            // SAFETY: `popped` is a live local that the driver writes.
             unsafe { call!(driver.functions()?, cuCtxPopCurrent(&raw mut popped)) }?;
         }
         return Err(error);
@@ -70,7 +70,7 @@ pub(crate) fn pop(driver: &Driver, raw: CUcontext) -> Result<()> {
     if popped == raw {
         return Ok(());
     }
-    // SAFETY: it was on the thread's stack a moment ago, put there by its owner.
+    // SAFETY: the context was on this thread's stack immediately before. The code that pushed it keeps it alive.
     unsafe { call!(driver.functions()?, cuCtxPushCurrent(popped)) }?;
     Err(Error::GuardOrder)
 }

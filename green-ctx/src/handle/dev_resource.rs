@@ -1,4 +1,4 @@
-//! The driver's resource structures: asked for, read, and put together into descriptors.
+//! The driver's resource structures: reading them, and combining them into descriptors.
 #![allow(unsafe_code, reason = "calls the driver")]
 
 use std::mem;
@@ -14,108 +14,107 @@ use crate::handle::error::{Error, Result};
 use crate::handle::raw::Raw;
 use crate::ledger::UnitCounts;
 
-/// A resource for the driver to fill in.
+/// Returns an invalid resource for the driver to overwrite.
 pub(crate) fn empty() -> CUdevResource {
-    // SAFETY: integers, bytes and a pointer: all zeros is a value, the invalid resource.
+    // SAFETY: the structure has only integers, bytes and a pointer. All zeros is a valid value: the invalid resource.
     unsafe { mem::zeroed() }
 }
 
-/// The part of an SM resource about SMs.
+/// Returns the SM fields of an SM resource.
 pub(crate) fn sm_part(resource: &CUdevResource) -> &CUdevSmResource {
-    // SAFETY: every member of the union is integers and bytes, so that any bytes are a value.
+    // SAFETY: every member of the union has only integers and bytes, so any bytes are a valid value.
     unsafe { &resource.__bindgen_anon_1.sm }
 }
 
-/// The part of a workqueue configuration about queues.
+/// Returns the fields of a workqueue configuration.
 pub(crate) fn workqueue_part(resource: &mut CUdevResource) -> &mut CUdevWorkqueueConfigResource {
-    // SAFETY: as above.
+    // SAFETY: every member of the union has only integers and bytes, so any bytes are a valid value.
     unsafe { &mut resource.__bindgen_anon_1.wqConfig }
 }
 
-/// A resource of the whole device.
+/// Returns a resource of the whole device.
 pub(crate) fn of_device(
     api: &Api,
     device: CUdevice,
     kind: CUdevResourceType,
 ) -> Result<CUdevResource> {
     let mut resource = empty();
-    // SAFETY: the pointer is to a live structure, of the size that it has on every driver; the driver
-    // checks the device.
+    // SAFETY: `resource` is a live local. The structure has the same size in every driver version. The driver checks
+    // the device.
     unsafe { call!(api, cuDeviceGetDevResource(device, &raw mut resource, kind)) }?;
     Ok(resource)
 }
 
-/// What a context was provisioned with, whoever made it.
+/// Returns a resource of a context, whether or not this crate created the context.
 ///
 /// # Safety
 ///
-/// The context must be alive, and one of the functions' driver.
+/// The context must be alive and belong to the same driver as `api`.
 pub(crate) unsafe fn of_raw_context(
     api: &Api,
     context: CUcontext,
     kind: CUdevResourceType,
 ) -> Result<CUdevResource> {
     let mut resource = empty();
-    // SAFETY: the context is alive by this function's contract, the pointer is to a live structure.
+    // SAFETY: the context is alive, by this function's contract. `resource` is a live local that the driver writes.
     unsafe { call!(api, cuCtxGetDevResource(context, &raw mut resource, kind)) }?;
     Ok(resource)
 }
 
-/// How many SMs a context has, whoever made it.
+/// Returns the number of SMs of a context, whether or not this crate created the context.
 ///
 /// # Safety
 ///
-/// The context must be alive, and one of the functions' driver.
+/// The context must be alive and belong to the same driver as `api`.
 pub(crate) unsafe fn sm_count_of(api: &Api, context: CUcontext) -> Result<u32> {
-    // SAFETY: this function's contract.
+    // SAFETY: the context is alive and belongs to `api`'s driver, by this function's contract.
     let resource =
         unsafe { of_raw_context(api, context, CUdevResourceType::CU_DEV_RESOURCE_TYPE_SM) }?;
     Ok(sm_part(&resource).smCount)
 }
 
-/// What a green context was provisioned with. No other thread may use the handle meanwhile.
+/// Returns a resource of a green context. No other thread may call the driver with the green context during the call.
 pub(crate) fn of_green(
     api: &Api,
     green: Raw<CUgreenCtx_st>,
     kind: CUdevResourceType,
 ) -> Result<CUdevResource> {
     let mut resource = empty();
-    // SAFETY: whoever has the handle keeps the green context; the pointer is to a live structure.
+    // SAFETY: the caller keeps the green context alive, and `resource` is a live local that the driver writes.
     unsafe { call!(api, cuGreenCtxGetDevResource(green.as_ptr(), &raw mut resource, kind)) }?;
     Ok(resource)
 }
 
-/// Generates the driver's descriptor of some resources. It is never freed: the driver has no call
-/// for it.
+/// Creates a descriptor of the resources. It is never freed, because the driver has no call for that.
 pub(crate) fn describe(api: &Api, mut resources: Vec<CUdevResource>) -> Result<CUdevResourceDesc> {
-    // There are few resources: a device has at most a few hundred SMs.
+    // Never saturates: a device has at most a few hundred SMs.
     let count = u32::try_from(resources.len()).unwrap_or(u32::MAX);
     let mut descriptor = ptr::null_mut();
-    // SAFETY: as many live structures as the count says, each written by the driver.
+    // SAFETY: `resources` has `count` live elements, and each was written by the driver.
     unsafe {
         call!(api, cuDevResourceGenerateDesc(&raw mut descriptor, resources.as_mut_ptr(), count))
     }?;
     if descriptor.is_null() {
-        // A null descriptor would be accepted for a context (recorded on an H200).
+        // The driver would accept a null descriptor for a context (recorded on an H200).
         return Err(Error::null("cuDevResourceGenerateDesc"));
     }
     Ok(descriptor)
 }
 
-/// A device cut into pieces: the driver's resources, and what the ledger knows of them.
+/// The units that a device is cut into: the driver's resources, and their SM counts.
 pub(crate) struct Units {
     resources: Box<[CUdevResource]>,
     counts: UnitCounts,
 }
 
-// SAFETY: a resource is bytes that the driver wrote and reads. Its one pointer links resources of a
-// kind that these are not, and nothing here follows it.
+// SAFETY: a resource is data that only the driver writes and reads. Its only pointer links resources of another type,
+// and this crate does not follow it.
 unsafe impl Send for Units {}
-// SAFETY: as above; nothing changes them after the cut.
+// SAFETY: as for `Send`. The resources do not change after the device is cut.
 unsafe impl Sync for Units {}
 
 impl Units {
-    /// There must be as many resources as counts.
+    /// Creates a value from one count per resource.
     pub(crate) fn new(resources: Vec<CUdevResource>, counts: UnitCounts) -> Units {
         debug_assert_eq!(resources.len(), counts.counts().len());
         Units { resources: resources.into(), counts }

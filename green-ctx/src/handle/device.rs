@@ -1,4 +1,4 @@
-//! Devices: what they are, and the start of their contexts and partitions.
+//! Devices and their properties.
 #![allow(unsafe_code, reason = "calls the driver")]
 
 mod state;
@@ -13,9 +13,9 @@ use crate::handle::driver::Driver;
 use crate::handle::error::call;
 use crate::handle::error::{Error, Result};
 
-/// One GPU. Cheap to clone, and equal to every other handle of the same GPU.
+/// A GPU. Clones are cheap, and all handles of the same GPU are equal.
 ///
-/// # Example
+/// # Examples
 ///
 /// ```
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -35,17 +35,30 @@ pub struct Device {
 }
 
 impl Driver {
-    /// The devices, in the driver's order.
+    /// Returns the devices, in the driver's order.
     pub fn devices(&self) -> impl Iterator<Item = Device> + '_ {
         (0..self.raw_devices().len()).map(|index| Device { driver: self.clone(), index })
     }
 
-    /// The device of this ordinal, as `CUDA_VISIBLE_DEVICES` numbers them.
+    /// Returns the device with this ordinal. Ordinals count the devices that `CUDA_VISIBLE_DEVICES` leaves visible.
     ///
     /// # Errors
     ///
-    /// [`Error::NoSuchDevice`], which says how many there are, and [`Error::Forked`] in a process
-    /// that was forked since the driver was loaded.
+    /// - [`Error::NoSuchDevice`] if the ordinal is too large. The error has the number of devices.
+    /// - [`Error::Forked`] if this process was forked after the driver was loaded.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # use green_ctx::{Driver, Error, sim::Sim};
+    /// # let driver = Driver::simulated(&Sim::new("h200")?)?;
+    /// assert_eq!(driver.device(0)?.ordinal(), 0);
+    /// let missing = driver.device(7);
+    /// assert!(matches!(missing, Err(Error::NoSuchDevice { ordinal: 7, count: 1 })));
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn device(&self, ordinal: u32) -> Result<Device> {
         self.check_process()?;
         let index = ordinal as usize;
@@ -58,62 +71,62 @@ impl Driver {
 }
 
 impl Device {
-    /// The driver that the device belongs to.
+    /// Returns the driver that the device belongs to.
     #[must_use]
     #[inline]
     pub fn driver(&self) -> &Driver {
         &self.driver
     }
 
-    /// The device's number in [`Driver::device`].
+    /// Returns the device's ordinal, as passed to [`Driver::device`].
     #[must_use]
     pub fn ordinal(&self) -> u32 {
-        // There are as many states as devices, and the driver counts those in an int.
+        // Never saturates: the driver counts its devices in an `int`.
         u32::try_from(self.index).unwrap_or(u32::MAX)
     }
 
-    /// The driver's handle.
+    /// Returns the driver's handle.
     #[must_use]
     #[doc(alias = "CUdevice")]
     pub fn as_raw(&self) -> CUdevice {
         self.driver.raw_devices()[self.index]
     }
 
-    /// The product name, such as `NVIDIA H200`.
+    /// Returns the product name, such as `NVIDIA H200`.
     ///
     /// # Errors
     ///
-    /// [`Error::Driver`].
+    /// [`Error::Driver`], or [`Error::Forked`] in a forked process.
     #[doc(alias = "cuDeviceGetName")]
     pub fn name(&self) -> Result<String> {
         let mut name: [c_char; 256] = [0; 256];
-        // SAFETY: the driver writes at most the given length, the terminator included.
+        // SAFETY: the buffer has 256 bytes. The driver writes at most that many, including the terminating zero.
         unsafe {
             call!(self.functions()?, cuDeviceGetName(name.as_mut_ptr(), 256, self.as_raw()))
         }?;
-        // SAFETY: the buffer was zeroed and the driver terminates what it writes.
+        // SAFETY: the buffer was filled with zeros, and the driver terminates the text that it writes.
         let name = unsafe { CStr::from_ptr(name.as_ptr()) };
         Ok(name.to_string_lossy().into_owned())
     }
 
-    /// The device's UUID, the same in every process and after every boot.
+    /// Returns the device's UUID. It is the same in every process and after every boot.
     ///
     /// # Errors
     ///
-    /// [`Error::Driver`].
+    /// [`Error::Driver`], or [`Error::Forked`] in a forked process.
     #[doc(alias = "cuDeviceGetUuid")]
     pub fn uuid(&self) -> Result<Uuid> {
         let mut uuid = CUuuid { bytes: [0; 16] };
-        // SAFETY: the pointer is to a live structure of 16 bytes.
+        // SAFETY: `uuid` is a live local of 16 bytes, the size that the driver writes.
         unsafe { call!(self.functions()?, cuDeviceGetUuid(&raw mut uuid, self.as_raw())) }?;
         Ok(Uuid(uuid.bytes.map(|byte| byte.to_ne_bytes()[0])))
     }
 
-    /// The compute capability, 9.0 on Hopper.
+    /// Returns the compute capability, such as 9.0 for Hopper.
     ///
     /// # Errors
     ///
-    /// [`Error::Driver`].
+    /// [`Error::Driver`], or [`Error::Forked`] in a forked process.
     pub fn compute_capability(&self) -> Result<ComputeCapability> {
         use CUdevice_attribute as Attribute;
         let major = self.attribute(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?;
@@ -121,45 +134,59 @@ impl Device {
         Ok(ComputeCapability { major, minor })
     }
 
-    /// The number of SMs.
+    /// Returns the number of SMs on the whole device.
     ///
     /// # Errors
     ///
-    /// [`Error::Driver`].
+    /// [`Error::Driver`], or [`Error::Forked`] in a forked process.
     pub fn sm_count(&self) -> Result<u32> {
         let count = self.attribute(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)?;
         Ok(u32::try_from(count).unwrap_or(0))
     }
 
-    /// A device attribute, in the unit that the driver's documentation gives for it.
+    /// Returns the value of a device attribute, in the unit that the driver's documentation gives for it.
     ///
     /// # Errors
     ///
-    /// [`Error::Driver`], for an attribute that the driver does not know too.
+    /// - [`Error::Driver`], for example if the driver does not know the attribute.
+    /// - [`Error::Forked`] in a forked process.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # use green_ctx::{Driver, sim::Sim, sys::CUdevice_attribute};
+    /// # let driver = Driver::simulated(&Sim::new("h200")?)?;
+    /// # let device = driver.device(0)?;
+    /// let count = device.attribute(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)?;
+    /// assert_eq!(count, 132);
+    /// # Ok(())
+    /// # }
+    /// ```
     #[doc(alias = "cuDeviceGetAttribute")]
     pub fn attribute(&self, attribute: CUdevice_attribute) -> Result<i32> {
         let mut value = 0;
-        // SAFETY: the pointer is to a live integer; the driver checks the attribute.
+        // SAFETY: `value` is a live local that the driver writes. The driver checks the attribute.
         unsafe {
             call!(self.functions()?, cuDeviceGetAttribute(&raw mut value, attribute, self.as_raw()))
         }?;
         Ok(value)
     }
 
-    /// The device's memory in bytes.
+    /// Returns the size of the device's memory in bytes.
     ///
     /// # Errors
     ///
-    /// [`Error::Driver`].
+    /// [`Error::Driver`], or [`Error::Forked`] in a forked process.
     #[doc(alias = "cuDeviceTotalMem")]
     pub fn total_memory(&self) -> Result<usize> {
         let mut bytes = 0;
-        // SAFETY: the pointer is to a live integer.
+        // SAFETY: `bytes` is a live local that the driver writes.
         unsafe { call!(self.functions()?, cuDeviceTotalMem(&raw mut bytes, self.as_raw())) }?;
         Ok(bytes)
     }
 
-    /// The driver's functions, in the process that loaded it.
+    /// Returns the driver's functions, or [`Error::Forked`] in a forked process.
     #[inline]
     pub(crate) fn functions(&self) -> Result<&Api> {
         self.driver.functions()
@@ -186,12 +213,12 @@ impl fmt::Debug for Device {
     }
 }
 
-/// What a device's processors can do.
+/// The compute capability of a device. It prints as `9.0`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ComputeCapability {
-    /// 9 of 9.0.
+    /// The major version, such as 9 in 9.0.
     pub major: i32,
-    /// 0 of 9.0.
+    /// The minor version, such as 0 in 9.0.
     pub minor: i32,
 }
 
@@ -201,7 +228,7 @@ impl fmt::Display for ComputeCapability {
     }
 }
 
-/// A device's UUID; prints as `nvidia-smi` does.
+/// The UUID of a device. It prints in the format of `nvidia-smi`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Uuid(pub [u8; 16]);
 

@@ -1,4 +1,4 @@
-//! The driver: where everything starts.
+//! The driver, from which every other object is created.
 
 use std::any::Any;
 use std::ffi::c_int;
@@ -21,16 +21,16 @@ pub use crate::handle::report::CleanupHook;
 
 /// A loaded and initialised CUDA driver. Clones share it.
 ///
-/// Every handle of this crate keeps its driver loaded. However often the same library is loaded,
-/// there is one `Driver` of it in the process, so that its devices have one ledger of SMs.
+/// The driver stays loaded while any object of this crate uses it. Loading the same library again returns the same
+/// `Driver`, so each device has one ledger of SMs per process.
 ///
-/// # Example
+/// # Examples
 ///
 /// ```
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// use green_ctx::{Driver, sim::Sim};
 ///
-/// // On a machine with a GPU: `let driver = Driver::load()?;`
+/// // With a GPU: `let driver = Driver::load()?;`
 /// let driver = Driver::simulated(&Sim::new("h200@13.0")?)?;
 /// assert_eq!(driver.version().to_string(), "13.0");
 /// for device in driver.devices() {
@@ -49,13 +49,13 @@ pub(crate) struct Inner {
     origin: Origin,
     devices: Vec<CUdevice>,
     slots: [OnceLock<InUse>; Slot::COUNT],
-    /// Shared with functions that wait in a stream, which must not keep the driver.
+    /// Shared with callbacks that wait in a stream. Those callbacks must not keep the driver alive.
     reporter: Arc<Reporter>,
-    /// The process in which the driver was initialised.
+    /// The process that initialised the driver.
     process: Process,
 }
 
-/// What files that know the driver keep of it.
+/// The values that other modules attach to a driver, one slot per type.
 #[derive(Clone, Copy)]
 pub(crate) enum Slot {
     Contexts,
@@ -72,18 +72,19 @@ impl Slot {
     const COUNT: usize = Slot::ReclaimHooks as usize + 1;
 }
 
-/// A type of which a driver keeps one value. No other type has its slot.
+/// A type with one value per driver. `SLOT` must not be used by another type.
 pub(crate) trait InSlot: Any + Send + Sync + Sized {
     const SLOT: Slot;
 
-    /// The value for a driver.
+    /// Creates the value for a driver.
     fn make(driver: &Driver) -> Self;
 
-    /// Ends what the value has of the driver, which ends itself, in the process that loaded it.
+    /// Releases the driver objects that the value owns. Called while the driver itself is dropped, in the process that
+    /// loaded it.
     fn end(&self, _api: &Api, _reporter: &Reporter) {}
 }
 
-/// A value, and what ends it.
+/// A slot's value, and the function that ends it.
 struct InUse {
     value: Box<dyn Any + Send + Sync>,
     end: fn(&(dyn Any + Send + Sync), &Api, &Reporter),
@@ -103,14 +104,14 @@ impl InUse {
     }
 }
 
-/// Where a driver's functions come from. A simulated driver lives as long as its handles.
+/// The source of a driver's functions. A simulated driver lives as long as the objects that use it.
 enum Origin {
     Library,
     #[cfg(feature = "sim")]
     Simulated(green_ctx_sim::Sim),
 }
 
-/// A driver that may have ended.
+/// A reference to a driver that does not keep it alive.
 pub(crate) struct WeakDriver(Weak<Inner>);
 
 impl WeakDriver {
@@ -119,17 +120,30 @@ impl WeakDriver {
     }
 }
 
-/// The living drivers, so that one library never gets two ledgers.
+/// The living drivers. Loading a library that is in this list returns the existing driver and its ledgers.
 static DRIVERS: Mutex<Vec<(GetProcAddress, Weak<Inner>)>> = Mutex::new(Vec::new());
 
 impl Driver {
-    /// Loads the installed NVIDIA driver. The first success is kept for the process.
+    /// Loads the installed NVIDIA driver. The first driver that loads successfully stays loaded for the rest of the
+    /// process.
     ///
     /// # Errors
     ///
-    /// [`Error::Load`] when there is no driver or it is older than 12.4, and [`Error::Driver`] when
-    /// it does not initialise, as on a machine without a GPU; [`Error::Forked`] if this process was forked
-    /// after a driver had been loaded, or while one was.
+    /// - [`Error::Load`] if there is no driver, or if it is older than CUDA 12.4.
+    /// - [`Error::Driver`] if the driver fails to initialise, for example on a machine without a GPU.
+    /// - [`Error::Forked`] if this process was forked after a driver was loaded, or while one was being loaded.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use green_ctx::Driver;
+    ///
+    /// let driver = Driver::load()?;
+    /// println!("{}, {} devices", driver.info(), driver.devices().count());
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn load() -> Result<Driver> {
         static LOADED: OnceLock<Driver> = OnceLock::new();
         if let Some(driver) = LOADED.get() {
@@ -144,37 +158,49 @@ impl Driver {
     ///
     /// # Errors
     ///
-    /// As [`load`](Driver::load), with the path.
+    /// The errors of [`load`](Driver::load). A load error names the path.
     ///
     /// # Safety
     ///
-    /// The library must be a CUDA driver: opening it runs its code.
+    /// The library must be a CUDA driver. Opening it runs its initialisation code.
     #[allow(unsafe_code, reason = "opens a library")]
     pub unsafe fn load_from(path: impl AsRef<Path>) -> Result<Driver> {
-        // SAFETY: this function's own contract.
+        // SAFETY: this function's contract is that the library at `path` is a CUDA driver.
         fork::load(|| Driver::start(unsafe { Api::load_from(path) }?, Origin::Library))
     }
 
-    /// Uses a simulated driver. It lives as long as the result or a handle made with it.
+    /// Uses a simulated driver. It lives until the result and every object created from it are dropped.
     ///
     /// # Errors
     ///
-    /// What the simulated driver answers, injected faults included.
+    /// Any error that the simulated driver returns during initialisation, which includes injected faults.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use green_ctx::{Driver, sim::Sim};
+    ///
+    /// let driver = Driver::simulated(&Sim::new("h200@13.0")?)?;
+    /// assert!(driver.is_simulated());
+    /// assert_eq!(driver.device(0)?.name()?, "NVIDIA H200");
+    /// # Ok(())
+    /// # }
+    /// ```
     #[cfg(feature = "sim")]
     pub fn simulated(sim: &green_ctx_sim::Sim) -> Result<Driver> {
         #[allow(unsafe_code, reason = "the simulator's functions are a driver's")]
-        // SAFETY: the simulator implements `cuGetProcAddress_v2`, and `Origin::Simulated` keeps it
-        // for as long as the table is.
+        // SAFETY: the simulator implements `cuGetProcAddress_v2`. `Origin::Simulated` keeps the simulator
+        // alive as long as the function table.
         let api = unsafe { Api::from_get_proc_address(sim.get_proc_address()) }?;
         Driver::start(api, Origin::Simulated(sim.clone()))
     }
 
-    /// Initialises a driver, or finds the one that has the same functions.
+    /// Initialises a driver, or returns the living driver that has the same functions.
     fn start(api: Api, origin: Origin) -> Result<Driver> {
-        // Held throughout, so that two threads that load at once get one driver.
+        // Held until the new driver is in the list, so two threads that load the same library get one driver.
         let mut drivers = DRIVERS.lock();
-        // Only the driver that is looked for is touched: a handle of another, however short, could
-        // become its last one.
+        // Upgrade only the matching entry. Upgrading another driver could make this function drop its last reference.
         let same = |known: &&(GetProcAddress, _)| std::ptr::fn_addr_eq(known.0, api.entry());
         let known = drivers.iter().find(same).and_then(|(_, driver)| driver.upgrade());
         if let Some(inner) = known {
@@ -201,20 +227,20 @@ impl Driver {
         Ok(Driver { inner })
     }
 
-    /// The newest CUDA version that the driver supports.
+    /// Returns the newest CUDA version that the driver supports.
     #[must_use]
     pub fn version(&self) -> Version {
         self.inner.api.version()
     }
 
-    /// Whether the driver is simulated: made with `Driver::simulated`, or the simulated `libcuda.so.1`. Its
-    /// devices have the names of real ones, and no work is done on them.
+    /// Returns whether the driver is simulated: created by `Driver::simulated`, or loaded from the simulated
+    /// `libcuda.so.1`. A simulated device has the name of a real one, but no kernel instructions run on it.
     #[must_use]
     pub fn is_simulated(&self) -> bool {
         self.info().is_simulated()
     }
 
-    /// Which driver this is, for reports.
+    /// Returns the version and origin of this driver, for use in reports.
     #[must_use]
     pub fn info(&self) -> DriverInfo {
         let profile = match &self.inner.origin {
@@ -225,33 +251,34 @@ impl Driver {
         DriverInfo { version: self.version(), profile }
     }
 
-    /// Finds an object by its address. A forked process finds none: a thread that is gone may hold the
-    /// registry's lock.
+    /// Returns the object with this address. In a forked process it returns `None`, because a thread that does not
+    /// exist in the child may hold the registry's lock.
     #[inline]
     pub(crate) fn registered<T>(&self, registry: &Registry<T>, address: usize) -> Option<Arc<T>> {
         if self.is_forked() { None } else { registry.find(address) }
     }
 
-    /// Sets what happens when a clean-up fails: a handle is dropped and the driver refuses to
-    /// destroy what is behind it, or a function of
-    /// [`Stream::launch_host`](crate::Stream::launch_host) panics. Without a hook
-    /// such failures go to standard error. Dropping the result removes the hook, and setting another one
-    /// replaces it. After a panic in a function of a stream the hook runs on the driver's thread, where it
-    /// must not call CUDA.
+    /// Sets the function that receives failures of clean-ups. A clean-up fails if the driver refuses to destroy the
+    /// object behind a dropped handle, or if a function given to
+    /// [`Stream::launch_host`](crate::Stream::launch_host) panics. Without a hook, failures are written to standard
+    /// error.
     ///
-    /// A panic does not leave the hook, since the clean-up that failed must go on: the panic and the failure
-    /// go to standard error.
+    /// Dropping the result removes the hook. Setting another hook replaces it. After a panic in a function of a
+    /// stream, the hook runs on the driver's own thread, where it must not call CUDA.
     ///
-    /// When a device has failed ([`Error::is_sticky`]), nothing of it can be destroyed any more: the
-    /// hook is called once, and not again for every handle.
+    /// If the hook itself panics, the panic is caught so that the clean-up can finish. The failure that the hook was
+    /// called with is then written to standard error.
     ///
-    /// # Example
+    /// After a device has failed ([`Error::is_sticky`]), none of its objects can be destroyed. The hook is called
+    /// only for the first of those failures, not once per object.
+    ///
+    /// # Examples
     ///
     /// ```
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # use green_ctx::{Driver, sim::Sim};
     /// # let driver = Driver::simulated(&Sim::new("h200")?)?;
-    /// let _hook = driver.on_cleanup_failure(|error| eprintln!("leaked something: {error}"));
+    /// let _hook = driver.on_cleanup_failure(|error| eprintln!("leaked an object: {error}"));
     /// # Ok(())
     /// # }
     /// ```
@@ -259,8 +286,8 @@ impl Driver {
         self.inner.reporter.set(Arc::new(hook))
     }
 
-    /// Reports a failed clean-up to the hook of [`on_cleanup_failure`](Driver::on_cleanup_failure), for
-    /// code that builds on this crate. `Ok` is nothing to report.
+    /// Passes a failed clean-up to the hook of [`on_cleanup_failure`](Driver::on_cleanup_failure). Does nothing if
+    /// `result` is `Ok`. For crates that build on this one.
     pub fn report(&self, result: Result<()>) {
         self.inner.reporter.report(result);
     }
@@ -269,52 +296,53 @@ impl Driver {
         &self.inner.reporter
     }
 
-    /// Whether this process was forked since the driver was initialised, for code that builds on this
-    /// crate. CUDA does not survive that: whatever makes handles is [`Error::Forked`], and handles that
-    /// are dropped do nothing. Locks may be held by threads that are gone.
+    /// Returns whether this process was forked after the driver was initialised. CUDA does not survive a fork: in the
+    /// child, every call that creates an object returns [`Error::Forked`], and dropping an object does nothing. Crates
+    /// that build on this one must not take their own locks in the child, because a thread that no longer exists may
+    /// hold them.
     #[inline]
     #[must_use]
     pub fn is_forked(&self) -> bool {
         self.inner.is_forked()
     }
 
-    /// Refuses to go on in a forked process.
+    /// Returns [`Error::Forked`] in a forked process.
     #[inline]
     pub(crate) fn check_process(&self) -> Result<()> {
         if self.is_forked() { Err(Error::Forked) } else { Ok(()) }
     }
 
-    /// The driver's functions. Each call that this crate makes passes this check first, so a forked
-    /// process makes none.
+    /// Returns the driver's functions, or [`Error::Forked`] in a forked process. Every driver call of this crate gets
+    /// its function here, so a forked process makes no driver calls.
     #[inline]
     pub(crate) fn functions(&self) -> Result<&Api> {
         self.check_process()?;
         Ok(&self.inner.api)
     }
 
-    /// The driver's functions, for what this crate does not wrap. In a forked process
-    /// ([`is_forked`](Driver::is_forked)) they must not be called.
+    /// Returns the driver's functions, for calls that this crate does not wrap. They must not be called in a forked
+    /// process ([`is_forked`](Driver::is_forked)).
     #[inline]
     #[must_use]
     pub fn api(&self) -> &Api {
         &self.inner.api
     }
 
-    /// The driver's value of a type, made when it is first asked for.
+    /// Returns the driver's value of type `T`. The first call creates it.
     #[inline]
     pub(crate) fn slot<T: InSlot>(&self) -> &T {
         let (slot, make) = (&self.inner.slots[T::SLOT as usize], || InUse::new::<T>(self));
         let in_use = match slot.get() {
             Some(in_use) => in_use,
-            // A thread that is gone may have begun to fill the slot, and would be waited for without end. The
-            // child finds nothing in a value of its own.
+            // A thread that exists only in the parent may have started to fill the slot. Waiting for it would
+            // block forever, so the child gets a new, empty value.
             None if self.is_forked() => Box::leak(Box::new(make())),
             None => slot.get_or_init(make),
         };
         InUse::as_type(&*in_use.value)
     }
 
-    /// The driver's handles of its devices.
+    /// The driver's handles for its devices, by ordinal.
     pub(crate) fn raw_devices(&self) -> &[CUdevice] {
         &self.inner.devices
     }
@@ -331,8 +359,8 @@ impl Inner {
     }
 }
 
-/// Which driver something was done with: `CUDA 13.0, driver of the machine`, or `simulated h200,
-/// CUDA 13.0`.
+/// The version and origin of a driver. It prints as `CUDA 13.0, driver of the machine` or
+/// `simulated h200, CUDA 13.0`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
@@ -340,13 +368,13 @@ pub struct DriverInfo {
     /// The newest CUDA version that the driver supports.
     #[cfg_attr(feature = "serde", serde(with = "crate::handle::serialize::version"))]
     pub version: Version,
-    /// The simulated device, `h200` for example; `None` for a real driver. The simulated `libcuda.so.1` has
-    /// one too.
+    /// The profile of a simulated device, such as `h200`. `None` for a real driver. The simulated `libcuda.so.1`
+    /// has a profile too.
     pub profile: Option<String>,
 }
 
 impl DriverInfo {
-    /// Whether the driver is simulated.
+    /// Returns whether the driver is simulated.
     #[must_use]
     pub fn is_simulated(&self) -> bool {
         self.profile.is_some()
@@ -398,7 +426,7 @@ impl fmt::Debug for Driver {
 
 #[allow(unsafe_code, reason = "calls the driver")]
 fn initialise(api: &Api) -> Result<()> {
-    // SAFETY: `cuInit` takes the flags 0 and may be called any number of times (cuda.h).
+    // SAFETY: 0 is the only flag value that `cuInit` accepts, and it may be called repeatedly (cuda.h).
     check("cuInit", unsafe { api.cuInit()(0) })
 }
 
@@ -406,7 +434,7 @@ fn initialise(api: &Api) -> Result<()> {
 fn raw_device(api: &Api, ordinal: u32) -> Result<CUdevice> {
     let mut raw = 0;
     let number = c_int::try_from(ordinal).unwrap_or(c_int::MAX);
-    // SAFETY: the pointer is to a live integer; the driver checks the ordinal.
+    // SAFETY: `raw` is a live local that the driver writes. The driver checks the ordinal.
     check("cuDeviceGet", unsafe { api.cuDeviceGet()(&raw mut raw, number) })?;
     Ok(raw)
 }
@@ -414,7 +442,7 @@ fn raw_device(api: &Api, ordinal: u32) -> Result<CUdevice> {
 #[allow(unsafe_code, reason = "calls the driver")]
 fn device_count(api: &Api) -> Result<u32> {
     let mut count = 0;
-    // SAFETY: the pointer is to a live integer.
+    // SAFETY: `count` is a live local that the driver writes.
     check("cuDeviceGetCount", unsafe { api.cuDeviceGetCount()(&raw mut count) })?;
     Ok(u32::try_from(count).unwrap_or(0))
 }

@@ -1,4 +1,4 @@
-//! What can go wrong, and how a driver's answer becomes an [`Error`].
+//! Errors, and the check of each driver call.
 
 mod hint;
 
@@ -14,141 +14,163 @@ use crate::work::fit::DoesNotFit;
 /// The result of an operation of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// Why an operation failed. Whatever the reason, nothing was created, taken or changed.
+/// The reason why an operation failed. A failed operation creates, takes and changes nothing.
+///
+/// # Examples
+///
+/// ```
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # use green_ctx::{Driver, Error, sim::Sim};
+/// # let driver = Driver::simulated(&Sim::new("h200")?)?;
+/// # let device = driver.device(0)?;
+/// match device.partition([100, 100]) {
+///     Err(Error::NotEnoughSms(shortage)) => println!("try {:?} SMs", shortage.nearest),
+///     other => drop(other?),
+/// }
+/// # Ok(())
+/// # }
+/// ```
 #[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// There is no usable CUDA driver.
     #[error("no usable CUDA driver: {}", with_causes(.0))]
     Load(LoadError),
-    /// The driver answered a call with an error.
+    /// A driver call returned an error.
     #[error("{call} failed: {status} ({}){}", status.0, hint::clause(*status))]
     Driver {
         /// The driver function.
         call: &'static str,
-        /// Its answer.
+        /// The status that it returned.
         status: CUresult,
     },
-    /// This driver lacks what the operation needs.
+    /// The driver is too old for the operation.
     #[error("{call} needs CUDA {needs}, the driver supports {found}")]
     Unsupported {
-        /// The driver function, or what of it is needed.
+        /// The driver function, or the feature of it, that the operation needs.
         call: &'static str,
-        /// The version that it needs.
+        /// The CUDA version that has it.
         needs: Version,
-        /// The driver's version.
+        /// The CUDA version of the driver.
         found: Version,
     },
-    /// There is no device of this ordinal.
+    /// There is no device with this ordinal.
     #[error("there is no device {ordinal}; {}", available_devices(*count))]
     NoSuchDevice {
-        /// The ordinal that was asked for.
+        /// The requested ordinal.
         ordinal: u32,
-        /// How many devices there are.
+        /// The number of devices.
         count: u32,
     },
-    /// The groups that were asked for do not fit into the SMs that are free.
+    /// The requested groups do not fit into the free SMs.
     #[error("{0}")]
     NotEnoughSms(Box<NotEnoughSms>),
-    /// A request that no device could fulfil.
+    /// The request is invalid. No device could fulfil it.
     #[error("{0}")]
     InvalidRequest(String),
-    /// The device is cut into other units, of which some are held.
+    /// The device is cut into other units, and some of them are in use.
     ///
-    /// The driver does not report how fine and coarse units overlap, so both at once could share
-    /// SMs without anybody knowing. On a 12.4 driver the same holds for groups of different sizes.
+    /// The driver does not report how fine and coarse units overlap. If both were in use at the same time, partitions
+    /// could share SMs unnoticed. On a 12.4 driver, the same applies to groups of different sizes.
     #[error(
-        "the device is cut into {held}, of which some are held{}; drop them to cut it otherwise",
+        "the device is cut into {held}, and some of them are in use{}; drop those to cut it \
+         differently",
         by(holders)
     )]
     CutInUse {
-        /// What the device is cut into: `coarse units`, `fine units`, `coarse groups of 16 SMs`.
+        /// The units that the device is cut into, such as `coarse units`, `fine units` or `coarse groups of 16 SMs`.
         held: String,
-        /// Who holds some, or shares some.
+        /// The groups that hold or share some of those units.
         holders: Vec<Holder>,
     },
-    /// A context was provisioned with another count than the group's.
-    #[error("the context was provisioned with {found} SMs instead of the group's {expected}")]
+    /// The driver created a context with a different number of SMs than its group has.
+    #[error("the driver created a context with {found} SMs for a group of {expected} SMs")]
     WrongSmCount {
-        /// The group's count.
+        /// The number of SMs in the group.
         expected: u32,
-        /// What the driver says of the context.
+        /// The number of SMs that the driver reports for the context.
         found: u32,
     },
-    /// Two objects of different devices or drivers met in one operation.
+    /// Two objects of different devices or drivers were used in one operation.
     #[error("{what} belong to different devices")]
     DeviceMismatch {
-        /// Which objects.
+        /// The objects, such as `the kernel and the stream`.
         what: &'static str,
     },
-    /// A kernel's parameters and the arguments given differ.
+    /// The arguments of a launch do not match the kernel's parameters.
     #[error("kernel {kernel} {problem}")]
     Arguments {
         /// The kernel's name.
         kernel: String,
-        /// How they differ.
+        /// The mismatch.
         problem: String,
     },
-    /// The SMs of a stream's context have no room for a launch whose blocks have to be there at once.
+    /// All blocks of the launch must be resident at the same time, but the SMs of the stream's context cannot hold
+    /// them.
     #[error("{0}")]
     DoesNotFit(Box<DoesNotFit>),
-    /// A context made current by a guard was not the thread's current one when the guard ended.
-    #[error("a guard ended out of order: another context is current")]
-    GuardOrder,
-    /// The driver was initialised before this process was forked from another.
+    /// A [`Current`](crate::context::Current) guard was dropped while another context was current.
     #[error(
-        "the driver was initialised before this process was forked, and CUDA does not survive that; \
-         use it in a process that is started anew, or fork before it is loaded"
+        "a guard was dropped out of order: another context is current; drop the newest guard first"
+    )]
+    GuardOrder,
+    /// This process was forked after the driver was initialised.
+    #[error(
+        "the driver was initialised before this process was forked, and CUDA does not survive a \
+         fork; use it in a newly started process, or fork before it is loaded"
     )]
     Forked,
-    /// A default-stream token was given for a stream's handle.
+    /// A default-stream token was passed instead of a stream handle.
     #[error(
-        "{token} is no handle: it stands for a stream of whatever context is current when it is \
-         used, so that no object can stand for it; use `DefaultStream`"
+        "{token} is not a stream handle: it means a stream of the context that is current when it \
+         is used, so no object can represent it; use `DefaultStream`"
     )]
     DefaultStream {
         /// The token.
         token: DefaultStream,
     },
-    /// A raw handle was to be owned that an object stands for already.
-    #[error("an object stands for this {what} already; a second owner would destroy it twice")]
+    /// Taking ownership of a raw handle failed, because an object of this crate already represents it.
+    #[error(
+        "an object already represents this {what}, and a second owner would destroy it twice; use \
+         that object, or borrow the handle"
+    )]
     AlreadyOwned {
-        /// What the handle is of: `stream` or `event`.
+        /// The kind of handle: `stream` or `event`.
         what: &'static str,
     },
-    /// What happens once, such as a function of the program, a copy to the host or the end of an allocation,
-    /// was submitted to a stream that is being captured.
+    /// An operation that can happen only once was submitted to a stream that is being captured. Examples are a host
+    /// function, a copy to the host, and the end of an allocation.
     #[error(
-        "the stream is being captured into a graph, which may run often, and this happens once: \
-         end the capture first"
+        "the stream is being captured into a graph that can run many times, but this operation can \
+         happen only once; end the capture first"
     )]
     Capturing,
-    /// A launch that is checked ([`Driver::check_launches`](crate::Driver::check_launches)) would run
-    /// outside of the partition that it should be in. Nothing was launched.
+    /// A checked launch ([`Driver::check_launches`](crate::Driver::check_launches)) would run outside its partition.
+    /// Nothing was launched.
     #[error("{0}")]
     Escapes(Box<Escape>),
-    /// A function of the program panicked where the driver had called it.
+    /// A host function that the driver called from a stream panicked.
     #[error("a function submitted to a stream panicked: {message}")]
     HostPanic {
-        /// What it panicked with, when that is text.
+        /// The panic message, if the panic had one.
         message: String,
     },
-    /// The simulated driver could not be made.
+    /// The simulated driver could not be created.
     #[cfg(feature = "sim")]
-    #[error("the simulated driver could not be made: {}", with_causes(.0))]
+    #[error("could not create the simulated driver: {}", with_causes(.0))]
     Simulator(green_ctx_sim::SimError),
 }
 
 green_ctx_sys::debug_as_text!(Error);
 
-/// Something that was not done, with what was given for it. It prints as the reason.
+/// A refused operation: the value that was passed to it, and the reason. It prints as the reason.
 ///
-/// What was given is as usable as before. `?` makes an [`Error`] of a refusal whose reason is one, and drops what was
-/// given.
+/// The value is as usable as before the call. `?` converts a refusal into its reason if the reason is an [`Error`],
+/// and drops the value.
 pub struct Refused<T, R = Error> {
-    /// What was given.
+    /// The value that was passed to the operation.
     pub given: T,
-    /// Why it was not done.
+    /// The reason for the refusal.
     pub reason: R,
 }
 
@@ -182,25 +204,25 @@ impl<T> From<Box<Refused<T>>> for Error {
     }
 }
 
-/// What an [`Error`] means for the program that gets it.
+/// The class of an [`Error`], which tells a program how to react.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorKind {
-    /// There is no driver, or no device, to work with.
+    /// There is no driver, or no device.
     NoDriver,
-    /// The driver is too old for this.
+    /// The driver is too old for the operation.
     Unsupported,
-    /// The request was wrong; another one can succeed.
+    /// The request is wrong. A different request can succeed.
     InvalidRequest,
-    /// The request was right and not now possible: what it needs is in use.
+    /// The request is valid, but the resources that it needs are in use.
     Unavailable,
     /// The driver failed.
     Driver,
 }
 
 impl ErrorKind {
-    /// The kind as one word, for reports: `no_driver`, `unsupported`, `invalid_request`,
-    /// `unavailable` or `driver`.
+    /// Returns the name of the kind for reports: `no_driver`, `unsupported`, `invalid_request`, `unavailable` or
+    /// `driver`.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -214,13 +236,28 @@ impl ErrorKind {
 }
 
 impl Error {
-    /// A call that succeeded and gave no handle, which no driver is known to do.
+    /// The error for a call that succeeded but returned a null handle. No driver is known to do this.
     #[cold]
     pub(crate) const fn null(call: &'static str) -> Error {
         Error::Driver { call, status: CUresult::CUDA_ERROR_INVALID_HANDLE }
     }
 
-    /// What the error means for the caller.
+    /// Returns the class of the error.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # use green_ctx::{Driver, error::ErrorKind, sim::Sim};
+    /// # let driver = Driver::simulated(&Sim::new("h200")?)?;
+    /// # let device = driver.device(0)?;
+    /// let _decode = device.partition([100])?;
+    /// let error = device.partition([100]).expect_err("the first partition has those SMs");
+    /// assert_eq!(error.kind(), ErrorKind::Unavailable);
+    /// assert_eq!(error.kind().as_str(), "unavailable");
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn kind(&self) -> ErrorKind {
         match self {
@@ -253,15 +290,15 @@ impl Error {
         }
     }
 
-    /// Whether the driver is too old for the operation.
+    /// Returns whether the driver is too old for the operation.
     #[must_use]
     pub fn is_unsupported(&self) -> bool {
         self.kind() == ErrorKind::Unsupported
     }
 
-    /// Whether the program asked for what cannot be, here or now, so that asking otherwise can
-    /// succeed: a wrong request, a handle of something destroyed, a call that a capture forbids. The
-    /// message says which constraint it was.
+    /// Returns whether the caller made a mistake, so that a different call can succeed. Examples are an invalid
+    /// request, a handle of a destroyed object, and a call that a capture forbids. The message names the violated
+    /// constraint.
     #[must_use]
     pub fn is_misuse(&self) -> bool {
         match self {
@@ -271,17 +308,17 @@ impl Error {
         }
     }
 
-    /// Whether work on the device failed in a way that ends all its contexts, as an illegal address
-    /// does: every call answers the same until the process ends, whatever it is.
+    /// Returns whether work on the device failed in a way that ends all its contexts, such as an illegal address. Every
+    /// later call on the device returns the same error until the process ends.
     ///
-    /// Handles can be dropped as usual. The clean-up hook hears of such an error once a driver, not
-    /// once a handle.
+    /// Objects can still be dropped as usual. The clean-up hook receives such an error once per driver, not once per
+    /// object.
     #[must_use]
     pub fn is_sticky(&self) -> bool {
         self.status().is_some_and(hint::is_sticky)
     }
 
-    /// The driver's answer, when it is what failed.
+    /// Returns the driver's status, if a driver call failed.
     #[must_use]
     pub fn status(&self) -> Option<CUresult> {
         match self {
@@ -296,7 +333,7 @@ fn by(holders: &[Holder]) -> String {
     if holders.is_empty() { String::new() } else { format!(" by {}", holders.join(", ")) }
 }
 
-/// An error and its causes on one line. [`Error`] returns no source for it, so nothing is printed twice.
+/// Returns an error and its causes on one line. [`Error`] reports no source for it, so nothing is printed twice.
 fn with_causes(error: &dyn std::error::Error) -> String {
     let causes = std::iter::successors(Some(error), |error| error.source());
     causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
@@ -339,17 +376,17 @@ fn available_devices(count: u32) -> String {
     }
 }
 
-/// Turns a driver's answer into a result.
+/// Converts a driver's status to a result.
 ///
 /// # Errors
 ///
-/// [`Error::Driver`] with the call's name.
+/// [`Error::Driver`] with the name of the call, unless the status is `CUDA_SUCCESS`.
 #[inline]
 pub fn check(call: &'static str, status: CUresult) -> Result<()> {
     if status == CUresult::CUDA_SUCCESS { Ok(()) } else { Err(failure(call, status)) }
 }
 
-/// Turns the answer of a query into whether the work is done.
+/// Converts the status of a query to whether the work is done.
 pub(crate) fn check_done(call: &'static str, status: CUresult) -> Result<bool> {
     match status {
         CUresult::CUDA_ERROR_NOT_READY => Ok(false),
@@ -362,12 +399,13 @@ fn failure(call: &'static str, status: CUresult) -> Error {
     Error::Driver { call, status }
 }
 
-/// Calls a driver function by name: looks it up, calls it, checks the answer; a [`Result`].
+/// Calls a driver function by name and returns a [`Result`]. It looks the function up, calls it and checks the
+/// status.
 ///
-/// Expands to a call of a foreign function, so it stands in an `unsafe` block at the call site, with
-/// the reason why the arguments are right.
+/// The macro expands to a call of a foreign function. It therefore needs an `unsafe` block, with a comment that says
+/// why the arguments are valid.
 ///
-/// # Example
+/// # Examples
 ///
 /// ```
 /// # fn main() -> green_ctx::Result<()> {
@@ -376,7 +414,7 @@ fn failure(call: &'static str, status: CUresult) -> Error {
 /// let mut free = 0;
 /// let mut total = 0;
 /// let _current = driver.device(0)?.primary_context()?.make_current()?;
-/// // SAFETY: both pointers are to live integers.
+/// // SAFETY: `free` and `total` are live locals that the driver writes.
 /// unsafe { green_ctx::call!(driver.api(), cuMemGetInfo(&raw mut free, &raw mut total)) }?;
 /// assert!(free <= total);
 /// # Ok(())

@@ -1,45 +1,45 @@
-//! Work that escapes its partition, in a form that can be written down.
+//! Descriptions of work that runs outside its partition.
 
 use std::fmt;
 
 use crate::handle::listing::NodeAudit;
 use crate::handle::location::Location;
 
-/// Something that would run outside of the partition that it should be in.
+/// Work that would run outside its partition.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Escape {
-    /// What it was called when it was handed over; for a launch the kernel's name, or `a graph`.
+    /// The name under which it was watched. For a launch, the kernel's name or `a graph`.
     pub name: String,
-    /// The partition that it should be in.
+    /// The partition in which it should run.
     pub expected: String,
-    /// What it is.
+    /// The kind of work.
     pub kind: EscapeKind,
-    /// Where it would run; `None` for a default stream where no context is current. Of a graph it is
-    /// the first of its locations that is outside.
+    /// The SMs where it would run. `None` for a default stream if no context is current. For a graph, the first
+    /// location outside the partition.
     pub location: Option<Location>,
 }
 
-/// What runs outside.
+/// The kinds of work that can run outside a partition.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum EscapeKind {
-    /// A default-stream token: its stream is one of whatever context is current.
+    /// A default-stream token, which means a stream of the context that is current when it is used.
     DefaultStream,
-    /// A stream of the primary context, such as those of other libraries' pools.
+    /// A stream of the primary context, such as a stream of another library's pool.
     PrimaryStream,
     /// A stream of another partition.
     OtherStream,
     /// A context.
     Context,
-    /// A graph, with the nodes that are outside.
+    /// A graph with nodes outside the partition.
     Graph {
-        /// The nodes that are outside.
+        /// Those nodes.
         nodes: Vec<NodeAudit>,
     },
-    /// An executable graph of which nodes are outside.
+    /// An executable graph with nodes outside the partition.
     GraphLaunch,
 }
 

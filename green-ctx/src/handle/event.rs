@@ -1,4 +1,4 @@
-//! Events: points in a stream's work that others wait for.
+//! Events: points in submitted work that other work can wait for.
 #![allow(unsafe_code, reason = "calls the driver")]
 
 mod foreign;
@@ -23,10 +23,26 @@ use crate::handle::primary::PrimaryRef;
 use crate::handle::raw::Raw;
 use crate::handle::registry::Registry;
 
-/// An event of one device. Clones share it; the last one destroys it.
+/// An event of one device. Clones share it, and the last clone destroys it.
 ///
-/// It belongs to the device's primary context, so that it outlives every partition and works on
-/// all of the device's streams.
+/// An event belongs to the device's primary context. It therefore outlives every partition, and it can be recorded
+/// and awaited on every stream of the device.
+///
+/// # Examples
+///
+/// ```
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # use green_ctx::{Driver, sim::Sim, event::EventOptions};
+/// # let driver = Driver::simulated(&Sim::new("h200")?)?;
+/// # let device = driver.device(0)?;
+/// let parts = device.partition([32, 64])?;
+/// let ready = device.create_event(EventOptions::default())?;
+/// parts[0].stream().record(&ready)?;
+/// // Later work of the second partition waits for the first one's work so far.
+/// parts[1].stream().wait(&ready)?;
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone)]
 #[doc(alias = "CUevent")]
 pub struct Event {
@@ -35,15 +51,14 @@ pub struct Event {
 
 pub(crate) struct Inner {
     raw: Raw<CUevent_st>,
-    /// Keeps the primary context, and with it the driver.
+    /// Keeps the primary context and the driver alive.
     primary: PrimaryRef<Context>,
-    /// Whether the raw handle has been given out, and with it entered in the registry, as a stream's
-    /// is.
+    /// Set once the event is in the registry, which is when its raw handle is first given out.
     known: AtomicBool,
     ownership: Ownership,
 }
 
-/// How to create an event. Without timing, and waiting for it spins.
+/// Options for creating an event. By default it measures no time, and the host spins while it waits for the event.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[must_use = "options do nothing until passed to a call"]
 pub struct EventOptions {
@@ -60,7 +75,7 @@ impl InSlot for Registry<Inner> {
 }
 
 impl Driver {
-    /// The living [`Event`] behind a raw handle, if it is one of this crate's.
+    /// Returns the living [`Event`] of this crate that has this raw handle. Returns `None` for other handles.
     #[must_use]
     pub fn find_event(&self, raw: CUevent) -> Option<Event> {
         self.registered(self.events(), raw.addr()).map(Event::from_inner)
@@ -72,51 +87,83 @@ impl Driver {
 }
 
 impl Context {
-    /// Records an event that completes when all work of this context up to now has, that of
-    /// streams which are destroyed already included. A primary context's event covers the device's green
-    /// contexts too (cuda.h), except for [their graphs](crate::guide::graphs#where-to-launch).
+    /// Records an event that completes when all work submitted to this context so far is done. This includes the work
+    /// of streams that have been destroyed. For a primary context, it also includes the work of the device's green
+    /// contexts (cuda.h), except for [their graphs](crate::guide::graphs#where-to-launch).
     ///
     /// # Errors
     ///
-    /// [`Error::Driver`]; [`Error::Unsupported`] for a primary context before CUDA 12.5.
+    /// - [`Error::Driver`] if the driver call fails.
+    /// - [`Error::Unsupported`] for a primary context before CUDA 12.5.
+    /// - [`Error::DeviceMismatch`] if the event belongs to another driver.
     #[doc(alias("cuCtxRecordEvent", "cuGreenCtxRecordEvent"))]
     pub fn record(&self, event: &Event) -> Result<()> {
         event.check_driver(self.device().driver())?;
         let api = self.device().functions()?;
         let recorded = self.with_green(|green| {
-            // SAFETY: both handles are alive.
+            // SAFETY: `green` is valid while `self` lives, and `event` holds a reference to its driver event.
             unsafe { call!(api, cuGreenCtxRecordEvent(green.as_ptr(), event.raw())) }
         });
-        // SAFETY: both handles are alive.
+        // SAFETY: `self` and `event` own the two handles, so both stay valid during the call.
         recorded.unwrap_or_else(|| unsafe { call!(api, cuCtxRecordEvent(self.raw(), event.raw())) })
     }
 
-    /// Makes the work that is submitted from now on to the streams that this context has wait for
-    /// an event. Streams that are created later do not wait (recorded on an H200, driver
-    /// 580.159.04).
+    /// Makes later work on the context's existing streams wait for an event. Streams that are created afterwards do not
+    /// wait (recorded on an H200, driver 580.159.04).
     ///
     /// # Errors
     ///
-    /// [`Error::Driver`]; [`Error::Unsupported`] for a primary context before CUDA 12.5.
+    /// - [`Error::Driver`] if the driver call fails.
+    /// - [`Error::Unsupported`] for a primary context before CUDA 12.5.
+    /// - [`Error::DeviceMismatch`] if the event belongs to another driver.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # use green_ctx::{Driver, sim::Sim, event::EventOptions};
+    /// # let driver = Driver::simulated(&Sim::new("h200")?)?;
+    /// # let device = driver.device(0)?;
+    /// # let parts = device.partition([32, 64])?;
+    /// // All streams of one context wait for all work of the other.
+    /// let done = device.create_event(EventOptions::default())?;
+    /// parts[0].context().record(&done)?;
+    /// parts[1].context().wait(&done)?;
+    /// # Ok(())
+    /// # }
+    /// ```
     #[doc(alias("cuCtxWaitEvent", "cuGreenCtxWaitEvent"))]
     pub fn wait(&self, event: &Event) -> Result<()> {
         event.check_driver(self.device().driver())?;
         let api = self.device().functions()?;
         let waits = self.with_green(|green| {
-            // SAFETY: both handles are alive.
+            // SAFETY: `green` is valid while `self` lives, and `event` holds a reference to its driver event.
             unsafe { call!(api, cuGreenCtxWaitEvent(green.as_ptr(), event.raw())) }
         });
-        // SAFETY: both handles are alive.
+        // SAFETY: `self` and `event` own the two handles, so both stay valid during the call.
         waits.unwrap_or_else(|| unsafe { call!(api, cuCtxWaitEvent(self.raw(), event.raw())) })
     }
 }
 
 impl Device {
-    /// Creates an event, usable on every stream of this device.
+    /// Creates an event that can be used on every stream of this device.
     ///
     /// # Errors
     ///
-    /// [`Error::Driver`].
+    /// [`Error::Driver`], or [`Error::Forked`] in a forked process.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # use green_ctx::{Driver, sim::Sim, event::EventOptions};
+    /// # let driver = Driver::simulated(&Sim::new("h200")?)?;
+    /// # let device = driver.device(0)?;
+    /// let event = device.create_event(EventOptions::default().blocking(true))?;
+    /// assert!(event.is_complete()?, "an event that was never recorded is complete");
+    /// # Ok(())
+    /// # }
+    /// ```
     #[doc(alias = "cuEventCreate")]
     pub fn create_event(&self, options: EventOptions) -> Result<Event> {
         Event::create(self, options)
@@ -124,13 +171,14 @@ impl Device {
 }
 
 impl EventOptions {
-    /// Makes the event take the time, for [`Event::elapsed_since`]. Recording costs more then.
+    /// Sets whether recording the event also records the time, as [`Event::elapsed_since`] needs. Recording such an
+    /// event takes longer.
     pub const fn timing(mut self, timing: bool) -> EventOptions {
         self.timing = timing;
         self
     }
 
-    /// Makes [`Event::synchronize`] sleep instead of spin.
+    /// Sets whether [`Event::synchronize`] puts the thread to sleep instead of spinning.
     pub const fn blocking(mut self, blocking: bool) -> EventOptions {
         self.blocking = blocking;
         self
@@ -156,15 +204,17 @@ impl Event {
         Ok(Event { inner: Arc::new(inner) })
     }
 
-    /// The context that the event belongs to: its device's primary one, whichever stream records it. An
-    /// event of a partition's own context would end with that context. Of a foreign event it is the primary
-    /// context of the device that it was said to be of: the driver does not report an event's context.
+    /// Returns the context that the event belongs to: the primary context of its device, even if a partition's stream
+    /// records the event. An event that belonged to a partition's context would be destroyed with it.
+    ///
+    /// For a foreign event, the device is the one passed when the event was wrapped, since the driver does not report
+    /// an event's context.
     #[must_use]
     pub fn context(&self) -> &Context {
         self.inner.primary.context()
     }
 
-    /// The driver's handle. [`Driver::find_event`] leads back from it.
+    /// Returns the driver's handle. [`Driver::find_event`] maps it back to this event.
     #[must_use]
     pub fn as_raw(&self) -> CUevent {
         if !self.inner.known.load(Ordering::Acquire) {
@@ -174,56 +224,80 @@ impl Event {
         self.raw()
     }
 
-    /// The driver's handle, for calls of this crate.
+    /// Returns the driver's handle without entering the event in the registry.
     #[inline]
     pub(crate) fn raw(&self) -> CUevent {
         self.inner.raw.as_ptr()
     }
 
-    /// Whether the work recorded last is done. An event that was never recorded is complete.
+    /// Returns whether the work that was last recorded is done. An event that was never recorded is complete.
     ///
     /// # Errors
     ///
-    /// [`Error::Driver`], errors of the work included.
+    /// [`Error::Driver`], including errors raised by the recorded work.
     #[doc(alias = "cuEventQuery")]
     pub fn is_complete(&self) -> Result<bool> {
-        // SAFETY: the event is alive.
+        // SAFETY: `self` keeps the event alive.
         check_done("cuEventQuery", unsafe {
             self.driver().functions()?.cuEventQuery()?(self.raw())
         })
         .inspect_err(|error| self.context().device().note(error))
     }
 
-    /// Waits until the work recorded last is done.
+    /// Blocks the calling thread until the work that was last recorded is done.
     ///
     /// # Errors
     ///
-    /// [`Error::Driver`], errors of the work included.
+    /// [`Error::Driver`], including errors raised by the recorded work.
     #[doc(alias = "cuEventSynchronize")]
     pub fn synchronize(&self) -> Result<()> {
-        // SAFETY: the event is alive.
+        // SAFETY: `self` keeps the event alive.
         unsafe { call!(self.driver().functions()?, cuEventSynchronize(self.raw())) }
             .inspect_err(|error| self.context().device().note(error))
     }
 
-    /// The device time from `start` to this event, to about 0.5 µs. Both must have been made with
-    /// timing, recorded and completed.
+    /// Returns the device time between `start` and this event, with a resolution of about 0.5 µs. Returns 0 if `start`
+    /// was recorded later than this event.
+    ///
+    /// Both events must have been created with [`timing`](EventOptions::timing), and both must have completed.
     ///
     /// # Errors
     ///
-    /// [`Error::DeviceMismatch`] for an event of another driver, and [`Error::Driver`].
+    /// - [`Error::DeviceMismatch`] if `start` belongs to another driver.
+    /// - [`Error::Driver`] if the driver call fails.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # use green_ctx::{DeviceBuffer, Driver, sim::Sim, event::EventOptions};
+    /// # let driver = Driver::simulated(&Sim::new("h200")?)?;
+    /// # let device = driver.device(0)?;
+    /// # let parts = device.partition([32])?;
+    /// # let stream = parts[0].stream();
+    /// let timed = EventOptions::default().timing(true);
+    /// let (start, end) = (device.create_event(timed)?, device.create_event(timed)?);
+    /// # let (target, source) = (DeviceBuffer::<u32>::zeroed(&device, 1024)?, DeviceBuffer::zeroed(&device, 1024)?);
+    /// stream.record(&start)?;
+    /// target.copy_from_buffer(&source, stream)?;
+    /// stream.record(&end)?;
+    /// end.synchronize()?;
+    /// println!("the copy took {:?}", end.elapsed_since(&start)?);
+    /// # Ok(())
+    /// # }
+    /// ```
     #[doc(alias = "cuEventElapsedTime")]
     pub fn elapsed_since(&self, start: &Event) -> Result<Duration> {
         start.check_driver(self.driver())?;
         let mut milliseconds = 0.0f32;
-        // SAFETY: both events are alive, the pointer is to a live number.
+        // SAFETY: `self` and `start` keep both events alive. `milliseconds` is a live local that the driver writes.
         unsafe {
             call!(
                 self.driver().functions()?,
                 cuEventElapsedTime(&raw mut milliseconds, start.raw(), self.raw())
             )
         }?;
-        // Negative when the events were recorded the other way round: no time has passed then.
+        // The time is negative if `start` was recorded after `self`. Report that as zero.
         Ok(Duration::try_from_secs_f64(f64::from(milliseconds) / 1e3).unwrap_or_default())
     }
 
@@ -232,13 +306,13 @@ impl Event {
         self.inner.driver()
     }
 
-    /// Refuses to be used with another driver, to which the handle would mean something else.
+    /// Returns an error if `driver` is not the event's driver, for which the raw handle would mean something else.
     #[inline]
     pub(crate) fn check_driver(&self, driver: &Driver) -> Result<()> {
         if self.driver() == driver {
             Ok(())
         } else {
-            Err(Error::DeviceMismatch { what: "the event and what is to use it" })
+            Err(Error::DeviceMismatch { what: "the event and the object that uses it" })
         }
     }
 }
@@ -250,7 +324,7 @@ impl Inner {
     }
 
     fn destroy(&self) -> Result<()> {
-        // SAFETY: nobody else has the handle, and this is its only end.
+        // SAFETY: the object owns its event, and `drop` is the only caller, so the event is destroyed once.
         unsafe { call!(self.driver().functions()?, cuEventDestroy(self.raw.as_ptr())) }
     }
 }
@@ -258,10 +332,10 @@ impl Inner {
 impl Drop for Inner {
     fn drop(&mut self) {
         if self.driver().is_forked() {
-            // Not even the owner: what it does was meant for the parent.
+            // Forget the owner too: its clean-up belongs to the parent process.
             return mem::forget(mem::replace(&mut self.ownership, Ownership::Owned));
         }
-        // Forgotten before it is given up: the driver may use the address again at once.
+        // Remove the entry before destroying the event, since the driver may reuse the address immediately.
         if *self.known.get_mut() {
             self.driver().events().forget(self.raw.address(), self);
         }

@@ -1,16 +1,16 @@
 //! Fences: events that the next owner of SMs waits for.
 //!
-//! Destroying a stream or a green context does not stop its work, and neither does a switch between plans. So
-//! a context that gives up SMs records a fence. New work of the next partition whose floor is on these SMs
-//! waits for the fence on the device. Partitions that only share the SMs do not wait.
+//! Work continues after its stream or green context is destroyed, and after a switch between plans. A context that
+//! gives up SMs therefore records a fence. New work of the next partition whose floor is on these SMs waits for the
+//! fence on the device. Partitions that only share the SMs do not wait.
 //!
-//! A context of a plan gives up its SMs many times. It has a fence from the start and records it again in
-//! place, and each record covers what the earlier ones covered. Any other context gets a fence when its last
-//! handle is dropped, unless its work is done. The ledger, or the group that the SMs came from, keeps the
-//! fence until the next floor takes it.
+//! A context of a plan gives up its SMs many times. It has a fence from the start and records the same one each time.
+//! Each record covers what the earlier ones covered. Every other context gets a fence when its last handle is dropped,
+//! unless its work is done. The fence stays in the ledger, or in the group that the SMs came from, until the next floor
+//! takes it.
 //!
-//! A list drops a fence only if its work is done or the device has failed. The query runs with the thread's
-//! capture mode relaxed. The last reference destroys the event, while no lock is held.
+//! A list drops a fence only if its work is done or the device has failed. The query runs with the thread's capture
+//! mode relaxed. Dropping the last reference destroys the event, and no lock is held at that moment.
 #![allow(unsafe_code, reason = "calls the driver")]
 
 mod pending;
@@ -31,27 +31,27 @@ use crate::handle::raw::Raw;
 
 pub(crate) use pending::Pending;
 
-/// An event for the work that a context has submitted.
+/// An event that covers the work that a context has submitted.
 ///
-/// The driver owns the ledger, and the ledger keeps fences: a fence that kept its driver, as an
-/// [`Event`](crate::Event) does, would keep it for ever. What it needs of the device it holds by a
-/// reference of its own to the primary context.
+/// The driver owns the ledger, and the ledger owns fences. A fence therefore must not keep its driver alive, as an
+/// [`Event`](crate::Event) does, since neither would ever be dropped. Instead, the fence itself retains the primary
+/// context.
 pub(crate) struct Fence {
     event: Raw<CUevent_st>,
-    /// How often the event was recorded. Who has waited for it has waited for the records until then.
+    /// The number of times that the event was recorded. A wait covers all records before it.
     records: AtomicU64,
     device: CUdevice,
     driver: WeakDriver,
 }
 
 impl Fence {
-    /// A fence that stands for nothing yet.
+    /// Creates a fence without a record, which covers no work.
     pub(crate) fn new(device: &Device) -> Result<Fence> {
         let (driver, api) = (device.driver(), device.functions()?);
         let device = device.as_raw();
         let _relaxed = RelaxedCapture::enter(driver)?;
         let mut primary = ptr::null_mut();
-        // SAFETY: the pointer is to a live handle, the device comes from the driver.
+        // SAFETY: `primary` is a live local that the driver writes, and `device` is one of the driver's devices.
         unsafe { call!(api, cuDevicePrimaryCtxRetain(&raw mut primary, device)) }?;
         let flags = CUevent_flags::CU_EVENT_DISABLE_TIMING.0;
         let event = create_event(driver, primary, flags)
@@ -63,31 +63,31 @@ impl Fence {
         self.event.as_ptr()
     }
 
-    /// Notes that the event was recorded.
+    /// Counts a record of the event. Called after each record.
     pub(crate) fn note_record(&self) {
         self.records.fetch_add(1, Ordering::Release);
     }
 
-    /// How often it was recorded.
+    /// Returns the number of times that the event was recorded.
     pub(crate) fn records(&self) -> u64 {
         self.records.load(Ordering::Acquire)
     }
 
-    /// Whether the work that it stands for is done. The question invalidates captures of other
-    /// threads in global mode (recorded on an H200), unless the thread's mode is relaxed.
+    /// Returns whether the covered work is done. The query invalidates captures of other threads in global mode
+    /// (recorded on an H200), unless this thread's mode is relaxed.
     pub(crate) fn is_done(&self, api: &Api) -> Result<bool> {
-        // SAFETY: the event is alive.
+        // SAFETY: `self` owns the event, which is alive until `self` ends.
         check_done("cuEventQuery", unsafe { api.cuEventQuery()?(self.raw()) })
     }
 
-    /// Waits on the host until the work that it stands for is done.
+    /// Blocks the calling thread until the covered work is done.
     pub(crate) fn synchronize(&self, api: &Api) -> Result<()> {
-        // SAFETY: the event is alive.
+        // SAFETY: `self` owns the event, which is alive until `self` ends.
         unsafe { call!(api, cuEventSynchronize(self.raw())) }
     }
 
-    /// Whether nothing needs to wait for the fence any more. One that cannot answer is kept, which
-    /// is right whatever it is, unless the device has failed: then no work goes on.
+    /// Returns whether no owner needs to wait for the fence. If the query fails, the fence is kept, which is always
+    /// correct. The exception is a failed device, on which no work continues.
     fn is_over(&self, driver: &Driver) -> bool {
         let answer = driver.functions().and_then(|api| self.is_done(api));
         let over = match &answer {
@@ -98,14 +98,14 @@ impl Fence {
         over
     }
 
-    /// Lets go of the event and of the primary context.
+    /// Destroys the event and releases the primary context.
     fn end(&self, api: &Api) -> [Result<()>; 2] {
         [self.destroy(api), self.release(api)]
     }
 
     fn destroy(&self, api: &Api) -> Result<()> {
-        // SAFETY: the handle is the fence's own. A fence ends once: when it is dropped, or with the driver,
-        // after which dropping it does nothing.
+        // SAFETY: the fence owns its event. It ends only once: in `drop`, or together with the driver, after which
+        // `drop` does nothing.
         unsafe { call!(api, cuEventDestroy(self.raw())) }
     }
 
@@ -114,29 +114,30 @@ impl Fence {
     }
 }
 
-/// Releases the reference to the primary context that a fence has: once, when the fence ends or cannot be made.
+/// Releases a fence's reference to the primary context. Called once per fence: when the fence ends, or when its event
+/// cannot be created.
 fn release(api: &Api, device: CUdevice) -> Result<()> {
-    // SAFETY: the reference is the caller's own.
+    // SAFETY: the caller owns the reference that it releases.
     unsafe { call!(api, cuDevicePrimaryCtxRelease(device)) }
 }
 
-/// Creates an event in a primary context, which the caller keeps.
+/// Creates an event in a primary context. The caller keeps the context alive.
 pub(crate) fn create_event(
     driver: &Driver,
     primary: CUcontext,
     flags: u32,
 ) -> Result<Raw<CUevent_st>> {
     let mut raw = ptr::null_mut();
-    // The driver makes events in the current context. To push one takes no longer than to ask which it is, but two
-    // threads that push the same one hinder each other at the event itself (seen on an H200, driver 580.159.04).
+    // The driver creates events in the current context. Pushing a context takes no longer than this query. But if two
+    // threads push the same context, they delay each other's event creation (seen on an H200, driver 580.159.04).
     let is_current = current::get(driver)? == primary;
     let _scope = if is_current { None } else { Some(Scope::enter(driver, primary)?) };
-    // SAFETY: the pointer is to a live handle.
+    // SAFETY: `raw` is a live local that the driver writes. The primary context is current.
     unsafe { call!(driver.functions()?, cuEventCreate(&raw mut raw, flags)) }?;
     Raw::new(raw).ok_or_else(|| Error::null("cuEventCreate"))
 }
 
-/// A fence equals only itself.
+/// A fence is equal only to itself.
 impl PartialEq for Fence {
     fn eq(&self, other: &Fence) -> bool {
         ptr::eq(self, other)
@@ -145,7 +146,7 @@ impl PartialEq for Fence {
 
 impl Drop for Fence {
     fn drop(&mut self) {
-        // A driver that is ending has ended its fences itself.
+        // A driver that is being dropped has already ended its fences.
         let Some(driver) = self.driver.upgrade() else { return };
         if !driver.is_forked() {
             driver.report(driver.functions().and_then(|api| self.destroy(api)));
@@ -154,8 +155,8 @@ impl Drop for Fence {
     }
 }
 
-/// The fences of a group, each once. Whoever takes its SMs gets them at once, and what is submitted
-/// there waits for these on the device.
+/// The fences of a group, without duplicates. The next owner gets the SMs immediately, and its work waits on the device
+/// for these fences.
 #[derive(Clone, Default)]
 pub(crate) struct Fences {
     fences: Vec<Arc<Fence>>,
@@ -168,14 +169,14 @@ impl From<Vec<Arc<Fence>>> for Fences {
 }
 
 impl Fences {
-    /// The fences of several units, each once.
+    /// Collects the fences of several units, without duplicates.
     pub(crate) fn gather<'a>(shared: impl IntoIterator<Item = &'a Arc<Fence>>) -> Fences {
         let mut fences = Fences::default();
         fences.union(shared.into_iter().map(Arc::clone));
         fences
     }
 
-    /// These fences and more.
+    /// Returns these fences and `more`, without duplicates.
     pub(crate) fn with(&self, more: impl IntoIterator<Item = Arc<Fence>>) -> Fences {
         let mut fences = self.clone();
         fences.union(more);
@@ -194,13 +195,13 @@ impl Fences {
         self.fences.iter()
     }
 
-    /// Adds fences, and lets go of those that are done.
+    /// Adds fences, and drops those whose work is done.
     pub(crate) fn add(&mut self, driver: &Driver, more: impl IntoIterator<Item = Arc<Fence>>) {
         self.union(more);
         self.settle(driver);
     }
 
-    /// Lets go of fences that are done.
+    /// Drops the fences whose work is done.
     pub(crate) fn settle(&mut self, driver: &Driver) {
         if self.fences.is_empty() {
             return;
@@ -216,8 +217,7 @@ impl Fences {
         &self.fences
     }
 
-    /// Ends the fences of a driver that is ending itself: all that there are, since each is here once.
-    /// What drops them later does nothing.
+    /// Ends all fences of a driver that is being dropped. Dropping them afterwards does nothing.
     pub(crate) fn end(self, api: &Api, mut report: impl FnMut(Result<()>)) {
         self.fences.iter().flat_map(|fence| fence.end(api)).for_each(&mut report);
     }

@@ -1,15 +1,16 @@
-//! What fits at once of a kernel, as data: errors carry it.
+//! The number of blocks and clusters of a kernel that fit on SMs. Errors contain these values.
 
 use std::fmt;
 
 use green_ctx_sys::{CUfunction, CUkernel};
 
-/// What fits at once of a kernel in one shape on a context's SMs, by the driver's account.
+/// The number of blocks and clusters of a kernel that can be resident at the same time on a context's SMs, as the
+/// driver calculates it.
 ///
-/// It is about the SMs when nothing else is on them: work that was submitted before, or to other
-/// streams of the context, holds its share until it is done.
+/// The figures assume that the SMs are idle. Earlier work, and work on other streams of the context, occupies its part
+/// of the SMs until it is done.
 ///
-/// # Example
+/// # Examples
 ///
 /// ```
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -21,7 +22,7 @@ use green_ctx_sys::{CUfunction, CUkernel};
 /// let group = device.resources().sm()?.split([64])?.groups.remove(0);
 /// let partition = device.create_context(group)?;
 /// let fit = kernel.fit(&partition, LaunchConfig::new(264, 1024))?;
-/// // Two blocks an SM, on the 64 SMs of the partition and not on the device's 132.
+/// // Two blocks per SM, on the partition's 64 SMs and not on the device's 132.
 /// assert_eq!((fit.sm_count, fit.blocks_per_sm, fit.resident_blocks), (64, 2, 128));
 /// assert!(!fit.fits_at_once());
 /// assert_eq!(fit.persistent_grid(), (128, 1, 1));
@@ -35,75 +36,80 @@ use green_ctx_sys::{CUfunction, CUkernel};
 pub struct Fit {
     /// The kernel's name.
     pub kernel: String,
-    /// The blocks that the configuration asks for.
+    /// The number of blocks in the requested grid.
     pub blocks: u64,
-    /// The threads of a block.
+    /// The number of threads per block.
     pub threads: u32,
-    /// The dynamic shared memory of a block, in bytes.
+    /// The dynamic shared memory per block, in bytes.
     pub shared_bytes: u32,
-    /// The blocks of a cluster in each dimension: those of the configuration, or those that the
-    /// kernel requires. `None` for a kernel that is launched without clusters.
+    /// The number of blocks of a cluster in each dimension, from the configuration or required by the kernel. `None` if
+    /// the kernel is launched without clusters.
     pub cluster: Option<(u32, u32, u32)>,
-    /// The context's SMs. `CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT` would be the whole device's, in
-    /// a partition too (recorded on an H200, driver 580.159.04).
+    /// The number of SMs in the context. `CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT` reports the SMs of the whole
+    /// device, even in a partition (recorded on an H200, driver 580.159.04).
     pub sm_count: u32,
-    /// How many of them other partitions may use too. Blocks there come as the others leave room: a grid
-    /// that has to be there at once may wait for them. A cooperative one begins as a whole then (recorded
-    /// on an H200 and an H100, driver 580.159.04); blocks of a plain launch that wait for each other hold
-    /// their SMs meanwhile, and wait for ever where the others stay.
+    /// The number of those SMs that other partitions may also use. Blocks run there only while the others leave room,
+    /// so a grid whose blocks must all be resident may have to wait.
+    ///
+    /// A cooperative grid starts as a whole when there is room (recorded on an H200 and an H100, driver 580.159.04). If
+    /// blocks of an ordinary launch wait for each other, the resident ones hold their SMs while they wait. They wait
+    /// forever if the other partitions' work does not end.
     #[cfg_attr(feature = "serde", serde(default))]
     pub shared_sms: u32,
-    /// How many of the blocks one SM holds
-    /// (`cuOccupancyMaxActiveBlocksPerMultiprocessor`); 0 for a block that no SM can run.
+    /// The number of blocks that fit on one SM (`cuOccupancyMaxActiveBlocksPerMultiprocessor`). 0 if no SM can run such
+    /// a block.
     pub blocks_per_sm: u32,
-    /// How many of the blocks are on the SMs at once: as many as each holds, or in clusters the
-    /// blocks of as many clusters as there can be (`cuOccupancyMaxActiveClusters`). 0 where not even
-    /// one fits.
+    /// The number of blocks that can be resident at the same time. Without clusters, it is `blocks_per_sm` times the
+    /// number of SMs. With clusters, it is the number of blocks in `cuOccupancyMaxActiveClusters` clusters. 0 if not
+    /// even one fits.
     pub resident_blocks: u32,
-    /// The sizes of clusters that fit, of 1, 2, 4, 8 and 16 blocks, and how many of each there can be
-    /// at once. Empty on devices without clusters, those before compute capability 9.0. A kernel
-    /// that requires a size has that one alone.
+    /// The cluster sizes that fit, out of 1, 2, 4, 8 and 16 blocks, each with the number of clusters that can be
+    /// resident at the same time. Contains only the required size if the kernel requires one. Empty on devices without
+    /// clusters, which are those before compute capability 9.0.
     ///
-    /// More than 8 blocks are possible only for a kernel on which
+    /// Clusters of more than 8 blocks are possible only for a kernel on which
     /// `CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED` is set (`cuKernelSetAttribute`).
     pub clusters: Vec<ClusterFit>,
-    /// The blocks of the largest cluster that fits, whatever size was asked for
-    /// (`cuOccupancyMaxPotentialClusterSize`); 0 where none does.
+    /// The number of blocks in the largest cluster that fits, independent of the requested size
+    /// (`cuOccupancyMaxPotentialClusterSize`). 0 if no cluster fits.
     pub largest_cluster: u32,
 }
 
-/// How many clusters of one size there can be at once.
+/// The number of clusters of one size that can be resident at the same time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct ClusterFit {
-    /// The blocks of a cluster.
+    /// The number of blocks per cluster.
     pub size: u32,
-    /// The clusters that there can be at once.
+    /// The number of clusters.
     pub count: u32,
 }
 
 impl Fit {
-    /// Whether all blocks of the configuration are on the SMs at once, so that they can wait for each
-    /// other.
+    /// Returns whether all blocks of the requested grid can be resident at the same time, so that they can wait for
+    /// each other.
     #[must_use]
     pub fn fits_at_once(&self) -> bool {
         self.blocks <= u64::from(self.resident_blocks)
     }
 
-    /// The most blocks of a cooperative launch, all of which have to be there at once. Without clusters
-    /// an H200 takes exactly as many, on all of its SMs and on partitions (recorded, driver
-    /// 580.159.04); with clusters nothing is recorded.
+    /// Returns the maximum number of blocks of a cooperative launch, whose blocks must all be resident at the same
+    /// time.
+    ///
+    /// Without clusters, an H200 accepts cooperative launches of exactly this many blocks, on the whole device and in
+    /// partitions (recorded, driver 580.159.04). Cluster launches have not been recorded.
     #[must_use]
     pub fn cooperative_blocks(&self) -> u32 {
         self.resident_blocks
     }
 
-    /// The grid that a persistent kernel should have, one whose blocks stay and fetch their work in a
-    /// loop: as many blocks as are there at once, so that every SM is full and none of them has to
-    /// wait for another's end before it begins. On [shared SMs](Fit::shared_sms) it takes them for as long
-    /// as it runs: such a job wants a count, and no `n..`. It is made of whole clusters; its first side is 0
-    /// where not even one block or cluster fits.
+    /// Returns the grid for a persistent kernel, whose blocks stay resident and fetch their work in a loop. The grid
+    /// has as many blocks as can be resident, so every SM is full and no block waits for another one to end.
+    ///
+    /// The grid consists of whole clusters. Its first dimension is 0 if not even one block or cluster fits. On [shared
+    /// SMs](Fit::shared_sms), the kernel occupies the SMs for its whole run time. Request a count for such a job, not
+    /// an open share such as `n..`.
     #[must_use]
     pub fn persistent_grid(&self) -> (u32, u32, u32) {
         let (x, y, z) = self.cluster.unwrap_or((1, 1, 1));
@@ -111,13 +117,13 @@ impl Fit {
         (clusters.saturating_mul(x), y, z)
     }
 
-    /// How many blocks (CTAs) each of `concurrent` collectives may use that run on these SMs at the
-    /// same time, on streams that do not wait for each other.
+    /// Returns the maximum number of blocks (CTAs) that each of `concurrent` collectives may use. The collectives run
+    /// on these SMs at the same time, on streams that do not wait for each other.
     ///
-    /// The blocks of a collective wait for their peers while they hold their SM, so that all of them
-    /// must be there at once: a block that finds no room waits for one that waits for it. Of several
-    /// collectives each may get a part of what it needs, unless there is room for all. Between
-    /// devices the least of all is what each may use.
+    /// Blocks of a collective hold their SMs while they wait for their peers, so all of them must be resident.
+    /// Otherwise a resident block would wait for a block that waits for its SM. With several collectives, each could
+    /// become partly resident, so there must be room for all of them. For a collective on several devices, use the
+    /// minimum over the devices.
     #[must_use]
     pub fn collective_blocks(&self, concurrent: u32) -> u32 {
         let cluster = self.cluster.map_or(1, blocks).max(1);
@@ -140,19 +146,19 @@ impl fmt::Display for Fit {
         if self.shared_sms > 0 {
             writeln!(
                 f,
-                "  {} of them are shared: a grid that must be there at once may wait for the sharers",
+                "  {} of them are shared: a grid whose blocks must all be resident may have to wait",
                 self.shared_sms
             )?;
         }
         writeln!(
             f,
-            "  blocks at once: {resident}, {} an SM; asked for: {asked}",
+            "  resident blocks: {resident}, {} per SM; requested: {asked}",
             self.blocks_per_sm
         )?;
         writeln!(f, "  largest cooperative grid: {} blocks", self.cooperative_blocks())?;
         writeln!(f, "  grid for a persistent kernel: {}", Sides(self.persistent_grid()))?;
         writeln!(f, "  blocks of a collective: {}", self.collective_blocks(1))?;
-        write!(f, "  clusters at once: ")?;
+        write!(f, "  resident clusters: ")?;
         for (index, ClusterFit { size, count }) in self.clusters.iter().enumerate() {
             let comma = if index > 0 { ", " } else { "" };
             write!(f, "{comma}{count} of {size}")?;
@@ -164,14 +170,14 @@ impl fmt::Display for Fit {
     }
 }
 
-/// Why a launch was refused: what was asked, and what there is room for.
+/// A launch that was refused because its blocks do not fit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct DoesNotFit {
-    /// Whether the whole grid had to be there at once.
+    /// True if the whole grid had to be resident at the same time.
     pub cooperative: bool,
-    /// What was asked for, and what fits.
+    /// The requested launch, and the number of blocks that fit.
     pub fit: Fit,
 }
 
@@ -199,36 +205,37 @@ impl fmt::Display for DoesNotFit {
         match fit.cluster {
             Some(cluster) if resident > 0 => {
                 let clusters = resident / self::blocks(cluster).max(1);
-                write!(f, "{clusters} clusters, {resident} blocks, are there at once")
+                write!(f, "at most {clusters} clusters ({resident} blocks) can be resident")
             }
             Some(_) => {
-                write!(f, "not one cluster is there at once; ")?;
+                write!(f, "not even one cluster fits; ")?;
                 let sizes: Vec<String> =
                     fit.clusters.iter().map(|cluster| cluster.size.to_string()).collect();
                 match sizes.as_slice() {
-                    [] => write!(f, "nor is one of any other size"),
+                    [] => write!(f, "clusters of other sizes do not fit either"),
                     sizes => write!(f, "clusters of {} blocks would fit", sizes.join(", ")),
                 }
             }
             None => write!(
                 f,
-                "{resident} blocks are there at once, {blocks_per_sm} of {threads} threads an SM"
+                "at most {resident} blocks can be resident, {blocks_per_sm} of {threads} threads per \
+                 SM"
             ),
         }
     }
 }
 
-/// The handle of a kernel that another library has loaded. The driver's launches and occupancy take
-/// either form; the questions about a kernel's clusters differ.
+/// A handle of a kernel that another library loaded. Launches and occupancy queries of the driver accept both kinds of
+/// handle. Queries about a kernel's clusters differ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RawKernel {
-    /// A kernel of a library, as `cuLibraryGetKernel` returns it.
+    /// A kernel of a library, as returned by `cuLibraryGetKernel`.
     Kernel(CUkernel),
-    /// A function of a module, as `cuModuleGetFunction` and `cuKernelGetFunction` return it.
+    /// A function of a module, as returned by `cuModuleGetFunction` and `cuKernelGetFunction`.
     Function(CUfunction),
 }
 
-/// The sides of a grid, a block or a cluster.
+/// Prints the dimensions of a grid, block or cluster.
 pub(crate) struct Sides(pub(crate) (u32, u32, u32));
 
 impl fmt::Display for Sides {
@@ -240,7 +247,7 @@ impl fmt::Display for Sides {
     }
 }
 
-/// The number of blocks of a shape, or of its threads.
+/// Returns the number of blocks in a grid or cluster with these dimensions, or of threads in a block.
 pub(crate) fn blocks((x, y, z): (u32, u32, u32)) -> u32 {
     x.saturating_mul(y).saturating_mul(z)
 }

@@ -1,23 +1,31 @@
-//! Whether this process was forked since a driver was initialised.
+//! Detection of forks.
 //!
-//! CUDA does not survive a fork: the child has the parent's memory and none of its connection to the
-//! device. The system calls a function in the child once, when it begins; everything else compares
-//! two numbers.
+//! CUDA does not survive a fork: the child has the parent's memory, but not its connection to the device. The system
+//! calls a handler in each child, which increments a counter. A check compares two values of the counter.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::handle::error::{Error, Result};
 
-/// How many forks lie between this process and the one that began.
+/// The number of forks between the first process and this one.
 static FORKS: AtomicU32 = AtomicU32::new(0);
 
-/// The process that this one was when it was asked for; a fork makes another one. For code that builds on
-/// this crate and has locks of its own, which threads that are gone in a forked child may hold for ever.
+/// The identity of a process, which changes at a fork. For crates that build on this one and have their own locks: in a
+/// forked child, threads that no longer exist may hold these locks forever.
+///
+/// # Examples
+///
+/// ```
+/// use green_ctx::driver::Process;
+///
+/// let process = Process::watched();
+/// assert!(!process.is_forked(), "true only in a forked child");
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Process(u32);
 
 impl Process {
-    /// This process. From the first call on, forks are noticed.
+    /// Returns the identity of this process. From the first call on, forks are detected.
     #[must_use]
     pub fn watched() -> Process {
         #[cfg(unix)]
@@ -25,7 +33,7 @@ impl Process {
         Process::current()
     }
 
-    /// Whether this process was forked from it since.
+    /// Returns whether this process is a forked child of the process that this value identifies.
     #[inline]
     #[must_use]
     pub fn is_forked(self) -> bool {
@@ -38,13 +46,13 @@ impl Process {
     }
 }
 
-/// The process that loads a driver library, as one more than its number; 0 while no process has.
+/// The process that loads or has loaded a driver library, as its number plus one. 0 if there is none.
 static LOADER: AtomicU32 = AtomicU32::new(0);
 
-/// Loads a driver library, unless a process that this one was forked from has begun to load one.
+/// Runs `load`, unless a parent of this process has started to load a driver library.
 ///
-/// The system's loader and the library take locks, and in a forked child threads that are gone may hold them. So the
-/// process is noted before it loads anything.
+/// The system's loader and the library take locks, which threads that do not exist in a forked child may hold. The
+/// process is therefore noted before it loads anything.
 pub(crate) fn load<T>(load: impl FnOnce() -> Result<T>) -> Result<T> {
     let number = Process::watched().0.wrapping_add(1);
     match LOADER.compare_exchange(0, number, Ordering::Relaxed, Ordering::Relaxed) {
@@ -52,7 +60,7 @@ pub(crate) fn load<T>(load: impl FnOnce() -> Result<T>) -> Result<T> {
         _ => {}
     }
     load().inspect_err(|_| {
-        // A child of a process that has no driver may look for one itself.
+        // No driver was loaded, so a forked child may try to load one itself.
         let _other = LOADER.compare_exchange(number, 0, Ordering::Relaxed, Ordering::Relaxed);
     })
 }
@@ -68,9 +76,9 @@ mod unix {
     pub(super) fn watch() {
         static ONCE: Once = Once::new();
         ONCE.call_once(|| {
-            // SAFETY: the child's handler may do what a signal handler may (POSIX), and it adds to
-            // an atomic number. It fails only where there is no memory for it: a fork is then not
-            // noticed here, and the driver answers for itself.
+            // SAFETY: the handler may do what a signal handler may do (POSIX), and it only increments an atomic
+            // number. The call fails only if there is no memory. Forks then go undetected here, and the driver's
+            // own errors apply.
             let _ = unsafe { libc::pthread_atfork(None, None, Some(in_the_child)) };
         });
     }

@@ -1,4 +1,4 @@
-//! The driver's green contexts that nobody uses any more: left for the next owner, or destroyed.
+//! Green contexts without handles: recording their work, reusing them, and destroying them.
 #![allow(unsafe_code, reason = "calls the driver")]
 
 use std::sync::Arc;
@@ -14,15 +14,14 @@ use crate::handle::fence::Fence;
 use crate::handle::raw::Raw;
 use crate::ledger::{Idle, Placement, WorkqueueConfig};
 
-/// A driver's green context with the handle that other calls take.
+/// A green context, and the `CUcontext` of it that other driver calls take.
 #[derive(Clone, Copy)]
 pub(crate) struct RawGreen {
     pub(crate) green: Raw<CUgreenCtx_st>,
     pub(crate) context: Raw<CUctx_st>,
 }
 
-/// A fence for the work that still runs in a context that nobody uses any more; `None` where none
-/// does.
+/// Returns a fence for the work that still runs in a context without handles, or `None` if no work does.
 pub(crate) fn record(device: &Device, green: Raw<CUgreenCtx_st>) -> Result<Option<Arc<Fence>>> {
     let _relaxed = RelaxedCapture::enter(device.driver())?;
     let fence = Fence::new(device)?;
@@ -30,20 +29,20 @@ pub(crate) fn record(device: &Device, green: Raw<CUgreenCtx_st>) -> Result<Optio
     Ok(if fence.is_done(device.functions()?)? { None } else { Some(Arc::new(fence)) })
 }
 
-/// Records the work of a context that nobody uses any more in an event. That covers the work of streams
-/// which are destroyed already (recorded on an H200, driver 580.159.04).
+/// Records the work of a context without handles in an event. This includes the work of streams that have been
+/// destroyed (recorded on an H200, driver 580.159.04).
 pub(crate) fn record_in(device: &Device, green: Raw<CUgreenCtx_st>, event: CUevent) -> Result<()> {
-    // SAFETY: both handles are alive, and no other thread has the context.
+    // SAFETY: the caller owns the green context and keeps the event alive. No other thread has the context.
     unsafe { call!(device.functions()?, cuGreenCtxRecordEvent(green.as_ptr(), event)) }
 }
 
-/// Makes a context that nobody uses any more wait for a fence.
+/// Makes a context without handles wait for a fence.
 pub(crate) fn wait_for(device: &Device, green: Raw<CUgreenCtx_st>, fence: &Fence) -> Result<()> {
-    // SAFETY: both handles are alive, and no other thread has the context.
+    // SAFETY: the caller owns the green context, and `fence` keeps its event alive. No other thread has the context.
     unsafe { call!(device.functions()?, cuGreenCtxWaitEvent(green.as_ptr(), fence.raw())) }
 }
 
-/// Leaves a context that nobody uses any more to whoever asks for its SMs next.
+/// Makes a context without handles available for reuse on the same SMs. Destroys it if the device has failed.
 pub(crate) fn leave(
     device: &Device,
     raw: RawGreen,
@@ -62,22 +61,22 @@ pub(crate) fn leave(
     destroy(device.driver(), surplus);
 }
 
-/// Destroys contexts that nobody uses.
+/// Destroys idle contexts.
 pub(crate) fn destroy(driver: &Driver, contexts: Vec<Idle<RawGreen>>) {
     for idle in contexts {
         driver.clean_up(|| destroy_raw(driver.functions()?, idle.raw.green));
     }
 }
 
-/// Destroys a context that nobody is to use again, unless it is kept for foreign code.
+/// Destroys a context that must not be reused, unless it is kept for foreign code.
 pub(crate) fn end(device: &Device, green: Raw<CUgreenCtx_st>) {
     if !device.state().kept.keeps(green) {
         device.driver().clean_up(|| destroy_raw(device.functions()?, green));
     }
 }
 
-/// Destroys a context that nobody else has.
+/// Destroys a context that the caller owns.
 pub(crate) fn destroy_raw(api: &Api, green: Raw<CUgreenCtx_st>) -> Result<()> {
-    // SAFETY: the callers own the handle, and nobody has it afterwards.
+    // SAFETY: the callers own the handle and do not use it afterwards.
     unsafe { call!(api, cuGreenCtxDestroy(green.as_ptr())) }
 }

@@ -1,4 +1,4 @@
-//! Groups of SMs: what a split gives, to become a partition or to be split further.
+//! Groups of SMs, which a split returns.
 
 use std::fmt;
 use std::mem;
@@ -14,11 +14,27 @@ use crate::handle::green::{self, RawGreen};
 use crate::handle::quarantine::{Case, Stuck, Unrecorded, record_again};
 use crate::ledger::{Divided, GroupNumber, GroupUnits, Holder, Ledger, Placement, Share};
 
-/// SMs of a device: a floor, which is this object's alone, and what it shares up to its ceiling. It
-/// becomes a partition with [`Device::create_context`], and returns its SMs when dropped.
+/// A group of SMs: a floor that belongs to this object alone, and SMs up to the ceiling that it shares.
+/// [`Device::create_context`] turns a group into a context. Dropping the group returns its SMs to the device.
 ///
-/// It cannot be cloned, and making a context moves it: no two contexts get the same floor. Neither of
-/// these compiles:
+/// # Examples
+///
+/// ```
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # use green_ctx::{Driver, sim::Sim};
+/// # let driver = Driver::simulated(&Sim::new("h200")?)?;
+/// let device = driver.device(0)?;
+/// let group = device.resources().sm()?.split([32])?.groups.remove(0);
+/// assert_eq!((group.name(), group.floor(), group.sm_count()), ("p0", 32, 32));
+///
+/// drop(group);
+/// assert_eq!(device.resources().sm()?.free_sm_count(), 132);
+/// # Ok(())
+/// # }
+/// ```
+///
+/// A group cannot be cloned, and creating a context moves it, so no two contexts get the same floor. Neither of these
+/// compiles:
 ///
 /// ```compile_fail,E0382
 /// # fn both(device: &green_ctx::Device, group: green_ctx::resource::SmGroup) -> green_ctx::Result<()> {
@@ -38,19 +54,18 @@ pub struct SmGroup {
     units: Arc<Units>,
     record: GroupUnits,
     priority: i32,
-    /// What still ran on its floor when it was taken.
+    /// Fences for work that was still running on the floor when the group was taken.
     fences: Fences,
     hold: Hold,
 }
 
-/// Who accounts for a group's SMs.
+/// The account in which a group's SMs are recorded.
 #[derive(Clone)]
 pub(crate) enum Hold {
-    /// The device's ledger, by this number.
+    /// The device's ledger, with the group's number in it.
     Ledger(GroupNumber),
-    /// The group that it was divided out of, which is held until its last child is gone, and by what
-    /// that one's account knows this one. The parts of plans are in no account, since they have the
-    /// group's SMs one plan after the other.
+    /// The group that this one was split from, with this group's number in its account. The parent is held until its
+    /// last child is gone. The groups of plans have no number, since plans take turns on the parent's SMs.
     Parent(Arc<Parent>, Option<GroupNumber>),
 }
 
@@ -66,63 +81,77 @@ impl SmGroup {
         SmGroup { device, units, record, priority, fences, hold }
     }
 
-    /// The device that the SMs are of.
+    /// Returns the device that the SMs belong to.
     #[must_use]
     pub fn device(&self) -> &Device {
         &self.device
     }
 
-    /// The group's name: that of the request, or `p0`, `p1`, … for a list of counts.
+    /// Returns the group's name: the one in the request, or `p0`, `p1`, … for a list of counts.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.record.sms.name
     }
 
-    /// The group's record in the ledger's terms.
+    /// Returns the ledger's record of the group.
     pub(crate) fn record(&self) -> &GroupUnits {
         &self.record
     }
 
-    /// The share that was asked for; [`Share::REST`] for what remained.
+    /// Returns the requested share, or [`Share::REST`] for a group of the remaining SMs.
     #[must_use]
     pub fn share(&self) -> Share {
         self.record.sms.share
     }
 
-    /// The SMs that nobody else may use.
+    /// Returns the number of SMs that no other partition may use.
     #[must_use]
     pub fn floor(&self) -> u32 {
         self.record.sms.floor
     }
 
-    /// The SMs that the group has, those that it shares included: its ceiling.
+    /// Returns the number of SMs that the group may use, including the shared ones: its ceiling.
     #[must_use]
     pub fn sm_count(&self) -> u32 {
         self.record.sms.sm_count
     }
 
-    /// The units that the group has, by their places in
-    /// [`SmResource::unit_counts`](crate::resource::SmResource::unit_counts); of a structured split, by those of its
-    /// groups.
+    /// Returns the units of the group, as indices into
+    /// [`SmResource::unit_counts`](crate::resource::SmResource::unit_counts). For a structured split, the indices refer
+    /// to the groups of that split.
     #[must_use]
     pub fn unit_indices(&self) -> &[usize] {
         &self.record.placement.members
     }
 
-    /// The units of its floor, by their places as above.
+    /// Returns the units of the floor, as indices into the same list as [`unit_indices`](SmGroup::unit_indices).
     #[must_use]
     pub fn floor_unit_indices(&self) -> Vec<usize> {
         self.record.floor_units().collect()
     }
 
-    /// Who may use SMs of this group beside it, with how many of them each. A group that was divided
-    /// again stands for its parts, by its name and with all that it shares.
+    /// Returns the groups that may use SMs of this one, each with the number of common SMs. A group that was split
+    /// again is listed in place of its parts, by its name and with all SMs that it shares.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # use green_ctx::{Driver, Share, sim::Sim};
+    /// # let driver = Driver::simulated(&Sim::new("h200")?)?;
+    /// # let device = driver.device(0)?;
+    /// let shares = [Share::from(32..), Share::from(..)];
+    /// let groups = device.resources().sm()?.split(shares)?.groups;
+    /// assert_eq!(&*groups[0].shared_with()[0].name, groups[1].name());
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn shared_with(&self) -> Vec<Holder> {
         self.sharers_of(&self.record.pool)
     }
 
-    /// Who may use some of these units of the group beside it.
+    /// Returns the groups that may use some of these units of the group.
     pub(crate) fn sharers_of(&self, units: &[usize]) -> Vec<Holder> {
         match &self.hold {
             Hold::Ledger(group) => {
@@ -144,7 +173,7 @@ impl SmGroup {
         }
     }
 
-    /// The priority that the request sets for the partition's first stream.
+    /// Returns the priority that the request sets for the partition's first stream.
     pub(crate) fn priority(&self) -> i32 {
         self.priority
     }
@@ -153,7 +182,7 @@ impl SmGroup {
         &self.record.pool
     }
 
-    /// The group as one that is divided again.
+    /// Returns the group in the form that the ledger divides.
     pub(crate) fn divided<'a>(&'a self, quarantined: &'a [usize]) -> Divided<'a> {
         let number = self.entry().map(|(number, _)| number);
         Divided { group: &self.record, number, quarantined }
@@ -163,7 +192,7 @@ impl SmGroup {
         &self.units
     }
 
-    /// By what the device's ledger knows the group, and its units; `None` for a part of another group.
+    /// Returns the group's number in the device's ledger, and its units. Returns `None` for a part of another group.
     pub(crate) fn entry(&self) -> Option<(GroupNumber, &[usize])> {
         match self.hold {
             Hold::Ledger(number) => Some((number, &self.record.placement.members)),
@@ -179,12 +208,12 @@ impl SmGroup {
         &self.fences
     }
 
-    /// Adds what still runs on the group's SMs.
+    /// Adds fences for work that is still running on the group's SMs.
     pub(crate) fn add_fences(&mut self, more: impl IntoIterator<Item = Arc<Fence>>) {
         self.fences.add(self.device.driver(), more);
     }
 
-    /// Takes everything out, and leaves a group of no SMs.
+    /// Moves everything into a new group, and leaves this group without SMs.
     fn take(&mut self) -> SmGroup {
         let members = mem::take(&mut self.record.placement.members);
         SmGroup {
@@ -201,8 +230,7 @@ impl SmGroup {
         }
     }
 
-    /// Gives the SMs back to whoever accounts for them, but to no floor until the work of certain
-    /// contexts could be recorded.
+    /// Returns the SMs to the account, in quarantine: no floor gets them until the work of `contexts` is recorded.
     pub(crate) fn quarantine(&mut self, contexts: Vec<Stuck>) {
         let members = mem::take(&mut self.record.placement.members);
         let fences = mem::take(&mut self.fences);
@@ -222,7 +250,7 @@ impl SmGroup {
         }
     }
 
-    /// Whether somebody accounts for both groups, so that they never have the same units.
+    /// Returns whether both groups are in the same account, so that they cannot have the same units.
     pub(crate) fn has_account_of(&self, other: &SmGroup) -> bool {
         match (&self.hold, &other.hold) {
             (Hold::Ledger(_), Hold::Ledger(_)) => true,
@@ -231,7 +259,7 @@ impl SmGroup {
         }
     }
 
-    /// Adds the floor of another group of the same account, which ends. Neither shares anything.
+    /// Adds the floor of another group of the same account. Both groups must be without shared SMs.
     pub(crate) fn absorb(&mut self, mut other: SmGroup) {
         let mut members = mem::take(&mut other.record.placement.members);
         let ended = match (&self.hold, &other.hold) {
@@ -254,8 +282,8 @@ impl SmGroup {
         self.add_fences(other.fences.as_slice().iter().cloned());
     }
 
-    /// Hands units of the floor over to smaller groups. Returns what each of them waits for, and who
-    /// accounts for each. Nothing can fail any more; what none of them gets goes back.
+    /// Hands units of the floor over to smaller groups. Returns the fences that each of them waits for, and the account
+    /// of each. Cannot fail. Units that no group gets return to the account.
     pub(crate) fn hand_over(mut self, chosen: &[GroupUnits]) -> (Fences, Vec<Hold>) {
         let is_chosen =
             |index: &usize| chosen.iter().any(|group| group.placement.members.contains(index));
@@ -276,7 +304,7 @@ impl SmGroup {
                 chosen.iter().map(hold).collect()
             }
         };
-        // What is left goes back when `self` is dropped.
+        // The remaining units return when `self` is dropped.
         self.record.placement.members.retain(|index| !is_chosen(index));
         (self.fences.clone(), holds)
     }
@@ -296,7 +324,7 @@ impl Drop for SmGroup {
                 drop(ledger);
                 drop(ended);
                 if !self.record.pool.is_empty() && !fences.is_empty() {
-                    // It may be long until a floor takes the SMs.
+                    // It may take long until a floor takes these SMs and its fences.
                     self.device.settle_fences();
                 }
             }
@@ -319,33 +347,33 @@ impl fmt::Debug for SmGroup {
     }
 }
 
-/// A group that others were split out of.
+/// A group that others were split from.
 pub(crate) struct Parent {
     group: SmGroup,
-    /// The context that the driver split, if it did.
+    /// The context that the driver split, if the split was made in a context.
     context: Option<RawGreen>,
-    /// Which child has which of its units, where all have theirs at the same time.
+    /// The units of each child, unless the children take turns on them.
     account: Mutex<Ledger<Arc<Fence>, RawGreen>>,
-    /// What still ran on the SMs of the children that are gone.
+    /// Fences for work that was still running when children were dropped.
     fences: Mutex<Vec<Arc<Fence>>>,
-    /// The contexts of children that are gone whose work could not be recorded.
+    /// Contexts of dropped children whose work could not be recorded.
     stuck: Mutex<Vec<Tried>>,
 }
 
 /// A context whose work could not be recorded.
 struct Tried {
     context: Stuck,
-    /// Whether a thread tries it again at the moment.
+    /// Set while a thread tries to record it.
     is_tried: bool,
 }
 
 impl Parent {
-    /// A group that the driver split in a context that was made for it.
+    /// Creates a parent for a split that the driver made in `context`, which was created for the split.
     pub(crate) fn split_in(group: SmGroup, context: RawGreen) -> Arc<Parent> {
         Parent::new(group, Some(context))
     }
 
-    /// A group to be divided more than once, whose parts may share SMs with each other.
+    /// Creates a parent for a group that can be divided several times. Its parts may share SMs.
     pub(crate) fn of(group: SmGroup) -> Arc<Parent> {
         Parent::new(group, None)
     }
@@ -355,7 +383,7 @@ impl Parent {
         Arc::new(Parent { group, context, account, fences, stuck })
     }
 
-    /// Enters what was chosen for a child. Returns by what the account knows it.
+    /// Enters the units of a child in the account. Returns the child's number.
     pub(crate) fn enter(&self, units: &Units, child: &GroupUnits) -> GroupNumber {
         self.account.lock().take(units.counts(), child).group
     }
@@ -366,7 +394,7 @@ impl Parent {
         group
     }
 
-    /// Takes a child's units out of the account.
+    /// Removes a child's units from the account.
     fn take_back(&self, child: Option<GroupNumber>, members: &[usize]) {
         if let Some(child) = child {
             let ended = self.account.lock().give_back(child, members, &[]);
@@ -378,14 +406,14 @@ impl Parent {
         &self.group
     }
 
-    /// What still runs on the group's SMs: from before the group was taken, and of children that are
-    /// gone.
+    /// Returns fences for all earlier work on the group's SMs: from before the group was taken, and from dropped
+    /// children.
     pub(crate) fn fences(&self) -> Fences {
         let gone = self.fences.lock().clone();
         self.group.fences().with(gone)
     }
 
-    /// The group as it was, if nobody else divides it and no work on its SMs is unknown.
+    /// Returns the original group, if no other reference to the parent exists and no unrecorded work is on its SMs.
     pub(crate) fn into_group(self: Arc<Parent>) -> Option<SmGroup> {
         let mut parent = Arc::into_inner(self)?;
         debug_assert!(parent.context.is_none());
@@ -396,12 +424,12 @@ impl Parent {
         Some(parent.group.take())
     }
 
-    /// Takes the fences of a child that goes, and lets go of those that are done.
+    /// Adds the fences of a dropped child, and drops those whose work is done.
     fn leave(&self, fences: &Fences) {
         self.add_fences(fences.as_slice());
         let known = self.fences.lock().clone();
-        // Asked without the lock, and while all are still in the list: whoever takes SMs meanwhile
-        // waits for them.
+        // The list is not locked during the queries, and it still has all fences. A group that takes SMs now waits for
+        // all of them.
         let mut running = Fences::gather(&known);
         running.settle(self.group.device.driver());
         let is_done =
@@ -419,15 +447,15 @@ impl Parent {
         }
     }
 
-    /// Takes the contexts of a child that goes, whose work could not be recorded.
+    /// Adds the contexts of a dropped child, whose work could not be recorded.
     fn quarantine(&self, contexts: Vec<Stuck>, fences: &Fences) {
         let tried = contexts.into_iter().map(|context| Tried { context, is_tried: false });
         self.stuck.lock().extend(tried);
         self.leave(fences);
     }
 
-    /// Tries again to record the work of contexts for which that has failed. Returns the units of
-    /// those for which it still does.
+    /// Tries again to record the work of contexts for which this failed. Returns the units of all contexts whose work
+    /// is still not recorded.
     pub(crate) fn retry_quarantine(&self) -> Vec<usize> {
         let again: Vec<Stuck> = {
             let mut stuck = self.stuck.lock();
@@ -441,7 +469,8 @@ impl Parent {
         };
         for context in again {
             let recorded = record_again(self.group.device(), &context);
-            // The fence first: at each moment there is one of them for whoever takes SMs.
+            // Add the fence before removing the context. Each moment has one of the two, and the next owner checks
+            // both.
             if let Ok(Some(fence)) = &recorded {
                 self.add_fences(slice::from_ref(fence));
             }
@@ -474,7 +503,7 @@ impl Drop for Parent {
             self.retry_quarantine();
         }
         self.group.add_fences(mem::take(self.fences.get_mut()));
-        // The context first: whoever gets the SMs next shall find it.
+        // Give the context back before the SMs, so that the next owner of the SMs can reuse it.
         if let Some(context) = self.context {
             green::leave(&device, context, self.group.placement(), None, self.group.sm_count());
         }

@@ -1,8 +1,7 @@
-//! Streams that are kept for good, because foreign code has their handles and never says when it is done
-//! with them.
+//! Streams that are kept forever, because foreign code has their handles and never reports when it stops using them.
 //!
-//! When the last handle of such a stream is dropped, the driver's stream waits here with its context,
-//! for the next partition of the same SMs, which gets both. Neither is ever destroyed.
+//! When the last object of such a stream is dropped, the driver's stream is stored here, together with its context. The
+//! next partition on the same SMs gets both. Neither is ever destroyed.
 
 use std::collections::HashMap;
 use std::ops::RangeInclusive;
@@ -16,13 +15,13 @@ use crate::handle::error::Result;
 use crate::handle::raw::Raw;
 use crate::handle::raw_stream::is_capturing;
 
-/// A device's contexts that are kept for good, with their streams that nobody uses.
+/// The kept contexts of a device, with those of their streams that have no object.
 #[derive(Default)]
 pub(crate) struct KeptStreams {
-    /// Whether there is any: all that making other streams looks at.
+    /// Set once a context is kept. Until then, the creation of a stream needs no lock.
     any: AtomicBool,
     idle: Mutex<HashMap<usize, Vec<Idle>>>,
-    /// The driver's priorities, from the first to the last to run.
+    /// The driver's priority range, from the highest priority to the lowest.
     priorities: OnceLock<RangeInclusive<i32>>,
 }
 
@@ -32,24 +31,24 @@ struct Idle {
 }
 
 impl KeptStreams {
-    /// Keeps a context from now on. `priorities` are the driver's.
+    /// Keeps a context from now on. `priorities` is the driver's range.
     pub(crate) fn keep(&self, context: Raw<CUgreenCtx_st>, priorities: RangeInclusive<i32>) {
         let _same = self.priorities.set(priorities);
         self.idle.lock().entry(context.address()).or_default();
         self.any.store(true, Ordering::Release);
     }
 
-    /// Whether a context is kept.
+    /// Returns whether a context is kept.
     pub(crate) fn keeps(&self, context: Raw<CUgreenCtx_st>) -> bool {
         self.any.load(Ordering::Acquire) && self.idle.lock().contains_key(&context.address())
     }
 
-    /// Adds a stream that nobody uses any more, of a context that is kept.
+    /// Stores a stream that has no object any longer. Its context is kept.
     pub(crate) fn put(&self, context: Raw<CUgreenCtx_st>, raw: Raw<CUstream_st>, priority: i32) {
         self.idle.lock().entry(context.address()).or_default().push(Idle { raw, priority });
     }
 
-    /// Takes a stream out, with its priority: the one that the driver makes of what is asked for.
+    /// Takes a stream of this priority, after clamping it to the driver's range. Returns the clamped priority too.
     #[inline]
     pub(crate) fn take(
         &self,
@@ -59,13 +58,13 @@ impl KeptStreams {
         if self.any.load(Ordering::Acquire) { self.find(context, priority) } else { None }
     }
 
-    /// Whether foreign code captures one of the streams that nobody uses. Recording the context, or waiting for it,
-    /// would invalidate the capture.
+    /// Returns whether foreign code is capturing one of the stored streams. Recording or waiting for the context would
+    /// invalidate the capture.
     pub(crate) fn are_capturing(&self, api: &Api, context: Raw<CUgreenCtx_st>) -> Result<bool> {
         if !self.any.load(Ordering::Acquire) {
             return Ok(false);
         }
-        // Under the lock, so that nobody takes a stream out meanwhile. The driver is asked and waits for nothing.
+        // The lock is held during the queries, so that no thread takes a stream out. The queries do not wait.
         let contexts = self.idle.lock();
         for idle in contexts.get(&context.address()).into_iter().flatten() {
             if is_capturing(api, idle.raw.as_ptr())? {

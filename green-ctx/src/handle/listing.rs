@@ -1,4 +1,4 @@
-//! A graph's nodes, and where they run, in a form that can be written down.
+//! Descriptions of a graph's nodes and of where they run.
 
 use std::fmt;
 
@@ -6,12 +6,12 @@ use green_ctx_sys::CUgraphNodeType;
 
 use crate::handle::location::Location;
 
-/// Where each node of a graph runs.
+/// The location of each node of a graph. It prints one line per node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Audit {
-    /// The nodes in the driver's order, those of a child graph after the child's node.
+    /// The nodes in the driver's order. The nodes of a child graph follow the child graph's own node.
     pub nodes: Vec<NodeAudit>,
 }
 
@@ -20,18 +20,19 @@ pub struct Audit {
 #[non_exhaustive]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct NodeAudit {
-    /// The node's position in the graph: `3`, and `3.0` in the child graph that node 3 is.
+    /// The node's position in the graph, such as `3`. The position `3.0` is the first node of the child graph in node
+    /// 3.
     pub node: String,
-    /// What it does.
+    /// The kind of node.
     pub kind: NodeKind,
-    /// The name of a kernel, where the driver reports it (from CUDA 12.3 on).
+    /// The kernel's name, if the node is a kernel and the driver reports names (CUDA 12.3 or newer).
     pub kernel: Option<String>,
-    /// Where it runs. `None` for what [uses no SMs](NodeKind::uses_sms), and where the driver does not
-    /// report it: before CUDA 13.2 it reports the contexts of kernels only.
+    /// The location of the node. `None` if the node [uses no SMs](NodeKind::uses_sms), or if the driver does not report
+    /// it. Before CUDA 13.2, the driver reports only the contexts of kernels.
     pub location: Option<Location>,
 }
 
-/// What a node of a graph does.
+/// The kinds of graph nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
@@ -39,24 +40,23 @@ pub struct NodeAudit {
 pub enum NodeKind {
     /// Launches a kernel.
     Kernel,
-    /// Copies memory. From and to device memory it runs on SMs (recorded on an H200, driver
-    /// 580.159.04).
+    /// Copies memory. Copies from and to device memory run on SMs (recorded on an H200, driver 580.159.04).
     Memcpy,
-    /// Sets memory, on SMs (recorded on an H200, driver 580.159.04).
+    /// Sets memory. This runs on SMs (recorded on an H200, driver 580.159.04).
     Memset,
     /// Calls a function on the host.
     Host,
-    /// Is a graph itself.
+    /// Runs a child graph.
     ChildGraph,
-    /// Nothing: others wait for it.
+    /// Does nothing. Other nodes can depend on it.
     Empty,
     /// Waits for an event.
     EventWait,
     /// Records an event.
     EventRecord,
-    /// Signals a semaphore of another interface.
+    /// Signals a semaphore of another API.
     SemaphoreSignal,
-    /// Waits for a semaphore of another interface.
+    /// Waits for a semaphore of another API.
     SemaphoreWait,
     /// Allocates memory.
     MemAlloc,
@@ -64,9 +64,9 @@ pub enum NodeKind {
     MemFree,
     /// Writes, compares and waits for values in memory.
     BatchMemOp,
-    /// Decides on the device what runs.
+    /// Decides on the device which graph runs.
     Conditional,
-    /// A kind that this version does not know, by its number in cuda.h.
+    /// A kind that this crate does not know, with its number in cuda.h.
     Unknown(u32),
 }
 
@@ -91,7 +91,16 @@ impl NodeKind {
         }
     }
 
-    /// Whether such a node runs on the SMs of its context.
+    /// Returns whether nodes of this kind run on the SMs of their context.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use green_ctx::graph::NodeKind;
+    ///
+    /// assert!(NodeKind::Kernel.uses_sms());
+    /// assert!(!NodeKind::Host.uses_sms());
+    /// ```
     #[must_use]
     pub const fn uses_sms(self) -> bool {
         matches!(
@@ -124,7 +133,7 @@ impl fmt::Display for NodeKind {
 }
 
 impl fmt::Display for Audit {
-    /// A line a node.
+    /// Writes one line per node.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.nodes.iter().try_for_each(|node| writeln!(f, "{node}"))
     }

@@ -1,23 +1,23 @@
-//! Where work runs, in a form that can be written down.
+//! Descriptions of where work runs.
 
 use std::fmt;
 
-/// The SMs that work may use: those of a context.
+/// The context that work runs in, with its SMs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Location {
-    /// The device's number.
+    /// The device's ordinal.
     pub device: u32,
-    /// The name of the partition's group; `primary` for the primary context, and `borrowed` for one
-    /// that this crate did not make.
+    /// The name of the partition's group, `primary` for the primary context, or `borrowed` for a context that this
+    /// crate did not create.
     pub context: String,
-    /// The context's number, as [`Context::id`](crate::context::Context::id) gives it.
+    /// The identifier of the context, as returned by [`Context::id`](crate::context::Context::id).
     pub context_id: u64,
-    /// The context's SMs.
+    /// The number of SMs in the context.
     pub sm_count: u32,
-    /// Whether it is a green context that this crate did not make. Its SMs are in no ledger, so they may be those
-    /// of any partition's floor.
+    /// True if the context is a green context that this crate did not create. Its SMs are in no ledger, so they may be
+    /// part of the floor of any partition.
     pub foreign: bool,
 }
 

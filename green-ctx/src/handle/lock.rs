@@ -1,6 +1,5 @@
-//! What the registry is made of. It names these things through here, so that its very source can
-//! also be compiled for a model checker, which puts its own in their place and switches threads there
-//! (`tests/model`).
+//! The types that the registry is built from. The registry imports them from here, so that a model checker can compile
+//! the same source with its own types, which switch threads at every access (`tests/model`).
 
 pub(crate) use std::sync::{Arc, Weak};
 #[cfg(test)]
@@ -8,8 +7,8 @@ pub(crate) use std::thread;
 
 pub(crate) use parking_lot::Mutex;
 
-/// Runs a test of the registry: here on the system's threads, in whatever order they come. The model
-/// checker's form runs it in every order.
+/// Runs a test of the registry with the system's threads and their accidental order. The model checker's version runs
+/// it in every order.
 #[cfg(test)]
 pub(crate) fn check(test: impl Fn() + Send + Sync + 'static) {
     for _ in 0..200 {

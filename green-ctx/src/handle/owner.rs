@@ -1,15 +1,15 @@
-//! Who destroys what is behind a raw handle.
+//! Ownership of raw handles.
 
 use std::sync::Arc;
 
-/// Whatever keeps a foreign handle alive.
+/// A value that keeps a foreign handle alive.
 pub(crate) type Owner = Arc<dyn Send + Sync>;
 
-/// Whether an object destroys its handle when it goes.
+/// The party that destroys an object's raw handle.
 pub(crate) enum Ownership {
-    /// It does.
+    /// The object destroys the handle when it is dropped.
     Owned,
-    /// Somebody else does, and not before the owner is dropped.
+    /// Foreign code destroys the handle, after the owner is dropped.
     Borrowed { _owner: Owner },
 }
 

@@ -1,14 +1,13 @@
-//! How short-lived handles keep a device's primary context without sharing a counter.
+//! References to a device's primary context for short-lived objects, without contention on one counter.
 //!
-//! An event keeps the primary context, and with it the driver. If each one cloned the same `Context`,
-//! every creation and every drop would write to the same reference count, and threads that create
-//! events at once would wait for each other's cache lines: on an H200's host that cost more than the
-//! driver's own two calls. So there are several counts, each on cache lines of its own, and a thread
-//! uses one of them.
+//! An event holds a reference to the primary context, and through it to the driver. If each event cloned the same
+//! `Context`, every creation and every drop would write the same reference count. Threads that create events at the
+//! same time would wait for each other's cache lines. On an H200's host, that cost more than the driver's own two
+//! calls. There are therefore several counts, each on its own cache lines, and a thread uses one of them.
 //!
-//! The device must not hold these counts, or the primary context would never be released. The
-//! partitions do: each one needs the primary context anyway, and all of a device share one
-//! [`Shares`]. Without a partition an event keeps the context itself.
+//! The device must not own these counts, since the primary context would never be released. The partitions own them:
+//! each needs the primary context anyway, and all partitions of a device share one [`Shares`]. If there is no
+//! partition, an event holds the context directly.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
@@ -17,24 +16,25 @@ use parking_lot::Mutex;
 
 use crate::handle::error::Result;
 
-/// More counts than threads usually create events at once. A count costs 256 bytes.
+/// The number of counts, chosen higher than the number of threads that usually create events at the same time. A count
+/// takes 256 bytes.
 const SHARES: usize = 16;
 
-/// A count of its own for some of a device's threads. The alignment keeps others off the cache lines
-/// that it is on; processors fetch lines in pairs of 64 bytes.
+/// A reference count that some of a device's threads use. The alignment gives it its own cache lines. Processors fetch
+/// cache lines of 64 bytes in pairs.
 #[repr(align(128))]
 pub(crate) struct Share<C> {
     context: C,
 }
 
-/// What a partition holds: the primary context, for itself and for events.
+/// The primary context, as a partition holds it, with the counts for events.
 pub(crate) struct Shares<C> {
     context: C,
-    /// Made when a thread first creates an event: a partition that comes and goes alone pays for none.
+    /// Created when a thread first creates an event. A partition that is created and dropped without events has none.
     shares: Mutex<Vec<Arc<Share<C>>>>,
 }
 
-/// Where a device's threads find the shares, while a partition holds them.
+/// The shares of a device, which its threads can find while a partition holds them.
 pub(crate) struct ShareSlots<C> {
     all: Mutex<Weak<Shares<C>>>,
     slots: [Slot<C>; SHARES],
@@ -43,9 +43,9 @@ pub(crate) struct ShareSlots<C> {
 #[repr(align(128))]
 struct Slot<C>(Mutex<Weak<Share<C>>>);
 
-/// What an event holds.
+/// A reference to the primary context, as an event holds it.
 pub(crate) enum PrimaryRef<C> {
-    /// While there is a partition.
+    /// A shared count, used while a partition exists.
     Share(Arc<Share<C>>),
     Context(C),
 }
@@ -58,7 +58,8 @@ impl<C> Default for ShareSlots<C> {
 }
 
 impl<C: Clone> ShareSlots<C> {
-    /// The shares, which keep the primary context until the last holder is gone. `retain` returns that context.
+    /// Returns the shares. They keep the primary context alive until their last holder is dropped. `retain` returns the
+    /// context if there are no shares yet.
     pub(crate) fn shares(&self, retain: impl FnOnce() -> Result<C>) -> Result<Arc<Shares<C>>> {
         if let Some(shares) = self.all.lock().upgrade() {
             return Ok(shares);
@@ -66,7 +67,7 @@ impl<C: Clone> ShareSlots<C> {
         let fresh = Arc::new(Shares { context: retain()?, shares: Mutex::default() });
         let mut all = self.all.lock();
         if let Some(shares) = all.upgrade() {
-            // Another thread was first. Ours go without the lock.
+            // Another thread stored its shares first. `fresh` is dropped without the lock.
             drop(all);
             return Ok(shares);
         }
@@ -75,10 +76,10 @@ impl<C: Clone> ShareSlots<C> {
         Ok(fresh)
     }
 
-    /// What keeps the primary context for an event. `retain` returns that context.
+    /// Returns a reference to the primary context for an event. `retain` returns the context if no partition exists.
     pub(crate) fn reference(&self, retain: impl FnOnce() -> Result<C>) -> Result<PrimaryRef<C>> {
         let Slot(slot) = &self.slots[number_of_this_thread() % SHARES];
-        // Held by this thread alone, unless there are more threads than shares.
+        // Only this thread uses the slot, unless there are more threads than shares.
         let share = slot.lock().upgrade();
         if let Some(share) = share {
             return Ok(PrimaryRef::Share(share));
@@ -94,12 +95,12 @@ impl<C: Clone> ShareSlots<C> {
 }
 
 impl<C: Clone> Shares<C> {
-    /// The primary context.
+    /// Returns the primary context.
     pub(crate) fn context(&self) -> &C {
         &self.context
     }
 
-    /// A count for a thread that finds none.
+    /// Creates a count for a thread whose slot is empty.
     fn share(&self) -> Arc<Share<C>> {
         let share = Arc::new(Share { context: self.context.clone() });
         self.shares.lock().push(Arc::clone(&share));
@@ -117,12 +118,12 @@ impl<C> PrimaryRef<C> {
     }
 }
 
-/// Threads are numbered in the order in which they first ask.
+/// Returns this thread's number. Threads are numbered in the order of their first call.
 fn number_of_this_thread() -> usize {
     static NEXT: AtomicUsize = AtomicUsize::new(0);
     thread_local! {
         static NUMBER: usize = NEXT.fetch_add(1, Ordering::Relaxed);
     }
-    // A thread that ends may still drop and create: any share does for it.
+    // A thread that is ending may still create and drop events. It can use any share.
     NUMBER.try_with(|number| *number).unwrap_or(0)
 }

@@ -1,10 +1,10 @@
-//! Contexts whose last work could not be recorded, and the SMs that wait for it.
+//! Contexts whose remaining work could not be recorded, and the SMs that wait for it.
 //!
-//! The last handle of a partition records its work, so that whoever gets the SMs next can wait for it.
-//! The driver refuses that while a stream of the context that is not this crate's is being captured, and
-//! may refuse it for other reasons; and nobody asks it to while foreign code captures a stream that is
-//! kept. Such a context is neither destroyed nor used again, and its SMs are nobody's, until recording has
-//! succeeded after all: it is tried again before each split.
+//! When the last handle of a partition is dropped, its work is recorded, so that the next owner of the SMs can wait for
+//! it. The driver refuses this while a foreign stream of the context is being captured, and may refuse for other
+//! reasons. This crate does not even try while foreign code captures one of the context's kept streams. A context whose
+//! work is not recorded is neither destroyed nor reused, and its SMs are not given out. Each split first tries to
+//! record the work again.
 
 use std::mem;
 use std::sync::Arc;
@@ -18,35 +18,35 @@ use crate::handle::fence::{Fence, Fences};
 use crate::handle::green::{self, RawGreen};
 use crate::ledger::Idle;
 
-/// A context that is in use no more, and what it was made of.
+/// A context without handles, and the SMs that it was created for.
 pub(crate) type Stuck = Idle<RawGreen>;
 
-/// A device's units in quarantine, and the contexts whose work they wait for.
+/// The units of a device that are in quarantine, and the contexts whose work they wait for.
 #[derive(Default)]
 pub(crate) struct Quarantine {
-    /// How many cases there are, those that are being tried included.
+    /// The number of cases, including those that a thread is trying to record.
     count: AtomicUsize,
     cases: Mutex<Vec<Case>>,
 }
 
-/// Units that are freed together, once the work of all contexts is recorded.
+/// Units that become free together, once the work of all their contexts is recorded.
 pub(crate) struct Case {
     pub(crate) contexts: Vec<Stuck>,
-    /// The units, which the device's ledger has in quarantine.
+    /// The units, which are in quarantine in the device's ledger.
     pub(crate) members: Vec<usize>,
-    /// What else runs there.
+    /// Fences for other work on the units.
     pub(crate) fences: Fences,
 }
 
 impl Quarantine {
-    /// Adds units that are quarantined in the ledger already.
+    /// Adds units that the ledger has already quarantined.
     pub(crate) fn add(&self, case: Case) {
         self.count.fetch_add(1, Ordering::Relaxed);
         self.cases.lock().push(case);
     }
 
-    /// Tries again to record the work of every context. The ledger frees what no work is unknown of
-    /// any more, and the contexts are kept to be used again.
+    /// Tries again to record the work of every context. Units without unrecorded work become free in the ledger, and
+    /// their contexts become available for reuse.
     #[inline]
     pub(crate) fn retry(&self, device: &Device) {
         if self.count.load(Ordering::Relaxed) > 0 {
@@ -56,8 +56,8 @@ impl Quarantine {
 
     #[cold]
     fn retry_all(&self, device: &Device) {
-        // Taken out while they are tried, so that no other thread tries the same ones and the driver is
-        // called without the lock. The ledger keeps the units meanwhile.
+        // Take the cases out, so that no other thread tries them and no lock is held during driver calls. Their units
+        // stay in quarantine in the ledger.
         let cases = mem::take(&mut *self.cases.lock());
         for mut case in cases {
             case.contexts.retain(|context| match record_again(device, context) {
@@ -79,8 +79,8 @@ impl Quarantine {
         }
     }
 
-    /// Destroys the contexts of a driver that is ending itself. That it fails, as recording did, is
-    /// not reported again. Returns the fences, some perhaps more than once.
+    /// Destroys the contexts of a driver that is being dropped. Failures are ignored, because the failed record was
+    /// already reported. Returns the fences, possibly with duplicates.
     pub(crate) fn end(&self, api: &Api) -> Vec<Arc<Fence>> {
         let cases = mem::take(&mut *self.cases.lock());
         let contexts = cases.iter().flat_map(|case| &case.contexts);
@@ -91,11 +91,11 @@ impl Quarantine {
     }
 }
 
-/// A context's work that could still not be recorded.
+/// The work of a context could still not be recorded.
 pub(crate) struct Unrecorded;
 
-/// Tries to record a context's work, and leaves it to be used again where that succeeds. When the
-/// device has failed nothing runs any more, and the context is destroyed.
+/// Tries to record a context's work. If that succeeds, the context becomes available for reuse. If the device has
+/// failed, no work is running, and the context is destroyed.
 pub(crate) fn record_again(
     device: &Device,
     context: &Stuck,

@@ -1,12 +1,12 @@
-//! Raw driver handles that may cross threads.
+//! Raw driver handles that can be sent between threads.
 
 use std::ptr::NonNull;
 
-/// A handle that the driver gave out: never null, owned by whoever holds it.
+/// A handle from the driver. It is never null. The object that holds it decides when it is destroyed.
 pub(crate) struct Raw<T>(NonNull<T>);
 
 impl<T> Raw<T> {
-    /// Takes what a successful call wrote; a null handle is none.
+    /// Wraps the result of a successful call. Returns `None` for a null handle.
     pub(crate) fn new(raw: *mut T) -> Option<Raw<T>> {
         NonNull::new(raw).map(Raw)
     }
@@ -16,7 +16,7 @@ impl<T> Raw<T> {
         self.0.as_ptr()
     }
 
-    /// The address, as a key.
+    /// Returns the address, for use as a key.
     pub(crate) fn address(self) -> usize {
         self.0.as_ptr().addr()
     }
@@ -34,10 +34,10 @@ impl<T> Copy for Raw<T> {}
 mod threads {
     use super::Raw;
 
-    // SAFETY: driver handles name objects of the process, not of a thread, and are only passed to
-    // the driver. What the driver wants serialised (calls on a CUgreenCtx, by the header up to
-    // 13.4) is serialised where it is called.
+    // SAFETY: a driver handle identifies an object of the process, not of a thread. Handles are only passed to the
+    // driver, never dereferenced. Calls that the driver requires to be serialised (on a `CUgreenCtx`, by cuda.h up to
+    // 13.4) are serialised by their callers, with `Calls`.
     unsafe impl<T> Send for Raw<T> {}
-    // SAFETY: as above; a shared reference gives nothing but a copy of the handle.
+    // SAFETY: a shared reference only gives out copies of the handle, and those may be sent between threads.
     unsafe impl<T> Sync for Raw<T> {}
 }

@@ -1,4 +1,4 @@
-//! The driver's calls for a stream, for files that know no objects of streams.
+//! Driver calls on a stream, for modules that do not know stream objects.
 #![allow(unsafe_code, reason = "calls the driver")]
 
 use green_ctx_sys::{Api, CUevent, CUstream, CUstreamCaptureStatus};
@@ -7,7 +7,7 @@ use crate::handle::driver::Driver;
 use crate::handle::error::Result;
 use crate::handle::error::call;
 
-/// A stream of the driver's. Whoever makes one keeps the stream alive meanwhile.
+/// A raw stream and its driver. The creator of this value keeps the stream alive while the value exists.
 #[derive(Clone, Copy)]
 pub(crate) struct RawStream<'a> {
     driver: &'a Driver,
@@ -24,36 +24,38 @@ impl<'a> RawStream<'a> {
         self.driver
     }
 
-    /// Records an event after the work up to now.
+    /// Records an event after the work submitted so far.
     #[inline]
     pub(crate) fn record(&self, event: CUevent) -> Result<()> {
-        // SAFETY: both handles are alive.
+        // SAFETY: the creator of `self` keeps the stream alive, and the caller keeps the event alive.
         unsafe { call!(self.driver.functions()?, cuEventRecord(event, self.raw)) }
     }
 
-    /// Makes the work from now on wait for an event.
+    /// Makes later work wait for an event.
     #[inline]
     pub(crate) fn wait(&self, event: CUevent) -> Result<()> {
-        // SAFETY: both handles are alive; 0 is the only flag outside of a capture.
+        // SAFETY: the creator of `self` keeps the stream alive, and the caller keeps the event alive. Outside captures,
+        // 0 is the only valid flag.
         unsafe { call!(self.driver.functions()?, cuStreamWaitEvent(self.raw, event, 0)) }
     }
 
-    /// Waits on the host until its work is done.
+    /// Blocks the calling thread until the stream's work is done.
     pub(crate) fn synchronize(&self) -> Result<()> {
-        // SAFETY: the stream is alive.
+        // SAFETY: the creator of `self` keeps the stream alive.
         unsafe { call!(self.driver.functions()?, cuStreamSynchronize(self.raw)) }
     }
 
-    /// Whether it is being captured, or its capture was invalidated.
+    /// Returns whether the stream is being captured. This includes captures that were invalidated.
     pub(crate) fn is_capturing(&self) -> Result<bool> {
         is_capturing(self.driver.functions()?, self.raw)
     }
 }
 
-/// Whether a stream that is alive is being captured, or its capture was invalidated.
+/// Returns whether a stream is being captured. This includes captures that were invalidated. The caller keeps the
+/// stream alive.
 pub(crate) fn is_capturing(api: &Api, stream: CUstream) -> Result<bool> {
     let mut status = CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE;
-    // SAFETY: the stream is alive by the callers' word; the pointer is to a live value.
+    // SAFETY: the caller keeps the stream alive, and `status` is a live local that the driver writes.
     unsafe { call!(api, cuStreamIsCapturing(stream, &raw mut status)) }?;
     Ok(status != CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE)
 }

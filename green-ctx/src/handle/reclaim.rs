@@ -1,11 +1,11 @@
 //! Hooks that release partitions which another library no longer uses.
 //!
-//! The hooks run before a device's SMs are split and before a context, a partition or a set of plans is
-//! closed. The call has changed nothing at that point and holds no lock, so a panic of a hook propagates to
-//! the caller. Dry runs and splits of a group run no hooks.
+//! The hooks run before a device's SMs are split, and before a context, a partition or a plan set is closed. At that
+//! point the call has changed nothing and holds no lock, so a panic of a hook propagates to the caller. Dry runs and
+//! splits of a group run no hooks.
 //!
-//! A split or a close that a hook itself makes runs no hooks: a flag of the thread marks that one is running.
-//! While no hook is registered, a call reads one flag of the driver.
+//! A split or a close that a hook makes runs no hooks, because a thread-local flag marks that one is running. While no
+//! hook is registered, a call only reads one flag of the driver.
 
 use std::cell::Cell;
 use std::fmt;
@@ -19,17 +19,17 @@ use crate::handle::driver::{Driver, InSlot, Slot};
 
 type Hook = dyn Fn(&Driver) + Send + Sync;
 
-/// A function that lets go of partitions ([`Driver::on_reclaim`]). Dropping this removes it; a call that
-/// is under way on another thread goes on.
+/// The registration of a reclaim hook ([`Driver::on_reclaim`]). Dropping it removes the hook. A call that another
+/// thread is making at that moment still completes.
 ///
-/// The driver does not keep the function, so that it may own handles of the driver.
+/// The driver does not own the hook, so the hook may own objects of the driver.
 #[must_use = "dropping this removes the function"]
 pub struct ReclaimHook {
     _hook: Arc<Hook>,
 }
 
 impl ReclaimHook {
-    /// Keeps the function, and everything that it owns, for as long as the process lives.
+    /// Keeps the hook registered, and everything that it owns alive, until the process ends.
     pub fn keep(self) {
         mem::forget(self);
     }
@@ -41,17 +41,17 @@ impl fmt::Debug for ReclaimHook {
     }
 }
 
-/// A driver's functions that let go of partitions, in the order in which they were registered.
+/// A driver's reclaim hooks, in the order of their registration.
 #[derive(Default)]
 struct ReclaimHooks {
-    /// Whether the list may hold a living function. Changed under its lock.
+    /// Set if the list may contain a living hook. Changed only under the list's lock.
     any: AtomicBool,
     list: Mutex<Vec<Weak<Hook>>>,
 }
 
 impl ReclaimHooks {
     fn add(&self, driver: &Driver, hook: Arc<Hook>) -> ReclaimHook {
-        // In a forked child the list's lock may be held for ever.
+        // In a forked child, a thread that no longer exists may hold the list's lock forever.
         if !driver.is_forked() {
             let mut list = self.list.lock();
             list.push(Arc::downgrade(&hook));
@@ -60,10 +60,10 @@ impl ReclaimHooks {
         ReclaimHook { _hook: hook }
     }
 
-    /// Calls every function, unless this thread is in one already.
+    /// Calls every hook, unless this thread is already running one.
     #[inline]
     fn call(&self, driver: &Driver) {
-        // A function that was registered before this call, as the program sees it, is seen here.
+        // `Relaxed` is enough: a hook whose registration the program orders before this call is visible here.
         if self.any.load(Ordering::Relaxed) {
             self.call_each(driver);
         }
@@ -80,7 +80,7 @@ impl ReclaimHooks {
         }
     }
 
-    /// The functions that were not removed. They are called, and may end, without the lock.
+    /// Returns the hooks that have not been removed. The caller calls and drops them without the lock.
     fn living(&self) -> Vec<Arc<Hook>> {
         let mut list = self.list.lock();
         list.retain(|hook| hook.strong_count() > 0);
@@ -98,22 +98,24 @@ impl InSlot for ReclaimHooks {
 }
 
 impl Driver {
-    /// Registers a function that lets go of partitions which nobody uses any more. It is for code that
-    /// keeps streams or contexts for another library which does not report when it needs them no
-    /// longer.
+    /// Registers a hook that drops partitions that are no longer used. It is for code that keeps streams or contexts
+    /// alive for another library, if that library does not report when it stops using them.
     ///
-    /// The function is called before the SMs of one of the driver's devices are split, and before a context,
-    /// a partition or a set of plans is closed: on the thread that does so, with no lock of this crate held. A
-    /// dry run only reads and calls no function. What the function does must be allowed there, and it may drop
-    /// handles of any kind. Several functions are called in the order in which they were registered. What they
-    /// split or close calls none of them again. A panic goes on to the caller of the split, which has done
-    /// nothing yet, or of the close, which drops what it was to close. In a forked process
-    /// ([`is_forked`](Driver::is_forked)) no function is called.
+    /// The hook runs before the SMs of one of the driver's devices are split, and before a context, a partition or a
+    /// plan set is closed. It runs on the thread that makes the call, while this crate holds no lock. Dry runs call no
+    /// hooks.
     ///
-    /// Dropping the result removes the function. The driver keeps neither, and lends itself to each call,
-    /// so a function that owns no handle of the driver does not keep it either.
+    /// - A hook must do only what is allowed on the calling thread. It may drop objects of any kind.
+    /// - Several hooks run in the order of their registration.
+    /// - Splits and closes made by a hook call no hooks.
+    /// - If a hook panics, the panic propagates to the caller. The panic ends a split before it changes anything. A
+    ///   close drops the object that it was called on.
+    /// - In a forked process ([`is_forked`](Driver::is_forked)), no hook is called.
     ///
-    /// # Example
+    /// Dropping the result removes the hook. The driver owns neither of them and passes itself to each call, so a hook
+    /// that owns no objects of the driver does not keep the driver alive.
+    ///
+    /// # Examples
     ///
     /// ```
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -123,13 +125,13 @@ impl Driver {
     /// # let device = driver.device(0)?;
     /// # let group = device.resources().sm()?.split([120])?.groups.remove(0);
     /// # let stream = device.create_context(group)?.create_stream(StreamOptions::default())?;
-    /// // A stream is kept for as long as another library has something of it.
+    /// // The stream is kept while another library uses `theirs`.
     /// let theirs = Arc::new("something");
     /// let kept = Mutex::new(vec![(Arc::clone(&theirs), stream)]);
     /// let _hook = driver.on_reclaim(move |_| {
     ///     let unused = |(theirs, _): &mut (Arc<_>, _)| Arc::strong_count(theirs) == 1;
     ///     let ended: Vec<_> = kept.lock().expect("no panic").extract_if(.., unused).collect();
-    ///     // The streams end here, without the lock: that calls the driver.
+    ///     // Drop the streams without the lock, since that calls the driver.
     ///     drop(ended);
     /// });
     ///
@@ -143,7 +145,7 @@ impl Driver {
         self.slot::<ReclaimHooks>().add(self, Arc::new(hook))
     }
 
-    /// Has other crates let go of partitions which nobody uses any more. The caller holds no lock.
+    /// Runs the reclaim hooks. The caller must hold no lock.
     #[inline]
     pub(crate) fn reclaim(&self) {
         self.slot::<ReclaimHooks>().call(self);
@@ -151,16 +153,16 @@ impl Driver {
 }
 
 thread_local! {
-    /// Whether this thread is in such a function.
+    /// Set while this thread runs a hook.
     static CALLING: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Set while this thread calls functions, however they end.
+/// Sets `CALLING` while this thread runs hooks. Its drop resets the flag, even if a hook panics.
 struct Calling;
 
 impl Calling {
     fn enter() -> Option<Calling> {
-        // Made only where it was not set: the end of one unsets it.
+        // `then`, not `then_some`: a value that is created although the flag was set would reset the flag when dropped.
         (!CALLING.replace(true)).then(|| Calling)
     }
 }

@@ -1,16 +1,15 @@
 //! The registry: a map from raw handles to the objects that represent them.
 //!
-//! Contexts and graphs are entered when they are made. Streams and events are entered when their raw handle
-//! is first given out, since no caller can look up a handle before that. Foreign handles are looked up and
-//! entered under one lock (`get_or_enter`), so that one handle has one object.
+//! Contexts and graphs are entered when they are created. Streams and events are entered when their raw handle is first
+//! given out, since no caller can look up a handle before that. Foreign handles are looked up and entered under one
+//! lock (`get_or_enter`), so that each handle has one object.
 //!
-//! An object removes its own entry before its handle is destroyed, since the driver may reuse the address at
-//! once. A close removes the entry earlier, but only if no other handle exists (`seclude` checks that under
-//! the lock). Otherwise the raw handle of a context that stays open would lead to nothing for a moment, and a
-//! look-up in that moment would make a second object.
+//! An object removes its own entry before its handle is destroyed, since the driver may reuse the address immediately.
+//! A close removes the entry earlier, but only if no other handle exists (`seclude` checks that under the lock).
+//! Without that check, the raw handle of a context that stays open would be missing from the registry for a moment, and
+//! a look-up in that moment would create a second object.
 //!
-//! The locks and reference counts come from the module `lock`, so that a model checker can run the same
-//! source.
+//! The locks and reference counts come from the module `lock`, so that a model checker can run the same source.
 
 use std::collections::HashMap;
 use std::sync::atomic::{Ordering, fence};
@@ -19,21 +18,21 @@ use rustc_hash::FxBuildHasher;
 
 use super::lock::{Arc, Mutex, Weak};
 
-/// Weak entries by address. The lock is short: no driver call, no drop of an `Arc` and no foreign
-/// code happens under it.
+/// Weak references to objects, by address. No driver call is made, no `Arc` is dropped, and no foreign code runs while
+/// the lock is held.
 pub(crate) struct Registry<T> {
     entries: Mutex<Entries<T>>,
 }
 
 struct Entries<T> {
     by_address: HashMap<usize, Entry<T>, FxBuildHasher>,
-    /// How many entries were ever made.
+    /// The number of entries that were ever made.
     made: u64,
 }
 
 struct Entry<T> {
     object: Weak<T>,
-    /// How many entries were made before it.
+    /// The number of entries that were made before this one.
     number: u64,
 }
 
@@ -44,17 +43,17 @@ impl<T> Default for Registry<T> {
 }
 
 impl<T> Registry<T> {
-    /// The living object behind a handle.
+    /// Returns the living object of a handle.
     pub(crate) fn find(&self, address: usize) -> Option<Arc<T>> {
         self.entries.lock().find(address)
     }
 
-    /// Returns whether an object is entered under this handle, one whose last reference is going included.
+    /// Returns whether a handle has an entry. This includes entries whose last reference is being dropped.
     pub(crate) fn contains(&self, address: usize) -> bool {
         self.entries.lock().by_address.contains_key(&address)
     }
 
-    /// The handles, in the order in which the objects were entered. The map's order differs from run to run.
+    /// Returns the handles in the order in which they were entered. The order of the map itself differs between runs.
     pub(crate) fn addresses(&self) -> Vec<usize> {
         let entries = self.entries.lock();
         let numbered = |(address, entry): (&usize, &Entry<T>)| (entry.number, *address);
@@ -64,16 +63,16 @@ impl<T> Registry<T> {
         addresses.into_iter().map(|(_, address)| address).collect()
     }
 
-    /// Enters an object under its handle. An older entry can only be that of an object that is
-    /// being dropped, since the driver gives an address out again only after its destruction.
+    /// Enters an object under its handle. A previous entry can only belong to an object that is being dropped, since
+    /// the driver reuses an address only after the handle is destroyed.
     pub(crate) fn enter(&self, address: usize, object: &Arc<T>) {
         let former = self.entries.lock().insert(address, object);
         drop(former);
     }
 
-    /// The living object of a handle, or else this one, entered. Looked up and entered under one
-    /// lock, so that all who come with the same handle get the same object. Where this object was
-    /// too late it is given back beside the other, to be dropped by the caller.
+    /// Returns the living object of a handle, or enters `object` if there is none. Both happen under one lock, so all
+    /// callers with the same handle get the same object. If another object exists, `object` is returned as well, and
+    /// the caller must drop it.
     pub(crate) fn get_or_enter(&self, address: usize, object: Arc<T>) -> (Arc<T>, Option<Arc<T>>) {
         let mut entries = self.entries.lock();
         if let Some(living) = entries.find(address) {
@@ -86,14 +85,15 @@ impl<T> Registry<T> {
         (object, None)
     }
 
-    /// Removes the entry of an object that is about to be closed, so that it is no longer found. Returns false and leaves
-    /// the entry as it was if handles other than the caller's, of which there are `handles`, exist. An object that is not closed after all is entered again by [`get_or_enter`](Registry::get_or_enter).
+    /// Removes the entry of an object that is about to be closed, so that it can no longer be found. `handles` is the
+    /// number of references that the caller holds. If there are others, returns false and keeps the entry.
+    /// [`get_or_enter`](Registry::get_or_enter) enters an object again if it is not closed after all.
     pub(crate) fn seclude(&self, address: usize, object: &Arc<T>, handles: usize) -> bool {
         self.seclude_if(address, object, handles, || true)
     }
 
-    /// As [`seclude`](Registry::seclude), if something else holds too. It is asked once no other handle of the object
-    /// exists or can be found, under the lock: it may take another registry's, and no more.
+    /// Works like [`seclude`](Registry::seclude), if `and` also returns true. `and` is called under the lock, once no
+    /// other reference to the object exists or can be found. It may lock another registry, and nothing else.
     pub(crate) fn seclude_if(
         &self,
         address: usize,
@@ -102,11 +102,11 @@ impl<T> Registry<T> {
         and: impl FnOnce() -> bool,
     ) -> bool {
         let mut entries = self.entries.lock();
-        // Under the lock, where no other thread gets a handle from here.
+        // The lock is held, so no other thread can get a reference from the registry.
         if Arc::strong_count(object) > handles {
             return false;
         }
-        // What other threads did before they dropped their handles is seen from here.
+        // Synchronises with the other threads' drops of their references, so their earlier writes are visible here.
         fence(Ordering::Acquire);
         if !and() {
             return false;
@@ -117,14 +117,14 @@ impl<T> Registry<T> {
         true
     }
 
-    /// How many entries there are, those of objects that are gone included.
+    /// Returns the number of entries, including those of dead objects.
     #[cfg(test)]
     pub(crate) fn len(&self) -> usize {
         self.entries.lock().by_address.len()
     }
 
-    /// Removes an object's own entry, and nobody else's: the address may already be that of a newer
-    /// object, whose entry must stay.
+    /// Removes the entry of `object`. An entry of another object stays: the driver may already have reused the address
+    /// for a newer object.
     pub(crate) fn forget(&self, address: usize, object: *const T) {
         let removed = self.entries.lock().remove_own(address, object);
         drop(removed);
@@ -136,7 +136,7 @@ impl<T> Entries<T> {
         self.by_address.get(&address).and_then(|entry| entry.object.upgrade())
     }
 
-    /// Gives back the entry that was there, to be dropped outside of the lock.
+    /// Returns the previous entry. The caller must drop it without the lock.
     fn insert(&mut self, address: usize, object: &Arc<T>) -> Option<Entry<T>> {
         let number = self.made;
         self.made += 1;
@@ -180,7 +180,7 @@ mod tests {
             let objects: Vec<_> = addresses.into_iter().map(Arc::new).collect();
             objects.iter().for_each(|object| registry.enter(**object, object));
             assert_eq!(registry.addresses(), addresses);
-            // A new object under an address comes last.
+            // A new object at a known address comes last.
             let again = Arc::new(16);
             registry.enter(16, &again);
             assert_eq!(registry.addresses(), [900, 5000, 32, 256, 48, 7, 16]);
@@ -198,7 +198,7 @@ mod tests {
             let (again, late) = registry.get_or_enter(1, Arc::new(2));
             assert!(Arc::ptr_eq(&first, &again));
             assert_eq!(late.as_deref(), Some(&2));
-            // The late object's end leaves the entry of the first.
+            // Dropping the late object keeps the first one's entry.
             registry.forget(1, late.as_ref().map_or(std::ptr::null(), Arc::as_ptr));
             assert!(registry.find(1).is_some());
             drop((first, again));
@@ -207,7 +207,7 @@ mod tests {
         });
     }
 
-    /// Threads that come with one handle at the same time get one object.
+    /// Threads that enter the same handle at the same time get one object.
     #[test]
     fn threads_get_one_object() {
         check(|| {
@@ -227,8 +227,7 @@ mod tests {
             let registry = Registry::default();
             let (old, new) = (Arc::new(1), Arc::new(2));
             registry.enter(1, &old);
-            // The driver reuses the address before the old object's owner has got round to
-            // forgetting.
+            // The driver reuses the address before the owner of the old object has removed its entry.
             registry.enter(1, &new);
             registry.forget(1, Arc::as_ptr(&old));
             assert_eq!(registry.find(1).as_deref(), Some(&2));
@@ -238,7 +237,7 @@ mod tests {
         });
     }
 
-    /// A stream is entered when its handle is first given out, perhaps by a clone on another thread.
+    /// A stream is entered when its handle is first given out, possibly by a clone on another thread.
     #[test]
     fn a_late_entry_is_gone_once_its_object_is_secluded() {
         check(|| {
@@ -289,7 +288,7 @@ mod tests {
             assert!(registry.seclude(1, &object, 2));
             assert_eq!((registry.find(1), registry.len()), (None, 0));
             drop(other);
-            // It is the same object that comes back.
+            // The same object is entered again.
             let (again, late) = registry.get_or_enter(1, object);
             assert_eq!((registry.find(1), late), (Some(again), None));
         });

@@ -1,12 +1,11 @@
 //! The hook for failed clean-ups, one per driver.
 //!
-//! The hook runs in the middle of a clean-up. Its panic is caught and written to standard error, since
-//! unwinding would skip the rest of the clean-up, such as the fence that the next owner of the SMs waits for.
-//! Without a hook, failures are written to standard error.
+//! The hook runs in the middle of a clean-up. Its panic is caught and written to standard error, since unwinding would
+//! skip the rest of the clean-up, such as the fence that the next owner of the SMs waits for. Without a hook, failures
+//! are written to standard error.
 //!
-//! After a sticky error, every clean-up on the device fails for the same reason, so only the first one per
-//! driver is reported. `CUDA_ERROR_DEINITIALIZED` is not reported: a driver that shuts down has cleaned up
-//! itself.
+//! After a sticky error, every clean-up on the device fails for the same reason, so only the first one per driver is
+//! reported. `CUDA_ERROR_DEINITIALIZED` is not reported: a driver that shuts down has already released everything.
 
 use std::fmt;
 use std::io::Write;
@@ -23,10 +22,10 @@ use crate::handle::error::{Error, Result};
 
 type Hook = dyn Fn(&Error) + Send + Sync;
 
-/// A hook for failed clean-ups ([`Driver::on_cleanup_failure`]). Dropping this removes it.
+/// The registration of a hook for failed clean-ups ([`Driver::on_cleanup_failure`]). Dropping it removes the hook.
+/// Without a hook, failures are written to standard error.
 ///
-/// The driver does not keep the hook, so that it may own handles of the driver. Without a hook, failures
-/// go to standard error.
+/// The driver does not own the hook, so the hook may own objects of the driver.
 ///
 /// [`Driver::on_cleanup_failure`]: crate::Driver::on_cleanup_failure
 #[must_use = "dropping this removes the hook"]
@@ -35,7 +34,7 @@ pub struct CleanupHook {
 }
 
 impl CleanupHook {
-    /// Keeps the hook, and everything that it owns, for as long as the process lives.
+    /// Keeps the hook registered, and everything that it owns alive, until the process ends.
     pub fn keep(self) {
         mem::forget(self);
     }
@@ -47,18 +46,17 @@ impl fmt::Debug for CleanupHook {
     }
 }
 
-/// Runs the program's code; `None` where it panics.
+/// Runs code of the program. Returns `None` if it panics.
 fn contain<R>(run: impl FnOnce() -> R) -> Option<R> {
-    // Dropping what it panicked with may panic again.
+    // Forget the panic's payload, since dropping it may panic again.
     catch_unwind(AssertUnwindSafe(run)).map_err(mem::forget).ok()
 }
 
 /// A driver's hook for failed clean-ups.
 pub(crate) struct Reporter {
-    /// Without one, failures go to standard error.
+    /// The hook. Without one, failures are written to standard error.
     hook: RwLock<Option<Weak<Hook>>>,
-    /// Whether the hook has heard that a device failed. After that every handle of the device fails
-    /// to be destroyed, for the same reason.
+    /// Set once a failed device was reported. Every later clean-up of the device fails for the same reason.
     reported_fault: AtomicBool,
 }
 
@@ -84,12 +82,12 @@ impl Reporter {
     pub(crate) fn report_error(&self, error: &Error) {
         let hook = self.hook();
         self.call(hook.as_deref(), error);
-        // It may be the last owner of whatever the hook captured.
+        // This may drop the last reference to the hook and to everything that it captured, which may panic.
         contain(move || drop(hook));
     }
 
-    /// Calls the hook where CUDA cannot be called. The hook may be the last owner of handles by then: they end
-    /// on a thread of their own.
+    /// Calls the hook on a thread that must not call CUDA. If this holds the last reference to the hook, the hook and
+    /// its captured objects are dropped on a new thread.
     #[cold]
     pub(crate) fn report_error_in_stream(&self, error: &Error) {
         let hook = self.hook();
@@ -103,9 +101,9 @@ impl Reporter {
         self.hook.read().as_ref().and_then(Weak::upgrade)
     }
 
-    /// Reports an error. Clean-ups go on after this, so that nothing unwinds out of it.
+    /// Reports an error. Never panics, since the clean-up continues afterwards.
     fn call(&self, hook: Option<&Hook>, error: &Error) {
-        // A driver that is shutting down has cleaned up itself.
+        // A driver that is shutting down has already released everything.
         if error.status() == Some(CUresult::CUDA_ERROR_DEINITIALIZED) {
             return;
         }
@@ -116,7 +114,7 @@ impl Reporter {
             crate::handle::trace::event!(WARN, error = %error, "a clean-up failed");
             hook.map(|hook| hook(error)).is_some()
         });
-        // Not `eprintln!`: it panics where there is no standard error to write to.
+        // Not `eprintln!`, which panics if standard error cannot be written.
         let _ = match reported {
             Some(true) => Ok(()),
             Some(false) => writeln!(std::io::stderr(), "green-ctx: a clean-up failed: {error}"),

@@ -1,5 +1,5 @@
-//! How reports are written down and read again, with the feature `serde`. Versions, compute
-//! capabilities and UUIDs are the text that they print as.
+//! Serialisation of versions, compute capabilities and UUIDs, with the feature `serde`. Each is written as the text
+//! that it prints as.
 
 use green_ctx_sys::Version;
 use serde::de::Error as _;
@@ -7,7 +7,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::handle::device::{ComputeCapability, Uuid};
 
-/// A version as its text, `13.0`: the bindings know no serde.
+/// A version as its text, such as `13.0`. The bindings do not depend on serde.
 pub(crate) mod version {
     use super::*;
 
@@ -17,15 +17,15 @@ pub(crate) mod version {
 
     pub(crate) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Version, D::Error> {
         let (major, minor) = numbers(from, "a CUDA version such as 13.0")?;
-        // The driver's number has two digits for the minor version.
+        // The driver's version number has two digits for the minor version.
         let number = u32::checked_mul(major, 1000)
             .filter(|_| minor < 100)
             .and_then(|number| number.checked_add(minor * 10));
-        number.map(Version::from_number).ok_or_else(|| D::Error::custom("no CUDA version"))
+        number.map(Version::from_number).ok_or_else(|| D::Error::custom("not a CUDA version"))
     }
 }
 
-/// Two numbers with a dot between them.
+/// Reads two numbers that are separated by a dot.
 fn numbers<'de, D: Deserializer<'de>, T: std::str::FromStr>(
     from: D,
     expected: &str,
@@ -59,11 +59,11 @@ impl Serialize for Uuid {
 impl<'de> Deserialize<'de> for Uuid {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Uuid, D::Error> {
         let text = String::deserialize(from)?;
-        uuid(&text).ok_or_else(|| D::Error::custom(format_args!("{text:?} is no device's UUID")))
+        uuid(&text).ok_or_else(|| D::Error::custom(format_args!("{text:?} is not a device UUID")))
     }
 }
 
-/// Reads what a UUID prints as, and nothing else.
+/// Reads exactly the text that a UUID prints as.
 fn uuid(text: &str) -> Option<Uuid> {
     let digits: String = text.strip_prefix("GPU-")?.split('-').collect();
     let number = u128::from_str_radix(&digits, 16).ok()?;

@@ -1,19 +1,19 @@
-//! Default streams, which are no handles.
+//! Default-stream tokens, which are not handles.
 
 use std::fmt;
 use std::ptr;
 
 use green_ctx_sys::CUstream;
 
-/// A default stream of whatever context is current on the thread that uses it.
+/// A default stream of the context that is current on the thread that uses it.
 ///
-/// Other libraries pass these tokens where a stream is expected. Each names another stream in another
-/// context, and on another thread, so that no [`Stream`](crate::Stream) can stand for one: it is
-/// looked up again at each call, [`Driver::find_stream`](crate::Driver::find_stream) does not know it, and
-/// [`Stream::from_raw_borrowed`](crate::Stream::from_raw_borrowed) refuses it. This is the one place
-/// where something depends on what is current.
+/// Other libraries pass these tokens in place of a stream. A token means a different stream in each context, and
+/// possibly on each thread, so no [`Stream`](crate::Stream) can represent it. The driver resolves it at each call.
+/// [`Driver::find_stream`](crate::Driver::find_stream) returns `None` for a token, and
+/// [`Stream::from_raw_borrowed`](crate::Stream::from_raw_borrowed) refuses it. Only the methods of this type depend on
+/// the current context.
 ///
-/// # Example
+/// # Examples
 ///
 /// ```
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -22,7 +22,7 @@ use green_ctx_sys::CUstream;
 /// # let device = driver.device(0)?;
 /// # let context = device.primary_context()?;
 /// # let stream = context.create_stream(StreamOptions::default())?;
-/// // Our stream waits for what another library submitted to the default stream.
+/// // `stream` waits for the work that another library submitted to the default stream.
 /// let done = device.create_event(EventOptions::default())?;
 /// {
 ///     let _current = context.make_current()?;
@@ -34,21 +34,30 @@ use green_ctx_sys::CUstream;
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum DefaultStream {
-    /// The null handle. Through this crate it is the same as [`Legacy`](DefaultStream::Legacy); C
-    /// code can be compiled to take it for [`PerThread`](DefaultStream::PerThread).
+    /// The null handle. In this crate it means the same as [`Legacy`](DefaultStream::Legacy). C code can be compiled so
+    /// that it means [`PerThread`](DefaultStream::PerThread).
     Null,
-    /// The context's own default stream, which its blocking streams wait for and which waits for
-    /// them. In a green context no stream does (recorded on an H200, driver 580.159.04).
+    /// The context's legacy default stream, which synchronises with the context's blocking streams. In a green context,
+    /// no stream synchronises with it (recorded on an H200, driver 580.159.04).
     #[doc(alias = "CU_STREAM_LEGACY")]
     Legacy,
-    /// The thread's own default stream in the context. A green context has none: every call answers
+    /// The thread's own default stream in the context. A green context has none: every call returns
     /// `CUDA_ERROR_INVALID_HANDLE` there (recorded on an H200, driver 580.159.04).
     #[doc(alias = "CU_STREAM_PER_THREAD")]
     PerThread,
 }
 
 impl DefaultStream {
-    /// The token that a raw handle is; `None` for a stream's own handle.
+    /// Returns the token that a raw handle is, or `None` for the handle of a stream.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use green_ctx::stream::DefaultStream;
+    ///
+    /// let token = DefaultStream::from_raw(std::ptr::null_mut());
+    /// assert_eq!(token, Some(DefaultStream::Null));
+    /// ```
     #[must_use]
     pub fn from_raw(raw: CUstream) -> Option<DefaultStream> {
         [DefaultStream::Null, DefaultStream::Legacy, DefaultStream::PerThread]
@@ -56,10 +65,10 @@ impl DefaultStream {
             .find(|token| token.as_raw() == raw)
     }
 
-    /// The token as C code passes it.
+    /// Returns the token as C code passes it.
     #[must_use]
     pub const fn as_raw(self) -> CUstream {
-        // The numbers are those of cuda.h.
+        // The values of CU_STREAM_LEGACY and CU_STREAM_PER_THREAD in cuda.h.
         ptr::without_provenance_mut(match self {
             DefaultStream::Null => 0,
             DefaultStream::Legacy => 1,

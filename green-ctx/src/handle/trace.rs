@@ -1,6 +1,6 @@
-//! Spans and events for the crate `tracing`, nothing at all without the feature `tracing`.
+//! Spans and events for the crate `tracing`. Without the feature `tracing`, the macros expand to nothing.
 
-/// A debug span that lasts until the end of the enclosing block.
+/// Opens a debug span that lasts until the end of the enclosing block.
 #[cfg(feature = "tracing")]
 macro_rules! span {
     ($name:literal $(, $($field:tt)*)?) => {
@@ -12,7 +12,7 @@ macro_rules! span {
     ($($anything:tt)*) => {};
 }
 
-/// An event of a level, `DEBUG` or `WARN`.
+/// Emits an event at the given level (`DEBUG` or `WARN`).
 #[cfg(feature = "tracing")]
 macro_rules! event {
     ($level:ident, $($field:tt)*) => {

@@ -1,16 +1,16 @@
 //! The account of a device's units: which group has each unit, and which fences its next owner waits for.
 //!
-//! A unit is free, in the floor of one group, shared by groups, or quarantined. It is quarantined if the work
-//! of a former owner could not be recorded. Only free units become floors. A unit in quarantine can still be
-//! shared, since sharing waits for nothing. A group does not grow when other groups leave: `16..` keeps the
-//! units that it got. So one group with `n..` or `..` leaves no unit for later floors. When the device is cut
-//! anew, each unit waits for all fences, since it is not known how units of two cuts overlap.
+//! A unit is free, in the floor of one group, shared by groups, or quarantined. It is quarantined if work of
+//! a previous owner could not be recorded. Only free units become floors. A quarantined unit can still be
+//! shared, because sharing waits for nothing. A group does not grow when other groups leave: `16..` keeps the
+//! units that it got. One group with `n..` or `..` therefore leaves no unit for later floors. When the device
+//! is cut anew, each unit waits for all fences, because it is unknown how the units of two cuts overlap.
 //!
-//! A group can be divided again (`Divided`). Units of its floor can become floors of the parts, and units
-//! that it shares can only be shared. If the parts are exclusive, they take over its units in the account
-//! that has the group, and the other units become free. If some of them share, or if the driver divides the
-//! group, the group keeps its units here. It becomes a `Parent` (`handle/group.rs`) with an account for the
-//! parts, which lives until the last part is gone. The partitions of plans are in no account.
+//! A group can be divided again (`Divided`). Units of its floor can become floors of the parts. Units that it
+//! shares can only be shared. If all parts are exclusive, they take over its units in the account that has
+//! the group, and its other units become free. If some of them share, or if the driver divides the group, the
+//! group keeps its units here. It becomes a `Parent` (`handle/group.rs`) with an account for the parts, which
+//! lives until the last part is gone. The partitions of plans are in no account.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -25,51 +25,49 @@ use super::units::{Cut, Placement, UnitCounts, UnitSet};
 
 /// One device's account of its units, with fences `F` and driver contexts `C`.
 ///
-/// Each unit is free, the floor of one group, shared by several, or quarantined: a former user's work
-/// could not be recorded, so that nobody knows when it is done, and no floor gets it. Cloning a fence is
-/// cheap, and two are equal only if they are the same one. The device is cut as the groups that are out
-/// ask for; a new cut begins when every unit is free.
+/// Cloning a fence must be cheap, and two fences must be equal only if they are the same one. The groups that
+/// hold units determine the cut. A new cut can begin only while every unit is free.
 pub(crate) struct Ledger<F, C> {
     cut: Cut,
     /// The SMs of each unit; empty until the first group is taken.
     counts: Vec<u32>,
     units: Vec<Unit>,
-    /// The groups that have units, by their numbers; `None` for a number that is nobody's.
+    /// The groups that have units, indexed by group number; `None` for unused numbers.
     groups: Vec<Option<Held>>,
-    /// How many groups have units.
+    /// The number of groups that have units.
     held: usize,
-    /// How many units wait for work that could not be recorded, each once for each such work.
+    /// The sum of `Unit::quarantined` over all units.
     quarantined: usize,
-    /// What still runs on units that somebody may get, each fence once.
+    /// The fences of work that may still run on units outside floors, each once.
     pending: Vec<Pending<F>>,
-    /// Contexts that nobody uses, of units that may be free or not.
+    /// Idle contexts. Their units may be free or in use.
     pub(crate) recycler: Recycler<C>,
 }
 
 #[derive(Clone, Default)]
 struct Unit {
-    /// The group whose floor it is of.
+    /// The group whose floor contains the unit.
     floor: Option<GroupNumber>,
-    /// The groups that share it. Nobody does while it is a floor.
+    /// The groups that share the unit. Empty if it is in a floor.
     sharers: Vec<GroupNumber>,
-    /// How many former users' work could not be recorded.
+    /// The number of previous owners whose work could not be recorded.
     quarantined: usize,
 }
 
 impl Unit {
-    /// Whether a floor may have it.
+    /// Returns whether a floor may take the unit.
     fn is_free(&self) -> bool {
         self.floor.is_none() && self.sharers.is_empty() && self.quarantined == 0
     }
 
-    /// How many share it; `None` where none may.
+    /// Returns the number of groups that share the unit, or `None` if it may not be shared.
     fn load(&self) -> Option<u32> {
         let sharers = u32::try_from(self.sharers.len()).unwrap_or(u32::MAX);
         self.floor.is_none().then_some(sharers)
     }
 }
 
-/// A group that has units, by its number.
+/// The number of a group that has units.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct GroupNumber(usize);
 
@@ -79,24 +77,25 @@ struct Pending<F> {
     units: UnitSet,
 }
 
-/// How many SMs are in which state.
+/// The number of SMs in each state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct SmCounts {
     pub(crate) free: u32,
-    /// In somebody's floor.
+    /// SMs in a floor.
     pub(crate) held: u32,
     pub(crate) shared: u32,
     pub(crate) quarantined: u32,
 }
 
-/// What a group gets with its units.
-#[must_use = "the fences are to be waited for, and to be dropped without the ledger's lock"]
+/// The result of taking a group's units.
+#[must_use = "the caller must wait for the fences, and drop them without the ledger's lock"]
 pub(crate) struct Taken<F> {
-    /// By what the units are given back.
+    /// The group's number, needed to give the units back.
     pub(crate) group: GroupNumber,
-    /// What still runs on its floor, each fence once.
+    /// The fences of work that may still run on the floor. Each fence occurs once.
     pub(crate) fences: Vec<F>,
-    /// The former cut, where this began a new one.
+    /// The previous cut if this group began a new one. Kept so that the caller drops it without the ledger's
+    /// lock.
     _former: Option<Cut>,
 }
 
@@ -105,12 +104,13 @@ pub(crate) struct Taken<F> {
 struct Held {
     name: Arc<str>,
     units: usize,
-    /// Whether its units are of another cut, so that it may be on any: it shares each of this one's.
+    /// Whether the group was chosen in another cut. Its units can overlap any unit of this cut, so it shares
+    /// all of them.
     of_other_cut: bool,
 }
 
-/// The name of a group that has no units any more.
-#[must_use = "the last of a name is to be dropped without the ledger's lock"]
+/// The name of a group that has given its last unit back.
+#[must_use = "the caller must drop the name without the ledger's lock"]
 pub(crate) struct Ended {
     pub(crate) _name: Option<Arc<str>>,
 }
@@ -144,7 +144,7 @@ impl<F, C> Default for Ledger<F, C> {
 }
 
 impl<F: Clone + PartialEq, C> Ledger<F, C> {
-    /// Chooses units of the device for every group of a request, and takes none.
+    /// Chooses units of the device for every group of a request, without taking them.
     pub(crate) fn choose(
         &self,
         units: &UnitCounts,
@@ -157,8 +157,8 @@ impl<F: Clone + PartialEq, C> Ledger<F, C> {
             let holders = self.holders().into_iter().chain(self.sharers(None)).collect();
             return Err(Refusal::CutInUse { held: self.describe_cut(), holders });
         }
-        // Whoever promises nothing and is promised nothing may have units of another cut, as long as
-        // there are no floors that those may be on.
+        // Groups without floors may use another cut, provided that no floor exists that their units could
+        // overlap.
         let is_known = self.is_out() && !is_other;
         let free = if is_known { self.free(units) } else { UnitSet::all(units.counts().len()) };
         let load = |unit: usize| if is_known { self.units[unit].load() } else { Some(0) };
@@ -172,7 +172,8 @@ impl<F: Clone + PartialEq, C> Ledger<F, C> {
         })
     }
 
-    /// The ledger as it would be without some groups, for a dry run: it has no fences and no idle contexts.
+    /// Returns the ledger as it would be without some groups, for a dry run. It has no fences and no idle
+    /// contexts.
     pub(crate) fn without(&self, groups: &[(GroupNumber, &[usize])]) -> Ledger<F, C> {
         let mut rest = Ledger {
             cut: self.cut.clone(),
@@ -184,7 +185,7 @@ impl<F: Clone + PartialEq, C> Ledger<F, C> {
             ..Ledger::default()
         };
         for (group, members) in groups {
-            // Named twice, it has gone.
+            // A group that is listed twice is already gone.
             if rest.groups[group.0].is_some() {
                 drop(rest.give_back(*group, members, &[]));
             }
@@ -192,7 +193,7 @@ impl<F: Clone + PartialEq, C> Ledger<F, C> {
         rest
     }
 
-    /// The units that floors may have, of a device that is cut as the groups that are out ask for.
+    /// Returns the units that floors may have, if the device has the cut that is in use.
     pub(crate) fn free(&self, units: &UnitCounts) -> UnitSet {
         let count = units.counts().len();
         let is_free = |unit: &usize| self.units.get(*unit).is_none_or(Unit::is_free);
@@ -202,9 +203,9 @@ impl<F: Clone + PartialEq, C> Ledger<F, C> {
         }
     }
 
-    /// Chooses among a group's units for every group of a request: floors among its floor, and what they
-    /// leave and what the group shares to be shared. Locations that are preferred come before all others
-    /// of their count.
+    /// Chooses among a group's units for every group of a request. Floors come from the group's floor. The
+    /// units left over and those that the group shares can be shared. Preferred placements win among those
+    /// with the same count.
     pub(crate) fn choose_within(
         &self,
         units: &UnitCounts,
@@ -218,7 +219,7 @@ impl<F: Clone + PartialEq, C> Ledger<F, C> {
         let mut free = has.clone();
         free.take_out(pool.iter().chain(*quarantined));
         let load = |unit: usize| {
-            // Beside the group itself.
+            // Do not count the group itself.
             let others = || self.units.get(unit).and_then(Unit::load).unwrap_or(0);
             let beside = || if pool.contains(&unit) { others().saturating_sub(1) } else { 0 };
             has.contains(unit).then(beside)
@@ -233,8 +234,8 @@ impl<F: Clone + PartialEq, C> Ledger<F, C> {
         })
     }
 
-    /// Enters a chosen group's units as its own, and returns the fences of its floor: what a group shares
-    /// it has at once. The choice must have been made under the same lock.
+    /// Enters a chosen group as the owner of its units, and returns the fences of its floor. Shared units
+    /// wait for nothing. The choice must have been made under the same lock.
     pub(crate) fn take(&mut self, units: &UnitCounts, chosen: &GroupUnits) -> Taken<F> {
         let former = if self.is_out() { None } else { self.start(&chosen.placement.cut, units) };
         if self.cut != chosen.placement.cut {
@@ -255,7 +256,7 @@ impl<F: Clone + PartialEq, C> Ledger<F, C> {
         Taken { group, fences: self.take_pending(chosen), _former: former }
     }
 
-    /// A number for a group.
+    /// Assigns a number to a group.
     fn enter(&mut self, chosen: &GroupUnits) -> GroupNumber {
         self.enter_as(chosen, chosen.placement.members.len(), false)
     }
@@ -271,7 +272,7 @@ impl<F: Clone + PartialEq, C> Ledger<F, C> {
         GroupNumber(self.groups.len() - 1)
     }
 
-    /// Takes the fences of a floor out.
+    /// Removes the fences of a floor and returns them.
     fn take_pending(&mut self, chosen: &GroupUnits) -> Vec<F> {
         let mut fences = Vec::new();
         if self.pending.is_empty() {
@@ -293,7 +294,7 @@ impl<F: Clone + PartialEq, C> Ledger<F, C> {
         fences
     }
 
-    /// Enters units of a group's floor as the floor of another one.
+    /// Makes units of one group's floor the floor of another group.
     pub(crate) fn hand_over(&mut self, from: GroupNumber, to: &GroupUnits) -> (GroupNumber, Ended) {
         let group = self.enter(to);
         let ended = self.leave(from, &to.placement.members);
@@ -303,7 +304,7 @@ impl<F: Clone + PartialEq, C> Ledger<F, C> {
         (group, ended)
     }
 
-    /// Enters a group's floor, which is all that it has, as a part of another's.
+    /// Adds the floor of `from` to the floor of `into`. `from` must have no other units, and ends.
     pub(crate) fn join(
         &mut self,
         into: GroupNumber,
@@ -318,7 +319,8 @@ impl<F: Clone + PartialEq, C> Ledger<F, C> {
         ended
     }
 
-    /// The units that the account has for a group: its own, or every one of this cut.
+    /// Returns the units that the account has for a group: its members, or all units for a group of another
+    /// cut.
     fn units_of<'a>(&self, group: GroupNumber, members: &'a [usize]) -> Cow<'a, [usize]> {
         match &self.groups[group.0] {
             Some(Held { of_other_cut: true, .. }) => Cow::Owned((0..self.units.len()).collect()),
@@ -326,7 +328,7 @@ impl<F: Clone + PartialEq, C> Ledger<F, C> {
         }
     }
 
-    /// Begins to give out units of a cut, when all are free. Returns the former cut.
+    /// Starts a new cut, while all units are free. Returns the previous cut if it differs.
     fn start(&mut self, cut: &Cut, units: &UnitCounts) -> Option<Cut> {
         if self.cut == *cut && self.counts == units.counts() {
             return None;
@@ -336,13 +338,12 @@ impl<F: Clone + PartialEq, C> Ledger<F, C> {
         self.counts.extend_from_slice(units.counts());
         self.units.clear();
         self.units.resize_with(count, Unit::default);
-        // How units of one cut lie in those of another is not known: each unit waits for whatever is
-        // still running anywhere.
+        // It is unknown how units of two cuts overlap, so each unit waits for all work that is still running.
         self.pending.iter_mut().for_each(|pending| pending.units = UnitSet::all(count));
         Some(mem::replace(&mut self.cut, cut.clone()))
     }
 
-    /// Takes a group's units back, with what must be done before a floor has them again.
+    /// Takes a group's units back. The next floor on them waits for `fences`.
     pub(crate) fn give_back(
         &mut self,
         group: GroupNumber,
@@ -354,8 +355,8 @@ impl<F: Clone + PartialEq, C> Ledger<F, C> {
         self.leave(group, &members)
     }
 
-    /// Takes a group's units back whose work could not be recorded: no floor gets them until
-    /// [`end_quarantine`](Ledger::end_quarantine). Returns which they are.
+    /// Takes back the units of a group whose work could not be recorded, and returns them. No floor gets them
+    /// until [`end_quarantine`](Ledger::end_quarantine).
     pub(crate) fn quarantine(
         &mut self,
         group: GroupNumber,
@@ -367,14 +368,14 @@ impl<F: Clone + PartialEq, C> Ledger<F, C> {
         (self.leave(group, &members), members)
     }
 
-    /// Ends the quarantine of units, with what must be done before a floor has them again.
+    /// Ends the quarantine of units. The next floor on them waits for `fences`.
     pub(crate) fn end_quarantine(&mut self, members: &[usize], fences: &[F]) {
         self.add_pending(members, fences);
         self.quarantined -= members.len();
         members.iter().for_each(|unit| self.units[*unit].quarantined -= 1);
     }
 
-    /// Notes that a group does not have certain units any more.
+    /// Removes units from a group.
     fn leave(&mut self, group: GroupNumber, members: &[usize]) -> Ended {
         for index in members {
             let unit = &mut self.units[*index];
@@ -395,7 +396,7 @@ impl<F: Clone + PartialEq, C> Ledger<F, C> {
 
     fn add_pending(&mut self, members: &[usize], fences: &[F]) {
         if members.is_empty() || fences.is_empty() {
-            // Without a unit, nobody would ever take the fence.
+            // A fence without a unit would never be removed.
             return;
         }
         let units = UnitSet::of(self.units.len(), members.iter().copied());
@@ -407,29 +408,29 @@ impl<F: Clone + PartialEq, C> Ledger<F, C> {
         }
     }
 
-    /// The fences that next owners wait for, each once.
+    /// Returns the fences that next owners wait for, each once.
     pub(crate) fn fences(&self) -> Vec<F> {
         self.pending.iter().map(|pending| pending.fence.clone()).collect()
     }
 
-    /// Takes those fences out that are among the given ones.
-    #[must_use = "the last of a fence is to be dropped without the ledger's lock"]
+    /// Removes the fences that are in `which`, and returns them.
+    #[must_use = "the caller must drop the fences without the ledger's lock"]
     pub(crate) fn take_fences(&mut self, which: &[F]) -> Vec<F> {
         let taken = self.pending.extract_if(.., |pending| which.contains(&pending.fence));
         taken.map(|pending| pending.fence).collect()
     }
 
-    /// Into what the device is cut, where groups are out.
+    /// Returns the cut of the device, or `None` if every unit is free.
     pub(crate) fn cut_in_use(&self) -> Option<Cut> {
         self.is_out().then(|| self.cut.clone())
     }
 
-    /// Whether groups of this cut are out.
+    /// Returns whether this cut is in use.
     pub(crate) fn is_cut(&self, cut: &Cut) -> bool {
         self.is_out() && self.cut == *cut
     }
 
-    /// How many SMs are in which state; `None` where all are free.
+    /// Returns the number of SMs in each state, or `None` if all are free.
     pub(crate) fn sm_counts(&self) -> Option<SmCounts> {
         if !self.is_out() {
             return None;
@@ -446,7 +447,7 @@ impl<F: Clone + PartialEq, C> Ledger<F, C> {
         Some(sms)
     }
 
-    /// Whether some unit is not free, so that the cut must stay as it is.
+    /// Returns whether any unit is not free, so that the cut cannot change.
     fn is_out(&self) -> bool {
         self.held + self.quarantined > 0
     }
@@ -462,13 +463,13 @@ impl<F: Clone + PartialEq, C> Ledger<F, C> {
         }
     }
 
-    /// Whose floors there are, in the order of the units.
+    /// Returns the groups that have floors, in the order of their units.
     fn holders(&self) -> Vec<Holder> {
         self.name(|unit| self.units[unit].floor.as_slice(), None)
     }
 
-    /// Who shares units, in their order: all that do, or whoever shares some of these units beside a
-    /// certain group.
+    /// Returns the groups that share units, in the order of the units. With `of`, returns only those that
+    /// share some of these units with this group.
     pub(crate) fn sharers(&self, of: Option<(&[usize], GroupNumber)>) -> Vec<Holder> {
         let mut is_asked_for = vec![of.is_none(); self.units.len()];
         if let Some((units, group)) = of {
@@ -481,13 +482,13 @@ impl<F: Clone + PartialEq, C> Ledger<F, C> {
         self.name(sharers, of.map(|(_, group)| group))
     }
 
-    /// Names the groups of each unit that a function gives, but for one.
+    /// Names the groups that `groups` returns for each unit, except `but_for`.
     fn name<'a>(
         &'a self,
         groups: impl Fn(usize) -> &'a [GroupNumber],
         but_for: Option<GroupNumber>,
     ) -> Vec<Holder> {
-        // Two groups of one name are two holders.
+        // Two groups of the same name are two holders.
         let mut holders: Vec<(GroupNumber, Holder)> = Vec::new();
         for (unit, sm_count) in self.counts.iter().enumerate() {
             for number in groups(unit).iter().filter(|number| but_for != Some(**number)) {
@@ -524,7 +525,7 @@ mod tests {
 
     type Account = Ledger<u32, ()>;
 
-    /// A device of 36 SMs in four units, and in units of one SM.
+    /// A device of 36 SMs in four units, and the same in units of one SM.
     fn cuts() -> [(Cut, UnitCounts); 2] {
         let cut = |granularity, counts: &[u32], size| {
             (Cut::smallest(granularity), UnitCounts::new(counts.into(), size))
@@ -532,7 +533,7 @@ mod tests {
         [cut(Granularity::Coarse, &[8, 8, 8, 12], 8), cut(Granularity::Fine, &[1; 36], 1)]
     }
 
-    /// Takes one group. Returns its units and what it waits for.
+    /// Takes one group. Returns its number, its units and the fences that it waits for.
     fn take(account: &mut Account, (cut, units): &(Cut, UnitCounts), sms: u32) -> Group {
         let request = SplitRequest::from([Share::from(sms)]);
         let chosen = account.choose(units, cut, &request).expect("it fits").remove(0);

@@ -2,16 +2,18 @@
 //!
 //! `Supply::meet` chooses in this order:
 //!
-//! 1. **Counted floors**, all together, from free units (`choose`). They are rounded up to whole units, never
-//!    above the share's ceiling. One after the other, 115 SMs of an H200 would take all 15 units of 8, and 13
-//!    would not fit.
-//! 2. **`None`**: all free units of the regular size.
-//! 3. **Bounded ceilings**, in the request's order, rounded down, from units that are in no floor (`fill`).
+//! 1. **Counted floors**, all together, from free units (`choose`). They are rounded up to whole units, but
+//!    never above the share's ceiling. If they were met one after the other, 115 SMs of an H200 would take
+//!    all 15 units of 8, and 13 would not fit.
+//! 2. **`None`**: all free regular units.
+//! 3. **Bounded ceilings**, in the order of the request, rounded down, from units that are in no floor
+//!    (`fill`).
 //! 4. **Unbounded ceilings**: every unit that is in no floor.
 //! 5. **The rest**: the free units that are left, as a floor.
 //!
-//! An overlapping request gets its counts without floors, from units that no group shares if these suffice.
-//! In a structured request, each group is one unit. Choosing takes nothing, so a refusal changes nothing.
+//! An overlapping request gets its counts without floors, from units that no group shares yet if these
+//! suffice. In a structured request, each group is one unit. Choosing takes nothing, so a refusal changes
+//! nothing.
 
 use std::sync::Arc;
 
@@ -22,33 +24,33 @@ use super::request::{DryRun, GroupSms, RequestedGroup, SplitRequest};
 use super::share::Share;
 use super::units::{Cut, Placement, UnitCounts, UnitSet};
 
-/// The record of a group: its SMs, and which units they are.
+/// The record of a group: its numbers and its units.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct GroupUnits {
     pub(crate) sms: GroupSms,
     /// All units that the group may use.
     pub(crate) placement: Placement,
-    /// The units that it shares.
+    /// The units that the group shares.
     pub(crate) pool: Vec<usize>,
 }
 
 impl GroupUnits {
-    /// The units that no other group may use.
+    /// Returns the units that no other group may use.
     pub(crate) fn floor_units(&self) -> impl Iterator<Item = usize> {
         let members = self.placement.members.iter().copied();
         members.filter(|unit| !self.pool.contains(unit))
     }
 }
 
-/// The units of one group, in order.
+/// The units of one group, in ascending order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct FloorAndPool {
     floor: Vec<usize>,
     pool: Vec<usize>,
 }
 
-/// The pieces of a structured split for the groups that it was made for, and what it left for the
-/// rest, if the request takes it.
+/// Returns the groups of a structured split, one unit each, and the rest as the last one if the request takes
+/// it.
 pub(crate) fn each_its_own(
     units: &UnitCounts,
     cut: &Cut,
@@ -88,7 +90,8 @@ fn chosen(
 }
 
 impl DryRun {
-    /// What chosen units mean where these were free for floors, and no unit is in quarantine.
+    /// Creates the result for chosen groups. `free` is the units that were free for floors. Assumes an empty
+    /// quarantine.
     pub(crate) fn new(units: &UnitCounts, mut free: UnitSet, chosen: Vec<GroupUnits>) -> DryRun {
         free.take_out(chosen.iter().flat_map(|group| &group.placement.members));
         let left = free.iter().map(|unit| units.counts()[unit]).sum();
@@ -104,31 +107,30 @@ impl DryRun {
     }
 }
 
-/// From what a request is met.
+/// The units from which a request is met.
 pub(super) struct Supply<'a, C, L> {
     pub(super) units: &'a UnitCounts,
     pub(super) cut: &'a Cut,
     /// The units that floors may have.
     pub(super) free: UnitSet,
-    /// How many share a unit that may be shared; `None` for one that may not.
+    /// Returns the number of groups that share a unit, or `None` for a unit that may not be shared.
     pub(super) load: L,
-    /// Locations to be preferred to others of the same count.
+    /// Placements to prefer among those with the same count.
     pub(super) preferred: &'a [Placement],
-    /// Idle contexts, whose units come next.
+    /// Holds the idle contexts, whose units are preferred next.
     pub(super) recycler: &'a Recycler<C>,
 }
 
-/// Why a request is not met.
+/// The reason why a request is not met.
 enum Misfit {
-    /// So many groups fit, from the first one on.
+    /// Only this number of groups fit, counted from the first.
     Shortage(usize),
-    /// No device could meet it that is cut like this one.
+    /// No device with these units could meet it.
     Invalid(String),
 }
 
 impl<C, L: Fn(usize) -> Option<u32>> Supply<'_, C, L> {
-    /// Chooses units for every group of a request. What the refusal is to say beside what fits is
-    /// asked for only where it is needed.
+    /// Chooses units for every group of a request. On a shortage, calls `known` for the details to report.
     pub(super) fn assign(
         &self,
         request: &SplitRequest,
@@ -153,16 +155,15 @@ impl<C, L: Fn(usize) -> Option<u32>> Supply<'_, C, L> {
         Ok(all)
     }
 
-    /// The units of groups with these shares, and what is left for the rest. Counted floors are met
-    /// together; whoever wants as many SMs as there are comes next, then ceilings in order, those
-    /// without a bound last.
+    /// Returns the units of groups with these shares, and those left for the rest. The module's documentation
+    /// lists the order.
     fn meet(
         &self,
         shares: &[Share],
         request: &SplitRequest,
     ) -> Option<(Vec<FloorAndPool>, Option<FloorAndPool>)> {
         if request.overlapping {
-            // What nobody shares yet, where that is enough.
+            // Prefer units that no group shares, if they suffice.
             let count = self.units.counts().len();
             let at_most = |most| {
                 let is_load = |unit: &usize| (self.load)(*unit).is_some_and(|load| load <= most);
@@ -192,16 +193,17 @@ impl<C, L: Fn(usize) -> Option<u32>> Supply<'_, C, L> {
         Some((given, rest.map(|floor| FloorAndPool { floor, pool: Vec::new() })))
     }
 
-    /// What is left for a group that takes it, if there is one and something is left.
+    /// Returns the units left for the group that takes the rest, if there is such a group and any are left.
     fn rest(&self, request: &SplitRequest, free: &UnitSet) -> Option<Vec<usize>> {
         let name = request.rest_name()?;
-        // Of a structured request that takes one group alone, the others' units are free too.
+        // If a structured request takes one group only, the units of the other groups are free too, but they
+        // are not the rest.
         let first = if request.is_partial() { request.groups.len() } else { 0 };
         let rest = self.all(|unit| unit >= first && free.contains(unit));
         (request.takes(name) && !rest.is_empty()).then_some(rest)
     }
 
-    /// The units that nobody else may use, which are free no more.
+    /// Chooses the floors, and removes their units from `free`.
     fn floors(
         &self,
         shares: &[Share],
@@ -210,7 +212,7 @@ impl<C, L: Fn(usize) -> Option<u32>> Supply<'_, C, L> {
     ) -> Option<Vec<FloorAndPool>> {
         let mut given = vec![FloorAndPool::default(); shares.len()];
         if let Cut::Structured { .. } = self.cut {
-            // Each group has a unit of its own.
+            // Each group is the unit with its index.
             for (index, units) in given.iter_mut().enumerate() {
                 if request.groups.get(index).is_some_and(|group| request.takes(&group.name)) {
                     free.contains(index).then_some(())?;
@@ -241,7 +243,7 @@ impl<C, L: Fn(usize) -> Option<u32>> Supply<'_, C, L> {
         Some(given)
     }
 
-    /// Adds what each share may use above its floor.
+    /// Adds the units that each share may use above its floor.
     fn pools(&self, shares: &[Share], given: &mut [FloorAndPool]) -> Option<()> {
         let counts = self.units.counts();
         let mut load: Vec<_> = (0..counts.len()).map(&self.load).collect();
@@ -269,14 +271,14 @@ impl<C, L: Fn(usize) -> Option<u32>> Supply<'_, C, L> {
         (0..self.units.counts().len()).filter(|unit| is_wanted(*unit)).collect()
     }
 
-    /// The units of contexts that there are: preferred ones, then those that wait to be used again.
+    /// Returns the units of existing contexts: the preferred ones, then the idle ones.
     fn existing(&self) -> impl Iterator<Item = &[usize]> {
         let preferred = self.preferred.iter().map(|placement| placement.members.as_slice());
         preferred.chain(self.recycler.placements(self.cut))
     }
 
-    /// Free units for the parts of a count: where they are to be all that a group has, those for which
-    /// there is a context, or else the first ones, or the last.
+    /// Chooses the free units of a floor. If they are all that the group has, prefers the units of an
+    /// existing context. Otherwise takes the first units, or the last if `at_end` is true.
     fn place(&self, parts: &Parts, free: &UnitSet, is_all: bool, at_end: bool) -> Vec<usize> {
         let (counts, size) = (self.units.counts(), self.units.size());
         let fits = |members: &&[usize]| {
@@ -302,7 +304,7 @@ impl<C, L: Fn(usize) -> Option<u32>> Supply<'_, C, L> {
         members
     }
 
-    /// Why a request is not met.
+    /// Returns the reason why a request is not met.
     #[cold]
     fn misfit(&self, request: &SplitRequest) -> Misfit {
         if !matches!(self.cut, Cut::Structured { .. }) {
@@ -315,7 +317,7 @@ impl<C, L: Fn(usize) -> Option<u32>> Supply<'_, C, L> {
         Misfit::Shortage((0..request.groups.len()).rev().find(fits).unwrap_or(0))
     }
 
-    /// What is wrong with a share that no whole units of the device give, however many are free.
+    /// Returns an error message if no whole units of the device satisfy the share, even if all are free.
     fn no_whole_unit(
         &self,
         RequestedGroup { name, counted: share, .. }: &RequestedGroup,
@@ -351,12 +353,12 @@ impl<C, L: Fn(usize) -> Option<u32>> Supply<'_, C, L> {
             .map(|sms| if least == 0 { format!("..={sms}") } else { sms.to_string() })
             .collect();
         Some(format!(
-            "group {name}: no whole units of {size} SMs make {share}; {} would do",
+            "group {name}: no whole units of {size} SMs satisfy {share}; {} would do",
             near.join(" or ")
         ))
     }
 
-    /// Completes what is reported of a request that does not fit.
+    /// Completes the report on a request that does not fit.
     fn shortage(
         &self,
         request: &SplitRequest,
@@ -380,7 +382,8 @@ impl<C, L: Fn(usize) -> Option<u32>> Supply<'_, C, L> {
         }))
     }
 
-    /// By how many SMs counts can differ: by a unit, or by an odd one in place of a regular one.
+    /// Returns the amounts by which counts can differ, in SMs, in descending order: a unit, or the difference
+    /// between an odd unit and a regular one.
     fn steps(&self) -> Vec<u32> {
         let size = self.units.size();
         let counts = self.units.counts().iter();
@@ -393,9 +396,10 @@ impl<C, L: Fn(usize) -> Option<u32>> Supply<'_, C, L> {
         steps
     }
 
-    /// As many groups as a request has, with floors reduced by the same share until they fit, and then
-    /// each grown again as far as it can, unless they were to be equal; none where floors of one unit
-    /// do not fit either.
+    /// Returns the nearest shares that the same number of groups could have.
+    ///
+    /// All floors are first reduced in proportion until they fit. Then each grows as far as possible, unless
+    /// equal shares were requested. Returns an empty list if even floors of one unit do not fit.
     fn nearest(&self, request: &SplitRequest, shares: &[Share]) -> Vec<Share> {
         let (total, unit) = (self.units.total(), self.units.size());
         let few = shares.len() <= self.units.counts().len();
@@ -419,7 +423,7 @@ impl<C, L: Fn(usize) -> Option<u32>> Supply<'_, C, L> {
         if fits(&reduced(0)).is_none() {
             return Vec::new();
         }
-        // Halved rather than searched through: who waits for SMs may ask often, and this is done
+        // Bisect instead of trying every value: a caller that waits for SMs may retry often, and this runs
         // under the ledger's lock.
         let (mut part, mut too_much) = (0, total + 1);
         while too_much - part > 1 {
@@ -449,7 +453,7 @@ impl<C, L: Fn(usize) -> Option<u32>> Supply<'_, C, L> {
                 nearest = larger;
             }
         }
-        // What they would be given, which an odd unit can make more.
+        // Report the SMs that the groups would get, which an odd unit can make more than requested.
         let Some((given, _)) = fits(&nearest) else { return nearest };
         let counts = self.units.counts();
         let given = given.iter().zip(&nearest).map(|(units, share)| match least(share) {

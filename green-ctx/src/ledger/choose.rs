@@ -1,5 +1,5 @@
-//! Which units a request gets: free ones for its floors, all floors at once, and units that may be shared up to a
-//! ceiling. Pure arithmetic: no driver, no locks.
+//! The arithmetic of choosing units: free ones for all floors of a request together, and shareable ones up to
+//! a ceiling. It uses no driver and no locks.
 
 use std::cmp::Reverse;
 
@@ -8,22 +8,22 @@ use smallvec::SmallVec;
 use super::share::Share;
 use super::units::UnitSet;
 
-/// What makes up one count.
+/// The units that make up one count.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Parts {
-    /// Units of another size than the regular one, in order.
+    /// The odd units (those that do not have the regular size), in ascending order.
     pub(super) odd: Vec<usize>,
-    /// How many regular units.
+    /// The number of regular units.
     pub(super) regulars: usize,
 }
 
-/// Picks free units for several counts, each of at least as many SMs as wanted. `None` where what is free
-/// does not suffice, in whatever order the counts come.
+/// Picks free units for several shares together, each with at least the SMs of its floor. Returns `None` if
+/// the free units do not suffice, whatever the order of the shares.
 ///
-/// Regular units alone are rounded up as the driver itself would. An odd unit, such as the 12 SMs that
-/// are left over on an H200, is worse for clusters: such units go where the fewest counts are inexact, of
-/// such choices the one that uses the fewest, then the one that gives the fewest SMs, and then to the
-/// smallest count, of equal ones to the last.
+/// With regular units alone, counts are rounded up as the driver does it. An odd unit, such as the one of 12
+/// SMs on an H200, fits clusters less well. It is used in the way that makes the fewest counts inexact. Among
+/// equal ways, the one with the fewest odd units wins, then the one with the fewest SMs. Then the smallest
+/// counts get the odd units, and among equal counts the last.
 pub(super) fn choose(
     counts: &[u32],
     size: u32,
@@ -46,7 +46,7 @@ pub(super) fn choose(
     rank.sort_unstable();
     let ways = Ways { odd: &odd, rank: &rank };
 
-    // Weighs a way, if there are enough regular units for it.
+    // Returns the weight of a way, or `None` if there are not enough regular units or a ceiling is exceeded.
     let weigh = |way: usize| {
         let (mut inexact, mut total, mut needed) = (0_usize, 0, 0);
         for (place, &Rank { least, most, .. }) in ways.rank.iter().enumerate() {
@@ -65,7 +65,7 @@ pub(super) fn choose(
         }
         Some((inexact, ways.used(way), total))
     };
-    // Where no odd unit is needed to meet every count exactly, no other way is as good.
+    // If regular units alone meet every count exactly, no other way is better.
     let best = match weigh(0) {
         Some((0, ..)) => 0,
         _ => (0..ways.count()).filter_map(|way| Some((weigh(way)?, way))).min()?.1,
@@ -81,7 +81,7 @@ pub(super) fn choose(
     Some(parts)
 }
 
-/// A count, ordered by size; of equal ones the last comes first.
+/// A counted floor. The order is by size; among equal ones, the last of the request comes first.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Rank {
     least: u32,
@@ -90,15 +90,17 @@ struct Rank {
     group: Reverse<usize>,
 }
 
-/// How many odd units are considered. Devices have at most one so far; with many, and many counts, the
-/// first few are enough.
+/// Returns the number of odd units to consider. Devices have had at most one so far. If there are many of
+/// them and many counts, the first few are enough.
 fn most_odd(counts: usize) -> usize {
     const WAYS: usize = 1 << 12;
     (1..=6).take_while(|odd| (counts + 1).pow(*odd) <= WAYS).count()
 }
 
-/// The ways in which each odd unit goes to one count or to none. They are numbered: the digits of a
-/// way's number, in a system of one more digit than there are counts, say where each unit goes.
+/// All ways of giving each odd unit to one count or to none.
+///
+/// Ways are numbered. With `n` counts, the digits of a way's number in base `n + 1` say which count gets each
+/// unit.
 struct Ways<'a> {
     odd: &'a [usize],
     rank: &'a [Rank],
@@ -109,7 +111,8 @@ impl Ways<'_> {
         (self.rank.len() + 1).pow(self.odd.len() as u32)
     }
 
-    /// Where each odd unit goes: 0 to nobody, otherwise to the count before this place.
+    /// Returns each odd unit with its digit: 0 if it is not used, otherwise one more than the place of its
+    /// count.
     fn digits(&self, mut way: usize) -> impl Iterator<Item = (usize, usize)> {
         let base = self.rank.len() + 1;
         self.odd.iter().map(move |unit| {
@@ -119,7 +122,7 @@ impl Ways<'_> {
         })
     }
 
-    /// The odd units that the count of this place gets.
+    /// Returns the odd units that the count at `place` gets.
     fn of(&self, way: usize, place: usize) -> impl Iterator<Item = usize> {
         self.digits(way).filter(move |(_, digit)| *digit == place + 1).map(|(unit, _)| unit)
     }
@@ -129,12 +132,15 @@ impl Ways<'_> {
     }
 }
 
-/// Picks units above a floor, of those that may be shared: as many SMs as the budget allows; of such
-/// choices the one that shares the fewest SMs with others, then the one with the fewest odd units, then
-/// the units of a context that there is, then the first ones. Without a budget it is all of them.
+/// Picks units above a floor from those that may be shared, for at most `budget` SMs. Without a budget, picks
+/// all of them.
 ///
-/// `load` is the number of partitions that share each unit, `None` if it cannot be shared. `existing` are the
-/// units of contexts, those of the floor included.
+/// The choice has as many SMs as possible. Among equal choices, it shares the fewest SMs with other
+/// partitions, then has the fewest odd units, then matches an existing context, then consists of the first
+/// units.
+///
+/// `load` is the number of partitions that share each unit, or `None` for a unit that cannot be shared.
+/// `existing` are the units of existing contexts, those of the floor included.
 pub(super) fn fill<'a>(
     counts: &[u32],
     size: u32,
@@ -163,7 +169,7 @@ pub(super) fn fill<'a>(
         (Reverse(sms), sharing, odd)
     };
     let (regular, odd) = (by_load(true), by_load(false));
-    // Each odd unit is used or not; devices have at most one so far, and of many the first few do.
+    // Each odd unit is used or not. Devices have had at most one so far; the first six are enough.
     let ways = (0..1_u32 << odd.len().min(6)).filter_map(|way| {
         let used = odd.iter().enumerate().filter(|(bit, _)| way >> bit & 1 == 1);
         let mut units: Vec<usize> = used.map(|(_, unit)| *unit).collect();
@@ -199,14 +205,14 @@ mod tests {
         super::choose(counts, size, free, &wanted)
     }
 
-    /// An H200 in coarse units.
+    /// The coarse units of an H200.
     fn h200() -> Vec<u32> {
         let mut counts = vec![8; 15];
         counts.push(12);
         counts
     }
 
-    /// The SMs given for counts that are asked for at once.
+    /// Returns the SMs that counts get if they are requested together.
     fn together(counts: &[u32], size: u32, wanted: &[u32]) -> Option<Vec<u32>> {
         let parts = choose(counts, size, &UnitSet::all(counts.len()), wanted)?;
         let given = parts.iter().map(|parts| {
@@ -215,7 +221,7 @@ mod tests {
         Some(given.collect())
     }
 
-    /// The SMs given for counts that are asked for one after the other on one device.
+    /// Returns the SMs that counts get if they are requested one after the other on one device.
     fn given(counts: &[u32], size: u32, requests: &[u32]) -> Vec<Option<u32>> {
         let mut free = UnitSet::all(counts.len());
         requests
@@ -233,11 +239,11 @@ mod tests {
     #[test]
     fn counts_fit_in_whatever_order_they_come() {
         let h200 = h200();
-        // One after the other, 115 would get 15 regular units, and nothing is left for 13.
+        // One after the other, 115 takes all 15 regular units and leaves too little for 13.
         assert_eq!(given(&h200, 8, &[115, 13]), [Some(120), None]);
         assert_eq!(together(&h200, 8, &[115, 13]), Some(vec![116, 16]));
         assert_eq!(together(&h200, 8, &[13, 115]), Some(vec![16, 116]));
-        // The odd unit makes 20 exact, which comes first or last.
+        // The odd unit makes 20 exact, whether it comes first or last.
         assert_eq!(together(&h200, 8, &[20, 20, 17]), Some(vec![24, 20, 24]));
         assert_eq!(together(&h200, 8, &[17, 8, 20]), Some(vec![24, 8, 20]));
         assert_eq!(together(&h200, 8, &[60, 60, 12]), None);
@@ -249,7 +255,7 @@ mod tests {
         assert_eq!(given(&h200(), 8, &[12]), [Some(12)]);
         assert_eq!(given(&h200(), 8, &[132]), [Some(132)]);
         assert_eq!(given(&h200(), 8, &[133, u32::MAX]), [None, None]);
-        // There is one odd unit: the second request of its kind is rounded.
+        // There is only one odd unit, so the second request of 20 is rounded.
         assert_eq!(given(&h200(), 8, &[20, 20]), [Some(20), Some(24)]);
     }
 
@@ -257,7 +263,7 @@ mod tests {
     fn other_counts_round_up_as_the_driver_does() {
         assert_eq!(given(&h200(), 8, &[1, 9, 17]), [Some(8), Some(16), Some(24)]);
         assert_eq!(given(&h200(), 8, &[120]), [Some(120)]);
-        // Above 15 regular units the odd one helps out.
+        // Beyond 15 regular units, the odd unit is needed.
         assert_eq!(given(&h200(), 8, &[121]), [Some(124)]);
         assert_eq!(given(&h200(), 8, &[125]), [Some(132)]);
     }
@@ -301,7 +307,7 @@ mod tests {
         assert_eq!(within(0, 0), Some((vec![], 0)));
     }
 
-    /// Every way of giving each unit to a count or to none.
+    /// Tries every way of giving each unit to a count or to none.
     fn by_trying(counts: &[u32], wanted: &[u32]) -> Option<usize> {
         let base = wanted.len() + 1;
         let inexact = |way: usize| {
@@ -371,7 +377,7 @@ mod tests {
         assert_eq!(filled(&load, Some(16), &[&[3], &[4, 5]]), [4, 5]);
         load[4] = Some(1);
         assert_eq!(filled(&load, Some(16), &[&[3], &[4, 5]]), [0, 1]);
-        // With a floor of its own, which is part of the context.
+        // The partition's floor is part of the existing context.
         let above = fill(&H200, 8, &load, Some(16), &[0], [&[0, 6, 7][..]].into_iter());
         assert_eq!(above, [6, 7]);
     }

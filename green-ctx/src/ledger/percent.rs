@@ -1,26 +1,26 @@
 //! Percentages of SMs, turned into counts.
 //!
-//! All percentages of one request are rounded together, each to a count near it that whole units make. If the request
-//! asks for no more than there is, neither do its counts. So percentages that add up to at most 100 fit into SMs that
-//! are all free, as long as there is a unit for each of them. If the request also takes the rest and adds up to less,
-//! the rest keeps a unit.
+//! All percentages of one request are rounded together, each to a nearby count that whole units make up. If a
+//! request asks for no more SMs than there are, its counts do not exceed them either. Percentages that add up
+//! to at most 100 therefore fit if all SMs are free and there is a unit for each of them. If they add up to
+//! less and the request takes the rest, at least one unit remains for it.
 
 use super::refusal::Refusal;
 use super::share::{Amount, Share, ShareKind};
 use super::units::UnitSizes;
 
-/// The SMs that percentages count, and how counts are rounded.
+/// The SMs that percentages refer to, and how the counts are rounded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Rounding {
-    /// The SMs of which 100 % are all.
+    /// The SMs that 100 % refers to.
     pub(crate) sms: u32,
     /// The SMs of a unit.
     pub(crate) unit: u32,
     /// The number of units.
     pub(crate) units: u32,
-    /// The SMs of the odd unit; 0 if there is none that a group can have.
+    /// The SMs of the odd unit; 0 if no group can have one.
     pub(crate) odd: u32,
-    /// Whether equal percentages come to equal counts, each rounded down.
+    /// Whether equal percentages must come to equal counts. Each is rounded down in that case.
     pub(crate) is_equal: bool,
 }
 
@@ -31,7 +31,7 @@ impl From<UnitSizes> for Rounding {
     }
 }
 
-/// What the groups of a request leave to a group without a number.
+/// The group of a request whose size is not given by a number, if there is one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Others {
     None,
@@ -53,25 +53,25 @@ impl Others {
 
 /// A floor that is a percentage.
 struct Floor {
-    /// Its place among the shares.
+    /// Its index among the shares.
     place: usize,
     /// Its SMs before rounding, in hundredths.
     ideal: u64,
-    /// The most SMs that it may come to.
+    /// The maximum number of SMs that it may come to.
     most: u32,
 }
 
-/// The group that has the odd unit.
+/// The user of the odd unit.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Odd {
     Unused,
     /// A floor that is a count.
     Count,
-    /// The percentage of this place among the floors.
+    /// The percentage at this index among the floors.
     Percent(usize),
 }
 
-/// The same shares with counts in place of percentages.
+/// Returns the shares with counts in place of percentages.
 pub(super) fn resolve(shares: &[Share], rounding: Rounding, others: Others) -> Vec<Share> {
     let floors: Vec<Floor> = shares
         .iter()
@@ -82,7 +82,7 @@ pub(super) fn resolve(shares: &[Share], rounding: Rounding, others: Others) -> V
                 ShareKind::Between { floor: Amount::Percent(percent), ceiling } => {
                     let most = match ceiling {
                         Some(Amount::Sms(most)) => most,
-                        // A percentage of the same SMs grows with the floor, at most by a unit.
+                        // `with_ceiling` raises such a ceiling to the floor, so it limits nothing here.
                         Some(Amount::Percent(_)) | None => u32::MAX,
                     };
                     (percent, most)
@@ -101,7 +101,7 @@ pub(super) fn resolve(shares: &[Share], rounding: Rounding, others: Others) -> V
     resolved.into_iter().map(|share| with_ceiling(share, rounding)).collect()
 }
 
-/// Refuses a floor above its ceiling if one of them is a percentage and the other a count.
+/// Fails for a floor above its ceiling if one of them is a percentage and the other a count.
 pub(super) fn check(
     name: &str,
     share: Share,
@@ -129,7 +129,7 @@ pub(super) fn check(
     Err(Refusal::invalid(format!("group {name} asks for {share}, and {reason}")))
 }
 
-/// Percentages that are to become counts.
+/// The percentages of a request, to be turned into counts.
 struct Apportioned<'a> {
     floors: &'a [Floor],
     /// The floors of the same request that are counts.
@@ -139,10 +139,11 @@ struct Apportioned<'a> {
 }
 
 impl Apportioned<'_> {
-    /// The counts with the smallest errors; of equal ones those that use the odd unit least.
+    /// Returns the counts with the smallest total error. Among equal ones, prefers the first way of using the
+    /// odd unit: not at all, then for a count, then for a percentage.
     fn counts(&self) -> Vec<u32> {
         let Rounding { sms, unit, odd, is_equal, .. } = self.rounding;
-        // Of a request that does not fit. If it asks for more than there is, no percentage is made smaller for it.
+        // For a request that does not fit. Asking for more SMs than there are makes no percentage smaller.
         let alone = |floor: &Floor| {
             let half = if is_equal { 0 } else { hundredths(unit) / 2 };
             let units = |ideal: u64| u32::try_from(ideal / hundredths(unit)).unwrap_or(u32::MAX);
@@ -174,13 +175,14 @@ impl Apportioned<'_> {
         with_others.or_else(together).unwrap_or_else(|| self.floors.iter().map(alone).collect())
     }
 
-    /// All SMs that the request asks for by number, in hundredths.
+    /// Returns all SMs that the request asks for by number, in hundredths.
     fn requested(&self) -> u64 {
         let ideals = self.floors.iter().map(|floor| floor.ideal).sum::<u64>();
         self.counts.iter().fold(ideals, |sum, count| sum.saturating_add(hundredths(*count)))
     }
 
-    /// The regular units that counts leave, with the odd one if that is theirs.
+    /// Returns the number of regular units that the counts leave. They use the odd unit if `way` is
+    /// `Odd::Count`.
     fn left(&self, way: Odd) -> Option<u32> {
         let Rounding { unit, units, odd, .. } = self.rounding;
         let all = |count: &u32| count.div_ceil(unit);
@@ -190,7 +192,7 @@ impl Apportioned<'_> {
         units.checked_sub(needed.saturating_sub(spared.unwrap_or(0)))
     }
 
-    /// The counts in one way, if there are enough units for it.
+    /// Returns the counts for one use of the odd unit, if there are enough units for it.
     fn with_odd(&self, way: Odd, others: Others) -> Option<Vec<u32>> {
         let (floors, Rounding { unit, odd, is_equal, .. }) = (self.floors, self.rounding);
         let kept = match others {
@@ -209,7 +211,7 @@ impl Apportioned<'_> {
             |place: usize| u32::try_from(ideal(place) / hundredths(unit)).unwrap_or(u32::MAX);
         let mut units: Vec<u32> =
             (0..floors.len()).map(|place| whole(place).max(least(place))).collect();
-        // What small percentages get to come to a whole unit, the largest ones lose.
+        // Small percentages are raised to a whole unit. The largest ones lose these units.
         while units.iter().sum::<u32>() > left {
             let larger = (0..floors.len()).filter(|place| units[*place] > least(*place));
             let largest = larger.max_by_key(|place| units[*place])?;
@@ -231,7 +233,7 @@ impl Apportioned<'_> {
     }
 }
 
-/// A share with a count for a ceiling that is a percentage: at least a unit, and at least its floor.
+/// Replaces a ceiling in percent by a count of at least one unit, and at least the floor.
 fn with_ceiling(share: Share, Rounding { sms, unit, .. }: Rounding) -> Share {
     let ShareKind::Between { floor, ceiling: Some(Amount::Percent(percent)) } = share.kind() else {
         return share;
@@ -251,7 +253,7 @@ mod tests {
     use super::super::units::UnitSet;
     use super::*;
 
-    /// What percentages come to on a device with these units.
+    /// Returns the counts that percentages come to on a device with these units.
     fn counts(percents: &[u32], units: &[u32]) -> Vec<u32> {
         let shares: Vec<Share> = percents.iter().map(|percent| Share::percent(*percent)).collect();
         let resolved = resolve(&shares, UnitSizes::of(units).into(), Others::None);
@@ -275,9 +277,9 @@ mod tests {
         assert_eq!(counts(&[100], &h200()), [132]);
         assert_eq!(counts(&[25; 4], &[2; 66]), [34, 34, 32, 32]);
         assert_eq!(counts(&[33; 3], &[[8; 18].as_slice(), &[4]].concat()), [48; 3]);
-        // Of the two units that are left, the first one is for what is furthest from its count.
+        // Two units are left. The first goes to the percentage that is furthest from its count.
         assert_eq!(counts(&[16, 66, 18], &[2; 10]), [4, 12, 4]);
-        // A unit each, and what is left of the rest.
+        // Each small percentage gets a unit, and the last one gets what is left.
         assert_eq!(counts(&[1, 1, 1, 1, 1, 95], &[8; 8])[5], 24);
     }
 
@@ -290,14 +292,14 @@ mod tests {
         assert_eq!(given(&["13", "90%"]), [13, 116]);
         assert_eq!(given(&["16", "50%", "25%"]), [16, 64, 32]);
         assert_eq!(given(&["100", "25%"]), [100, 32]);
-        // The odd unit is the count's.
+        // The count uses the odd unit.
         assert_eq!(given(&["116", "12%"]), [116, 16]);
         assert_eq!(given(&["8", "90%", "2%", "1%"]), [8, 108, 8, 8]);
-        // More than there is, so that it is refused.
+        // These ask for more SMs than there are, and the split fails later.
         assert_eq!(given(&["100", "30%"]), [100, 40]);
         assert_eq!(given(&["100", "30%..=39"]), [100, 32]);
         assert_eq!(given(&["4294967295", "4294967295..", "25%"])[2], 32);
-        // Never the odd unit above a ceiling.
+        // The odd unit would exceed the ceiling.
         assert_eq!(given(&["8%..=11"]), [8]);
     }
 
@@ -310,7 +312,7 @@ mod tests {
         assert_eq!(given(&["97%"], Others::Rest), [124]);
         assert_eq!(given(&["48%", "49%"], Others::Rest), [60, 64]);
         assert_eq!(given(&["97%"], Others::Regular), [124]);
-        // Nothing is left for it.
+        // Nothing is left for the rest.
         assert_eq!(given(&["100%"], Others::Rest), [132]);
         assert_eq!(given(&["5%"; 16], Others::Rest).iter().sum::<u32>(), 132);
     }
@@ -331,7 +333,7 @@ mod tests {
         assert_eq!(given(&[25; 4], 6, 17), [30, 24, 24, 24]);
     }
 
-    /// A request that adds up to at most 100 % fits if a unit for each percentage does.
+    /// A request that adds up to at most 100 % fits if there is a unit for each percentage.
     #[test]
     fn counts_and_percentages_fit_together() {
         let mut random = fastrand::Rng::with_seed(46);

@@ -1,17 +1,18 @@
-//! Recycling: driver contexts that nobody uses, kept for whoever asks for their SMs next.
+//! Recycling: idle driver contexts, kept for the next partition on the same SMs.
 //!
-//! Making a context takes about 1 ms and 4 to 5 MiB of device memory, and destroying it gives no memory
-//! back (measured on an H200, driver 580.159.04). So the last handle of a partition leaves the
-//! driver's context here, and the next partition of the same SMs gets it for the price of a look-up.
+//! Creating a context takes about 1 ms and 4 to 5 MiB of device memory, and destroying it does not return the
+//! memory (measured on an H200, driver 580.159.04). When the last handle of a partition is dropped, its
+//! driver context is therefore stored here. The next partition of the same SMs gets it for the price of a
+//! look-up.
 
 use std::fmt;
 
 use super::units::{Cut, Placement};
 
-/// How many idle contexts a device keeps by default.
+/// The maximum number of idle contexts that a device keeps by default.
 const DEFAULT_LIMIT: usize = 64;
 
-/// One device's idle contexts, oldest first: whoever takes a context out owns it.
+/// One device's idle contexts, oldest first. A context that is taken out belongs to the caller.
 pub(crate) struct Recycler<C> {
     idle: Vec<Idle<C>>,
     limit: usize,
@@ -19,35 +20,35 @@ pub(crate) struct Recycler<C> {
     reused: u64,
 }
 
-/// A context that nobody uses, and what it was made of.
+/// An idle context, and what it was made from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Idle<C> {
     pub(crate) placement: Placement,
     pub(crate) workqueue: Option<WorkqueueConfig>,
     pub(crate) sm_count: u32,
-    /// Whether it is never destroyed, since foreign code may use its streams.
+    /// Whether it is never destroyed, because foreign code may use its streams.
     pub(crate) kept: bool,
     pub(crate) raw: C,
 }
 
-/// What makes a workqueue; contexts of one configuration are as good as each other.
+/// The configuration of a workqueue. Contexts with equal configurations are interchangeable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct WorkqueueConfig {
     pub(crate) limit: u32,
     pub(crate) scope: WorkqueueScope,
-    /// The number of the context whose queues they are; `None` for queues of its own.
+    /// The id of the context that owns the queues; `None` if the workqueue has its own.
     pub(crate) of: Option<u64>,
 }
 
-/// Who shares the queues that a context's work goes through.
+/// The contexts that share the queues through which a context submits its work.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 #[doc(alias = "CUdevWorkqueueConfigScope")]
 pub enum WorkqueueScope {
-    /// All contexts of the device share all queues: what the driver does by default.
+    /// All contexts of the device share all queues. This is the driver's default.
     #[default]
     Device,
-    /// Queues of its own where that is possible, apart from those of other contexts of this scope.
+    /// The context has its own queues if possible, not shared with other contexts of this scope.
     GreenContextBalanced,
 }
 
@@ -60,17 +61,17 @@ impl fmt::Display for WorkqueueScope {
     }
 }
 
-/// How many contexts a device has made, and how often one was used again.
+/// The number of contexts that a device created, reused, and keeps idle.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct ContextCounts {
-    /// Green contexts that the driver created. Each costs about 1 ms and 4 to 5 MiB of device
-    /// memory, which no destruction gives back (measured on an H200, driver 580.159.04).
+    /// Green contexts that the driver created. Each takes about 1 ms and 4 to 5 MiB of device memory, and
+    /// destroying it does not return the memory (measured on an H200, driver 580.159.04).
     pub created: u64,
-    /// Partitions that got a context which another one had left.
+    /// Partitions that reused the context of an earlier partition.
     pub reused: u64,
-    /// Contexts that wait to be used again.
+    /// Idle contexts, kept for reuse.
     pub idle: usize,
 }
 
@@ -81,7 +82,7 @@ impl<C> Default for Recycler<C> {
 }
 
 impl<C> Recycler<C> {
-    /// The idle context of exactly these SMs and this workqueue, if there is one.
+    /// Takes out an idle context of exactly these SMs and this workqueue, if there is one.
     pub(crate) fn take(
         &mut self,
         placement: &Placement,
@@ -93,27 +94,27 @@ impl<C> Recycler<C> {
         Some(self.idle.remove(index))
     }
 
-    /// Keeps a context. Returns those to destroy, the oldest, where there are more than the limit.
-    #[must_use = "they are to be destroyed"]
+    /// Stores a context. Returns the oldest contexts beyond the limit, which the caller must destroy.
+    #[must_use = "the caller must destroy the returned contexts"]
     pub(crate) fn put(&mut self, idle: Idle<C>) -> Vec<Idle<C>> {
         self.idle.push(idle);
         self.overflow()
     }
 
-    /// Sets how many contexts are kept. Returns those to destroy.
-    #[must_use = "they are to be destroyed"]
+    /// Sets the maximum number of idle contexts. Returns those beyond it, which the caller must destroy.
+    #[must_use = "the caller must destroy the returned contexts"]
     pub(crate) fn set_limit(&mut self, limit: usize) -> Vec<Idle<C>> {
         self.limit = limit;
         self.overflow()
     }
 
-    /// Takes all contexts out that are not kept, to be destroyed.
-    #[must_use = "they are to be destroyed"]
+    /// Takes out all contexts that may be destroyed. The caller must destroy them.
+    #[must_use = "the caller must destroy the returned contexts"]
     pub(crate) fn drain(&mut self) -> Vec<Idle<C>> {
         self.idle.extract_if(.., |idle| !idle.kept).collect()
     }
 
-    /// The units of the idle contexts in a cut.
+    /// Returns the units of the idle contexts of a cut.
     pub(super) fn placements(&self, cut: &Cut) -> impl Iterator<Item = &[usize]> {
         let of_cut = self.idle.iter().filter(move |idle| idle.placement.cut == *cut);
         of_cut.map(|idle| idle.placement.members.as_slice())

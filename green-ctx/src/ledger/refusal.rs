@@ -1,22 +1,22 @@
-//! Why the ledger refuses a request.
+//! The reasons for which the ledger refuses a request.
 
 use std::fmt;
 use std::sync::Arc;
 
 use super::share::Share;
 
-/// Why a request was refused. Nothing has changed then.
+/// The reason why a request was refused. A refusal changes nothing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Refusal {
-    /// No device could meet it.
+    /// No device could meet the request.
     InvalidRequest(String),
-    /// The groups do not fit into the units that are free.
+    /// The groups do not fit into the free units.
     NotEnoughSms(Box<NotEnoughSms>),
-    /// The device is cut into other units, of which some are not free.
+    /// The device is cut into other units, and some of them are in use.
     CutInUse {
-        /// What it is cut into.
+        /// The current cut.
         held: String,
-        /// Who holds some of it, or shares some.
+        /// The groups that hold or share units of it.
         holders: Vec<Holder>,
     },
 }
@@ -27,37 +27,39 @@ impl Refusal {
     }
 }
 
-/// Which groups did not fit, and what would.
+/// The groups of a request that did not fit, and shares that would.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct NotEnoughSms {
-    /// The group that was to be split; `None` for the device.
+    /// The name of the group to be split; `None` for the device.
     pub within: Option<String>,
-    /// The shares that were asked for.
+    /// The requested shares.
     pub requested: Vec<Share>,
-    /// How many of them fit, in the order given.
+    /// The number of groups that fit, counted from the first.
     pub fit: usize,
     /// The SMs that are free for floors.
     pub free: u32,
-    /// The SMs that are in nobody's floor, so that shares may use them.
+    /// The SMs in no floor, which can be shared.
     pub shareable: u32,
-    /// The device's SMs.
+    /// The number of the device's SMs.
     pub total: u32,
-    /// The smallest piece that the device was cut into, in SMs; for a structured request the least
-    /// that is scheduled together.
+    /// The size of the smallest unit in SMs. For a structured request, the number of SMs that are scheduled
+    /// together.
     pub unit: u32,
-    /// The nearest shares that as many groups could have now; empty where so many groups fit at none.
+    /// The nearest shares that the same number of groups could have now. Empty if that many groups do not fit
+    /// at all.
     pub nearest: Vec<Share>,
-    /// Whose floors the other SMs are.
+    /// The groups whose floors hold the other SMs.
     pub holders: Vec<Holder>,
-    /// Who shares SMs, so that they can be nobody's floor.
+    /// The groups that share SMs, so that these cannot become part of a floor.
     pub sharers: Vec<Holder>,
-    /// The SMs that nobody holds and no floor gets: the work of a former user could not be recorded, so
-    /// that it is not known when it is done. Splits try again to record it.
+    /// The SMs in quarantine: work of a previous owner could not be recorded, so it is unknown when it ends.
+    /// No floor gets these SMs. Later splits try again to record the work.
     #[cfg_attr(feature = "serde", serde(default))]
     pub quarantined: u32,
-    /// Whether they had to be of a [locality domain](crate::resource::LocalityDomain), which has fewer.
+    /// Whether the first group that did not fit was limited to a [locality
+    /// domain](crate::resource::LocalityDomain), which has fewer SMs.
     #[cfg_attr(feature = "serde", serde(default))]
     pub local: bool,
 }
@@ -89,7 +91,7 @@ impl fmt::Display for NotEnoughSms {
             None => write!(f, ": {free} of the device's {total} SMs are free, in units of {unit}")?,
         }
         if self.local {
-            write!(f, ", and locality domains have fewer")?;
+            write!(f, ", but a locality domain has fewer")?;
         }
         match nearest.as_slice() {
             [] => {}
@@ -108,7 +110,7 @@ impl fmt::Display for NotEnoughSms {
         if !self.sharers.is_empty() {
             write!(
                 f,
-                ", which {} may use: ask for everything in one request, bound the ceiling, close \
+                ", because {} may use them: ask for everything in one request, set a ceiling, close \
                  a sharer, or use plans",
                 list(&self.sharers)
             )?;
@@ -120,7 +122,7 @@ impl fmt::Display for NotEnoughSms {
     }
 }
 
-/// A share's SMs in a sentence.
+/// A share, worded as a number of SMs.
 struct Words(Share);
 
 impl fmt::Display for Words {
@@ -137,13 +139,13 @@ fn list(items: &[impl fmt::Display]) -> String {
     items.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
 }
 
-/// Who holds how many SMs of a device.
+/// A group that holds or shares SMs of a device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Holder {
     /// The group's name.
     pub name: Arc<str>,
-    /// Its SMs.
+    /// The number of SMs.
     pub sm_count: u32,
 }
 

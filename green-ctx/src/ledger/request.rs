@@ -1,4 +1,4 @@
-//! Requests to split a device, and what they give.
+//! Requests to split SMs, and the results of dry runs.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -9,11 +9,11 @@ use super::share::{Share, ShareKind};
 use super::structure::{Coscheduling, GroupParams, LocalityDomain, PerGroup, Structure};
 use super::units::Granularity;
 
-/// How to divide SMs: groups with names and [shares](Share), and what happens to the rest.
+/// A request to divide SMs: named groups with [shares](Share), and what happens to the SMs that remain.
 ///
-/// A list of shares is a request: `[16, 24]` asks for groups named `p0` and `p1`.
+/// A list of shares converts into a request: `[16, 24]` requests two groups named `p0` and `p1`.
 ///
-/// # Example
+/// # Examples
 ///
 /// ```
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -28,7 +28,7 @@ use super::units::Granularity;
 /// # }
 /// ```
 ///
-/// A range is no list of counts, since `32..` would have no end. This does not compile:
+/// A range is not a list of counts, because `32..` has no end. This does not compile:
 ///
 /// ```compile_fail,E0277
 /// # fn endless(sms: green_ctx::resource::SmResource) -> green_ctx::Result<()> {
@@ -40,17 +40,17 @@ use super::units::Granularity;
 #[must_use = "a request does nothing until passed to a split"]
 pub struct SplitRequest {
     pub(crate) groups: Vec<RequestedGroup>,
-    /// The names of groups that take the rest; a valid request has at most one.
+    /// The names of the groups that take the rest. A valid request has at most one.
     rests: Vec<Arc<str>>,
     priorities: Vec<(Arc<str>, i32)>,
-    /// Groups whose floors are of the last units.
+    /// The groups whose floors consist of the last free units.
     at_end: Vec<Arc<str>>,
     pub(crate) granularity: Granularity,
     pub(crate) overlapping: bool,
     pub(crate) structure: Structure,
-    /// The name of the one group that is taken; every group where there is none.
+    /// The name of the only group to take; `None` to take every group.
     only: Option<Arc<str>>,
-    /// How its percentages were rounded.
+    /// The rounding that was applied to the percentages, once they are counted.
     rounding: Option<Rounding>,
 }
 
@@ -59,13 +59,13 @@ pub struct SplitRequest {
 pub(crate) struct RequestedGroup {
     pub(crate) name: Arc<str>,
     pub(crate) share: Share,
-    /// The share with counts in place of percentages, once it is known what is divided.
+    /// The share with counts in place of percentages. Equals `share` until the request is counted.
     pub(crate) counted: Share,
 }
 
 impl RequestedGroup {
-    /// The group's SMs as the driver's structured split takes them: 0 asks for as many as can be scheduled
-    /// together.
+    /// Returns the group's SMs as the driver's structured split takes them: 0 requests as many as can be
+    /// scheduled together.
     pub(crate) fn structured_count(&self) -> Result<u32, Refusal> {
         let RequestedGroup { name, share, counted } = self;
         match counted.kind() {
@@ -73,8 +73,8 @@ impl RequestedGroup {
             ShareKind::Regular => Ok(0),
             ShareKind::Percent(_) | ShareKind::Between { .. } | ShareKind::Rest => {
                 Err(Refusal::invalid(format!(
-                    "group {name} asks for {share}, and a structured request takes counts; leave co-scheduling, \
-                 backfill and locality out, or ask for a count"
+                    "group {name} asks for {share}, but a structured request takes only counts; ask for a count, or \
+                 leave out co-scheduling, backfill and locality"
                 )))
             }
         }
@@ -82,13 +82,29 @@ impl RequestedGroup {
 }
 
 impl SplitRequest {
-    /// A request for nothing yet.
+    /// Creates an empty request.
     pub fn new() -> SplitRequest {
         SplitRequest::default()
     }
 
-    /// Adds a group with a share: a count, a range of counts, or with `None` as many SMs as can be
-    /// scheduled together ([`Share`] lists them).
+    /// Adds a group with a share: a count, a percentage, a range of them, or `None` for as many SMs as can be
+    /// scheduled together. [`Share`] lists the forms.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # use green_ctx::{Driver, SplitRequest, sim::Sim};
+    /// # let driver = Driver::simulated(&Sim::new("h200")?)?;
+    /// # let device = driver.device(0)?;
+    /// let request = SplitRequest::new().group("exclusive", 16).group("range", 16..=48).group("capped", ..=64);
+    /// let parts = device.partition(request)?;
+    /// assert_eq!((parts["exclusive"].floor(), parts["exclusive"].sm_count()), (16, 16));
+    /// assert_eq!((parts["range"].floor(), parts["range"].sm_count()), (16, 48));
+    /// assert_eq!((parts["capped"].floor(), parts["capped"].sm_count()), (0, 64));
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn group(mut self, name: impl Into<Arc<str>>, share: impl Into<Share>) -> Self {
         let (name, share) = (name.into(), share.into());
         if share == Share::REST {
@@ -98,93 +114,145 @@ impl SplitRequest {
         self
     }
 
-    /// Takes all SMs that remain free as one more group, the last one, if any do.
+    /// Adds a last group that takes all SMs that the others leave free. If none remain, there is no such
+    /// group.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # use green_ctx::{Driver, SplitRequest, sim::Sim};
+    /// # let driver = Driver::simulated(&Sim::new("h200")?)?;
+    /// # let device = driver.device(0)?;
+    /// let parts = device.partition(SplitRequest::new().group("decode", 32).rest("prefill"))?;
+    /// assert_eq!(parts["prefill"].sm_count(), 100);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn rest(mut self, name: impl Into<Arc<str>>) -> Self {
         self.rests.push(name.into());
         self
     }
 
-    /// Sets the priority of the stream that a group's partition comes with; lower numbers run first,
-    /// and the driver clamps it to its range. A split makes no streams and does not use it.
+    /// Sets the priority of the stream that the group's partition comes with. Lower numbers run first, and
+    /// the driver clamps the number to its range. A split creates no streams and ignores it.
     pub fn priority(mut self, name: impl Into<Arc<str>>, priority: i32) -> Self {
         self.priorities.push((name.into(), priority));
         self
     }
 
-    /// Takes the floor of a group from the last units that are free, where it would have the first ones. Requests
-    /// in which one group grows from the front and another from the end give both the same SMs
-    /// whenever they ask for as many, and so need few contexts.
+    /// Takes the group's floor from the end of the free units instead of from the start. Use it in requests
+    /// where one group grows from the front and another from the end: a group of a given size then always has
+    /// the same SMs, so few contexts are needed.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # use green_ctx::{Driver, SplitRequest, sim::Sim};
+    /// # let driver = Driver::simulated(&Sim::new("h200")?)?;
+    /// # let device = driver.device(0)?;
+    /// for front in [16_u32, 24, 40] {
+    ///     let request = SplitRequest::new().group("front", front).group("back", 24).at_end("back");
+    ///     let split = device.resources().sm()?.split(request)?;
+    ///     assert_eq!(split.groups[1].unit_indices(), [12, 13, 14]);
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn at_end(mut self, name: impl Into<Arc<str>>) -> Self {
         self.at_end.push(name.into());
         self
     }
 
-    /// Whether a group's floor is of the last units.
+    /// Returns whether the group's floor consists of the last free units.
     pub(crate) fn is_at_end(&self, name: &str) -> bool {
         self.at_end.iter().any(|other| **other == *name)
     }
 
-    /// Sets how finely the device is cut. All groups of a device share one granularity.
+    /// Sets the size of the units. All groups of a device share one granularity.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # use green_ctx::{Driver, SplitRequest, resource::Granularity, sim::Sim};
+    /// # let driver = Driver::simulated(&Sim::new("h200")?)?;
+    /// # let device = driver.device(0)?;
+    /// let request = SplitRequest::new().group("small", 6).granularity(Granularity::Fine);
+    /// assert_eq!(device.partition(request)?["small"].sm_count(), 6);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub const fn granularity(mut self, granularity: Granularity) -> Self {
         self.granularity = granularity;
         self
     }
 
-    /// Gives each group as many SMs as its count, rounded up to whole units, all of them shared and none
-    /// for sure: they may be any that are in nobody's floor. Groups of one request share none with each other.
+    /// Gives each group its count, rounded up to whole units, as shared SMs without a floor. They can be any
+    /// SMs that are in no floor. The groups of one request share no SMs with each other.
     ///
-    /// Work of groups that share SMs competes for them, and nothing orders it. While the groups live,
-    /// nobody gets their SMs for a floor. Where nobody has a floor, the granularity may be another than that
-    /// of the groups that are out; nobody gets any floor then while both live.
+    /// Work of groups that share SMs competes for them, and nothing orders it. While these groups exist, no
+    /// group gets their SMs as a floor. If no group of the device has a floor, the granularity may differ
+    /// from that of the existing groups. No group gets any floor while both granularities are in use.
     pub const fn overlapping(mut self, overlapping: bool) -> Self {
         self.overlapping = overlapping;
         self
     }
 
-    /// Sets how many SMs of a group are scheduled together, so that clusters fit: an even count up to
-    /// 32 on devices of compute capability 9.0 and up, 2 on older ones; 0 is the device's own
-    /// [alignment](crate::resource::SmResource::alignment). One count for all groups, or a list with one for
-    /// each. A group's SMs must be a multiple of it.
+    /// Sets the number of SMs that are scheduled together, so that clusters fit.
     ///
-    /// This makes the request a *structured* one, for which the driver's own split is used: it needs
-    /// CUDA 13.1 or newer, rounds nothing, and is met from SMs of which none is held
-    /// ([`SmResource::split`](crate::resource::SmResource::split)). From the header; not yet run on hardware.
+    /// Devices of compute capability 9.0 and newer accept an even count up to 32, older ones up to 2. The
+    /// count 0 selects the device's own [alignment](crate::resource::SmResource::alignment). Pass one count for all
+    /// groups or a list with one count per group. Unless [`backfill`](SplitRequest::backfill) is set, the SMs
+    /// of a group must be a multiple of its count.
+    ///
+    /// This makes the request *structured*: the driver's own split (`cuDevSmResourceSplit`) chooses the
+    /// groups. It needs CUDA 13.1 or newer and rounds nothing. It divides all SMs of the device, so no other
+    /// groups may hold any of them ([`SmResource::split`](crate::resource::SmResource::split)). Taken from
+    /// the header; not yet run on hardware.
     #[doc(alias = "coscheduledSmCount")]
     pub fn coscheduled(mut self, sm_count: impl Into<PerGroup<u32>>) -> Self {
         self.structure.coscheduled = Some(sm_count.into());
         self
     }
 
-    /// Sets into how large pieces the driver may merge what is scheduled together, where it can, for
-    /// preferred cluster dimensions (compute capability 10.0 and up). Makes the request a structured
-    /// one, as [`coscheduled`](SplitRequest::coscheduled) does; CUDA 13.1 or newer, not yet run on
-    /// hardware.
+    /// Sets the size, in SMs, up to which the driver may merge sets of SMs that are scheduled together. It
+    /// serves preferred cluster dimensions (compute capability 10.0 and newer), and the driver merges sets
+    /// only if it can.
+    ///
+    /// This makes the request structured, as [`coscheduled`](SplitRequest::coscheduled) does. It needs CUDA
+    /// 13.1 or newer; not yet run on hardware.
     #[doc(alias = "preferredCoscheduledSmCount")]
     pub fn preferred_coscheduled(mut self, sm_count: impl Into<PerGroup<u32>>) -> Self {
         self.structure.preferred = Some(sm_count.into());
         self
     }
 
-    /// Lets groups be filled up with SMs that are not scheduled together, to reach an even count that
-    /// the constraints alone do not give. Makes the request a structured one, as
-    /// [`coscheduled`](SplitRequest::coscheduled) does; CUDA 13.1 or newer, not yet run on hardware.
+    /// Fills groups up with SMs that are not scheduled together, to reach an even count that the constraints
+    /// alone do not give.
+    ///
+    /// This makes the request structured, as [`coscheduled`](SplitRequest::coscheduled) does. It needs CUDA
+    /// 13.1 or newer; not yet run on hardware.
     #[doc(alias = "CU_DEV_SM_RESOURCE_GROUP_BACKFILL")]
     pub fn backfill(mut self, backfill: impl Into<PerGroup<bool>>) -> Self {
         self.structure.backfill = Some(backfill.into());
         self
     }
 
-    /// Takes the groups' SMs from certain locality domains. Makes the request a structured one, as
-    /// [`coscheduled`](SplitRequest::coscheduled) does; CUDA 13.4 or newer, not yet run on hardware.
+    /// Takes the SMs of the groups from locality domains.
+    ///
+    /// This makes the request structured, as [`coscheduled`](SplitRequest::coscheduled) does. It needs CUDA
+    /// 13.4 or newer; not yet run on hardware.
     #[doc(alias = "CU_DEV_SM_RESOURCE_GROUP_LOCALITY_DOMAIN_ID")]
     pub fn locality_domain(mut self, domain: impl Into<PerGroup<LocalityDomain>>) -> Self {
         self.structure.locality = Some(domain.into());
         self
     }
 
-    /// Lets groups have SMs of their [locality domain](SplitRequest::locality_domain) beyond those that the
-    /// driver counts for each ([`Device::locality_domains`](crate::Device::locality_domains)): a larger
-    /// domain has more. CUDA 13.5 or newer, not yet run on hardware.
+    /// Lets groups take more SMs of their [locality domain](SplitRequest::locality_domain) than the driver
+    /// counts per domain ([`Device::locality_domains`](crate::Device::locality_domains)). Larger domains have
+    /// such SMs. Needs CUDA 13.5 or newer; not yet run on hardware.
     #[doc(alias = "CU_DEV_SM_RESOURCE_GROUP_LOCALITY_DOMAIN_SUPPLEMENTAL_SMS")]
     pub fn supplemental(mut self, supplemental: impl Into<PerGroup<bool>>) -> Self {
         let supplemental = supplemental.into();
@@ -192,11 +260,12 @@ impl SplitRequest {
         self
     }
 
-    /// Takes only the group of this name of a structured request, and leaves the SMs of the others free.
-    /// A request with the same groups gives each of them the same SMs, so that another one can be taken
-    /// later, beside this one.
+    /// Takes only the named group of a structured request, and leaves the SMs of the other groups free.
     ///
-    /// # Example
+    /// A request with the same groups always gives each group the same SMs. A later request can therefore
+    /// take another group while this one exists.
+    ///
+    /// # Examples
     ///
     /// ```
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -216,38 +285,38 @@ impl SplitRequest {
         self
     }
 
-    /// Whether a group of this name is taken.
+    /// Returns whether the request takes the named group.
     pub(crate) fn takes(&self, name: &str) -> bool {
         self.only.as_deref().is_none_or(|only| only == name)
     }
 
-    /// Whether one group is taken of several.
+    /// Returns whether the request takes only one of its groups.
     pub(crate) fn is_partial(&self) -> bool {
         self.only.is_some()
     }
 
-    /// Whether the rest is all that is taken.
+    /// Returns whether the request takes only the rest.
     pub(crate) fn takes_rest_alone(&self) -> bool {
         self.is_partial() && self.rest_name().is_some_and(|name| self.takes(name))
     }
 
-    /// Whether only the driver's structured split can meet the request.
+    /// Returns whether only the driver's structured split can meet the request.
     pub(crate) fn is_structured(&self) -> bool {
         !self.structure.is_empty()
     }
 
-    /// The name of the group that takes the rest.
+    /// Returns the name of the group that takes the rest.
     pub(crate) fn rest_name(&self) -> Option<&Arc<str>> {
         self.rests.first()
     }
 
-    /// The shares of the groups besides the rest, in order, as counts if the request was
+    /// Returns the shares of all groups but the rest, in order. They are counts if the request was
     /// [counted](SplitRequest::counted).
     pub(crate) fn shares(&self) -> Vec<Share> {
         self.groups.iter().map(|group| group.counted).collect()
     }
 
-    /// The shares of the first groups as they would be without the others.
+    /// Returns the shares that the first groups would have if the request had no others.
     pub(super) fn first_shares(&self, groups: usize) -> Vec<Share> {
         let shares: Vec<Share> = self.groups[..groups].iter().map(|group| group.share).collect();
         let others = Others::of(&shares, !self.rests.is_empty());
@@ -257,13 +326,13 @@ impl SplitRequest {
         }
     }
 
-    /// Whether a percentage is part of it.
+    /// Returns whether a share contains a percentage.
     pub(crate) fn has_percent(&self) -> bool {
         self.groups.iter().any(|group| group.share.has_percent())
     }
 
-    /// How percentages of a structured request are rounded: to sets of SMs that are scheduled together, of which
-    /// `available` tells how many SMs there are in sets of a size.
+    /// Returns how the percentages of a structured request are rounded: to sets of SMs that are scheduled
+    /// together. `available` returns the number of SMs in sets of a given size.
     pub(crate) fn structured_rounding<E: From<Refusal>>(
         &self,
         sms: u32,
@@ -274,7 +343,8 @@ impl SplitRequest {
         Ok(Rounding { sms, unit, units: available(unit)? / unit, odd: 0, is_equal: false })
     }
 
-    /// The same request with counts in place of percentages. `rounding` is called only if it has any.
+    /// Returns the request with counts in place of percentages. Calls `rounding` only if there are
+    /// percentages.
     pub(crate) fn counted<E: From<Refusal>>(
         &self,
         rounding: impl FnOnce() -> Result<Rounding, E>,
@@ -293,12 +363,12 @@ impl SplitRequest {
         Ok(Cow::Owned(request))
     }
 
-    /// The shares as they were requested.
+    /// Returns the shares as requested.
     pub(crate) fn requested(&self) -> Vec<Share> {
         self.groups.iter().map(|group| group.share).collect()
     }
 
-    /// The same for as many groups as there are shares.
+    /// Returns the request with these shares, and with as many groups as there are shares.
     pub(crate) fn with_shares(&self, shares: &[Share]) -> SplitRequest {
         let mut request = self.clone();
         request.groups.truncate(shares.len());
@@ -308,20 +378,20 @@ impl SplitRequest {
         request
     }
 
-    /// The priority of a group's first stream.
+    /// Returns the priority of the group's first stream.
     pub(crate) fn priority_of(&self, name: &str) -> i32 {
         let of_name = self.priorities.iter().rfind(|(other, _)| **other == *name);
         of_name.map_or(0, |(_, priority)| *priority)
     }
 
-    /// Whether no group asks to share SMs.
+    /// Returns whether all shares are exclusive.
     pub(crate) fn is_exclusive(&self) -> bool {
         self.groups.iter().all(|group| group.share.is_exclusive())
     }
 
-    /// A name that two groups have.
+    /// Returns a name that two groups have.
     pub(crate) fn twice(&self) -> Option<&str> {
-        // There are few names, and a split is to cost little.
+        // Requests have few names, so comparing all pairs is cheaper than a set.
         let earlier =
             |index: usize, name: &str| self.names().take(index).any(|other| other == name);
         self.names().enumerate().find(|(index, name)| earlier(*index, name)).map(|(_, name)| name)
@@ -331,16 +401,20 @@ impl SplitRequest {
         self.groups.iter().map(|group| &*group.name).chain(self.rests.iter().map(|name| &**name))
     }
 
-    /// Refuses what no device could give.
+    /// Fails if no device could meet the request.
     pub(crate) fn validate(&self) -> Result<(), Refusal> {
         if self.groups.is_empty() && self.rests.is_empty() {
             return Err(Refusal::invalid("a split needs at least one group"));
         }
         if self.names().any(|name| name.is_empty()) {
-            return Err(Refusal::invalid("a group needs a name, and one of the request has none"));
+            return Err(Refusal::invalid(
+                "every group needs a name, but one group of the request has none",
+            ));
         }
         if let Some(name) = self.names().find(|name| name.contains(char::is_control)) {
-            return Err(Refusal::invalid(format!("the name {name:?} has a control character")));
+            return Err(Refusal::invalid(format!(
+                "the name {name:?} contains a control character; remove it"
+            )));
         }
         for RequestedGroup { name, share, .. } in &self.groups {
             if let Some(fault) = share.fault() {
@@ -358,35 +432,34 @@ impl SplitRequest {
         }
         if let [first, second, ..] = self.rests.as_slice() {
             let reason =
-                format!("groups {first} and {second} both ask for the rest; one can take it");
+                format!("groups {first} and {second} both ask for the rest; only one can take it");
             return Err(Refusal::invalid(reason));
         }
         if let Some((name, _)) =
             self.priorities.iter().find(|(name, _)| !self.names().any(|other| *other == **name))
         {
             let reason = format!(
-                "a priority is set for group {name}, and the request has none of that name"
+                "a priority is set for group {name}, but the request has none of that name"
             );
             return Err(Refusal::invalid(reason));
         }
         if let Some(name) =
             self.at_end.iter().find(|name| !self.names().any(|other| *other == ***name))
         {
-            let reason = format!(
-                "group {name} is to be from the end, and the request has none of that name"
-            );
+            let reason =
+                format!("`at_end` names group {name}, but the request has none of that name");
             return Err(Refusal::invalid(reason));
         }
         self.validate_sharing()?;
         if let Some(only) = &self.only {
             if !self.names().any(|name| name == &**only) {
                 return Err(Refusal::invalid(format!(
-                    "only group {only} is to be taken, and the request has none of that name"
+                    "`only` names group {only}, but the request has none of that name"
                 )));
             }
             if !self.is_structured() {
                 let reason = "only a structured request gives its groups the same SMs each time; \
-                              ask for the one group by its count";
+                              request the one group by its count";
                 return Err(Refusal::invalid(reason));
             }
         }
@@ -394,19 +467,19 @@ impl SplitRequest {
             return Ok(());
         }
         if self.groups.is_empty() {
-            let reason = "co-scheduling, backfill and locality are asked for groups, and the \
-                          request has none";
+            let reason = "co-scheduling, backfill and locality apply to groups, but the \
+                          request has none; add a group";
             return Err(Refusal::invalid(reason));
         }
         if self.granularity != Granularity::default() {
-            let reason = "a granularity is for splits by count; a structured request says with \
-                          `coscheduled` what is scheduled together";
+            let reason = "a granularity applies only to splits by count; in a structured \
+                          request, set `coscheduled` instead";
             return Err(Refusal::invalid(reason));
         }
         self.structure.check(self.groups.len())
     }
 
-    /// Refuses what does not go with groups that share SMs.
+    /// Fails for options that cannot be combined with shared groups.
     fn validate_sharing(&self) -> Result<(), Refusal> {
         if self.is_structured() {
             // Percentages become counts later.
@@ -423,14 +496,14 @@ impl SplitRequest {
         let RequestedGroup { name, share, .. } = sharer;
         if self.overlapping {
             return Err(Refusal::invalid(format!(
-                "group {name} asks for {share}, and an overlapping request takes counts; a share \
-                 says by itself what it shares"
+                "group {name} asks for {share}, but an overlapping request takes only counts; ask for \
+                 a count, or leave out `overlapping`"
             )));
         }
         let unbounded = self.groups.iter().find(|group| group.share.is_unbounded());
         if let (Some(group), Some(rest)) = (unbounded, self.rest_name()) {
             return Err(Refusal::invalid(format!(
-                "group {rest} takes the rest, and {} of group {} leaves none; ask for `..` instead \
+                "group {rest} takes the rest, but {} of group {} leaves none; ask for `..` instead \
                  of the rest, or give {} a ceiling",
                 group.share, group.name, group.name
             )));
@@ -438,8 +511,8 @@ impl SplitRequest {
         Ok(())
     }
 
-    /// The groups as the driver's structured split takes them. Refuses what the header rules out,
-    /// before the driver is asked.
+    /// Returns the parameters of the driver's structured split. Fails for values that the header rules out,
+    /// before the driver is called.
     pub(crate) fn structured_groups(
         &self,
         device: Coscheduling,
@@ -451,7 +524,8 @@ impl SplitRequest {
     }
 }
 
-/// Groups of these shares, named `p0`, `p1`, … A range is one share and no list of counts.
+/// Requests groups with these shares, named `p0`, `p1`, and so on. A range is one share, not a list of
+/// counts.
 impl<T: Into<Share> + Clone> From<&[T]> for SplitRequest {
     fn from(shares: &[T]) -> SplitRequest {
         let shares = shares.iter().cloned().enumerate();
@@ -485,37 +559,37 @@ impl<T: Into<Share> + Clone> From<&Vec<T>> for SplitRequest {
     }
 }
 
-/// The name of a group that was given none. Most often there are few.
+/// Returns the name of a group without one. Names for the first groups need no formatting.
 fn numbered(index: usize) -> Arc<str> {
     const FEW: [&str; 8] = ["p0", "p1", "p2", "p3", "p4", "p5", "p6", "p7"];
     FEW.get(index).map_or_else(|| format!("p{index}").into(), |name| Arc::from(*name))
 }
 
-/// What a split would give now. Nothing is taken.
+/// The result of a dry run: the groups that a split would give now.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct DryRun {
-    /// The smallest piece that the device is cut into, in SMs.
+    /// The size of the smallest unit of the device, in SMs.
     pub unit: u32,
-    /// The groups, in the request's order.
+    /// The groups, in the order of the request.
     pub groups: Vec<GroupSms>,
     /// The SMs that no group uses, or those of the group that takes the rest.
     pub remainder: u32,
-    /// The SMs that later floors could have. An unbounded share (`32..`, `..`) leaves none: whoever
-    /// needs a floor beside it asks for both in one request, gives it a ceiling, or uses plans.
+    /// The SMs that would be left for later floors. An unbounded share (`32..`, `..`) leaves none. To get a
+    /// floor next to one, request both together, give the share a ceiling, or use plans.
     pub free_for_floors: u32,
-    /// The SMs in quarantine: the work of a former user could not be recorded. A split tries again to record it,
-    /// and may have these SMs too; a dry run only reads, and counts on none of them.
+    /// The SMs in quarantine, because work of a previous owner could not be recorded. A split tries again to
+    /// record the work and can then use these SMs. A dry run only reads, so it does not count on them.
     pub quarantined: u32,
 }
 
-/// A group of SMs by its numbers: what was requested, and what came of it.
+/// The requested share of a group and the SMs that it came to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct GroupSms {
     /// The group's name.
     pub name: Arc<str>,
-    /// The share that was requested; [`Share::REST`] for what remained.
+    /// The requested share; [`Share::REST`] for the group that takes the rest.
     pub share: Share,
     /// The SMs that no other group may use.
     pub floor: u32,
@@ -561,14 +635,14 @@ mod tests {
         ];
         for (request, count) in wrong.into_iter().zip([2, 4, 1, 0]) {
             let error = refusal(request);
-            assert!(error.contains(&format!("given for {count} groups, and the request has 3")));
+            assert!(error.contains(&format!("given for {count} groups, but the request has 3")));
         }
     }
 
     #[test]
     fn supplemental_sms_are_of_a_domain() {
         let error = refusal(SplitRequest::from([16]).supplemental(true));
-        assert!(error.contains("say of which"), "{error}");
+        assert!(error.contains("set a locality domain"), "{error}");
         assert!(!SplitRequest::from([16]).supplemental(false).is_structured());
         let domain = SplitRequest::from([16, 16]).locality_domain(LocalityDomain::Id(1));
         let given = groups(domain.supplemental([true, false])).expect("valid");
@@ -583,7 +657,7 @@ mod tests {
         for (request, needle) in [
             (SplitRequest::from([20]).coscheduled(8), "ask for 16 or 24"),
             (SplitRequest::from([4]).coscheduled(8), "ask for 8, or"),
-            // The device's own alignment is what a count is measured by where nothing is asked.
+            // Without a co-scheduled count, the device's own alignment applies.
             (SplitRequest::from([20]).backfill(false), "ask for 16 or 24"),
             (SplitRequest::from([17]).backfill(true), "16 or 18"),
             (SplitRequest::from([16]).coscheduled(7), "7 co-scheduled SMs"),

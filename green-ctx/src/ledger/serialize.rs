@@ -1,5 +1,5 @@
-//! How the ledger's reports are written down and read again, with the feature `serde`. Granularities
-//! are the text that they print as.
+//! Serialisation of the ledger's reports with the feature `serde`. Granularities and shares are written as
+//! text.
 
 use std::sync::Arc;
 
@@ -33,7 +33,7 @@ impl Serialize for Share {
     }
 }
 
-/// A share is read from its text, or from a number for a count.
+/// Reads a share from text, or from a number as a count.
 impl<'de> Deserialize<'de> for Share {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Share, D::Error> {
         #[derive(Deserialize)]
@@ -50,8 +50,8 @@ impl<'de> Deserialize<'de> for Share {
     }
 }
 
-/// The form in which each type with a shared name is written: serde shares no names unless asked to
-/// with a feature that would be everybody's.
+/// Implements serialisation for a type with a shared name, by way of a form that owns its name. Serialising
+/// `Arc<str>` directly would need a feature of serde that then applies to every crate in the program.
 macro_rules! with_text_for_name {
     ($type:ident as $form:ident { $($field:ident: $field_type:ty),* }) => {
         #[derive(Serialize, Deserialize)]

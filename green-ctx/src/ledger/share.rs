@@ -1,41 +1,46 @@
-//! Shares: the SMs that a partition has for itself, and the most that it may use.
+//! Shares: the floor and the ceiling of a partition.
 
 use std::fmt;
 use std::ops::{RangeFrom, RangeFull, RangeInclusive, RangeToInclusive};
 use std::str::FromStr;
 
-/// How many SMs a partition has for itself, its *floor*, and the most that it may use, its *ceiling*.
-/// Between the two it shares: the SMs there may be used by any partition whose ceiling reaches them.
+/// The floor and the ceiling that one entry of a request asks for.
+///
+/// The *floor* is the SMs that no other partition may use. The *ceiling* is the maximum number of SMs that
+/// the partition may use, its floor included. Between floor and ceiling, it shares SMs with every partition
+/// whose ceiling reaches them.
 ///
 /// | in Rust | as text | floor | ceiling | meaning |
 /// |---|---|---|---|---|
 /// | `16` | `16` | 16 | 16 | exclusive |
-/// | `32..` | `32..` | 32 | every SM in no other floor | 32 for sure, the rest while it is idle |
-/// | `16..=48` | `16..=48` | 16 | 48 | 16 for sure, at most 48 |
-/// | `..=100` | `..=100` | 0 | 100 | nothing for sure, never more than 100 |
-/// | `..` | `..` | 0 | every SM in no floor | no promise, no cap |
-/// | `Share::REST` | `rest` | what remains | the same | exclusive |
-/// | `None` | `all` | what can be scheduled together | the same | exclusive |
+/// | `32..` | `32..` | 32 | every SM in no other floor | 32 guaranteed, the others shared |
+/// | `16..=48` | `16..=48` | 16 | 48 | 16 guaranteed, at most 48 |
+/// | `..=100` | `..=100` | 0 | 100 | none guaranteed, at most 100 |
+/// | `..` | `..` | 0 | every SM in no floor | none guaranteed, no limit |
+/// | `Share::REST` | `rest` | all that remain | the same | exclusive |
+/// | `None` | `all` | all free SMs that can be scheduled together | the same | exclusive |
 /// | [`Percent(25)`](Percent) | `25%` | 25 % | 25 % | exclusive |
 /// | `Percent(25)..` | `25%..` | 25 % | every SM in no other floor | as with counts |
 /// | `..=Percent(75)` | `..=75%` | 0 | 75 % | as with counts |
 ///
-/// A percentage counts the SMs of what is divided: the device, or the group that is split again. So one setting serves
-/// GPUs of different sizes. The percentages of one request are rounded together, so that floors which add up to at most
-/// 100 % fit into SMs that are all free, if there is a unit for each. A
-/// [structured](crate::SplitRequest::coscheduled) split rounds them to sets of SMs that are scheduled together, and
-/// SMs that are in no such set are in no group. Counts and percentages can be mixed, as in `16..50%`. Reports say how
-/// many SMs each percentage came to.
+/// A percentage is relative to the SMs that are divided: those of the device, or of the group that is split
+/// again. The same request therefore works on GPUs of different sizes. The percentages of one request are
+/// rounded together: if the floors add up to at most 100 %, they fit, provided that all SMs are free and
+/// there is a unit for each floor. A [structured](crate::SplitRequest::coscheduled) split rounds percentages
+/// to sets of SMs that are scheduled together, and no group gets SMs outside such sets. Counts and
+/// percentages can be mixed, as in `16..50%`. Reports show the SMs that each percentage came to.
 ///
-/// Floors are rounded up to whole units and ceilings are rounded down, never past each other. Text is
-/// inclusive at both ends: `16..48` is read as `16..=48`. Half-open ranges of Rust are not
-/// shares, so that the two cannot be confused:
+/// A floor is rounded up to whole units and a ceiling is rounded down. Rounding never makes the floor larger
+/// than the ceiling.
+///
+/// Text includes both ends: `16..48` means `16..=48`. To avoid confusion with that, Rust's half-open ranges
+/// are not shares. This does not compile:
 ///
 /// ```compile_fail,E0277
 /// let request = green_ctx::SplitRequest::new().group("decode", 16..48);
 /// ```
 ///
-/// # Example
+/// # Examples
 ///
 /// ```
 /// use green_ctx::Share;
@@ -52,37 +57,37 @@ pub struct Share(ShareKind);
 
 /// The kinds of [shares](Share).
 ///
-/// Code that handles shares matches all kinds, so that it does not compile when a kind is added.
+/// The enum is exhaustive on purpose: code that matches it does not compile until it handles an added kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ShareKind {
-    /// This many SMs, exclusive, rounded up to whole units.
+    /// A number of SMs, exclusive, rounded up to whole units.
     Count(u32),
-    /// This percentage of the SMs, exclusive, rounded together with the request's other percentages.
+    /// A percentage of the SMs, exclusive, rounded together with the other percentages of the request.
     Percent(u32),
-    /// `floor` SMs that no other partition may use, and at most `ceiling` SMs in all. `None` sets no ceiling.
+    /// A floor, and SMs shared with other partitions up to a ceiling.
     Between {
         /// The SMs that no other partition may use.
         floor: Amount,
-        /// The most SMs that the partition may use, those of the floor included.
+        /// The maximum number of SMs that the partition may use, its floor included. `None` sets no limit.
         ceiling: Option<Amount>,
     },
     /// All free SMs that can be scheduled together, exclusive.
     Regular,
-    /// All SMs that remain free, exclusive.
+    /// All SMs that the other groups leave free, exclusive.
     Rest,
 }
 
 /// A number of SMs, or a percentage of the SMs that are divided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Amount {
-    /// This many SMs.
+    /// A number of SMs.
     Sms(u32),
-    /// This percentage, from 0 to 100.
+    /// A percentage from 0 to 100.
     Percent(u32),
 }
 
 impl Amount {
-    /// The number of SMs; `None` for a percentage.
+    /// Returns the number of SMs, or `None` for a percentage.
     const fn sms(self) -> Option<u32> {
         match self {
             Amount::Sms(sms) => Some(sms),
@@ -100,17 +105,17 @@ impl fmt::Display for Amount {
     }
 }
 
-/// A percentage of SMs, to be a [`Share`] by itself or as the bound of a range.
+/// A percentage of the SMs that are divided: a [`Share`], or the bound of a range that is one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Percent(pub u32);
 
 impl Share {
-    /// What remains free, exclusive; nothing where nothing remains.
+    /// All SMs that the other groups leave free, exclusive. If none remain, the request has no such group.
     pub const REST: Share = Share(ShareKind::Rest);
 
-    /// This percentage of the SMs, exclusive. As a bound of a range write [`Percent`].
+    /// Returns an exclusive share of a percentage of the SMs. For the bounds of a range, use [`Percent`].
     ///
-    /// # Example
+    /// # Examples
     ///
     /// ```
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -133,13 +138,13 @@ impl Share {
         Share(ShareKind::Percent(percent))
     }
 
-    /// Returns what the share asks for.
+    /// Returns the kind of the share, with its counts and percentages.
     #[must_use]
     pub const fn kind(self) -> ShareKind {
         self.0
     }
 
-    /// The requested floor in SMs; `None` if it depends on what is free, or is a percentage.
+    /// Returns the requested floor in SMs. Returns `None` if it is a percentage or depends on the free SMs.
     #[must_use]
     pub const fn floor(self) -> Option<u32> {
         match self.0 {
@@ -149,7 +154,7 @@ impl Share {
         }
     }
 
-    /// The requested ceiling in SMs; `None` if there is none, or if it is a percentage.
+    /// Returns the requested ceiling in SMs. Returns `None` if there is none or it is a percentage.
     #[must_use]
     pub const fn ceiling(self) -> Option<u32> {
         match self.0 {
@@ -162,7 +167,7 @@ impl Share {
         }
     }
 
-    /// The percentage of its floor; 0 if that is a count.
+    /// Returns the percentage of the floor, or 0 if the floor is a count.
     pub(super) const fn floor_percent(self) -> u32 {
         match self.0 {
             ShareKind::Percent(percent)
@@ -171,7 +176,7 @@ impl Share {
         }
     }
 
-    /// Whether a percentage is part of it.
+    /// Returns whether the share contains a percentage.
     pub(super) const fn has_percent(self) -> bool {
         matches!(
             self.0,
@@ -181,7 +186,7 @@ impl Share {
         )
     }
 
-    /// Whether all of the partition's SMs are its own.
+    /// Returns whether no other partition may use any SM of this share.
     #[must_use]
     pub const fn is_exclusive(self) -> bool {
         match self.0 {
@@ -192,13 +197,14 @@ impl Share {
         }
     }
 
-    /// Whether it takes every SM that is in nobody's floor, so that none is left for the rest.
+    /// Returns whether the share has no ceiling. It then takes every SM that is in no floor, and leaves none
+    /// for a group that takes the rest.
     #[must_use]
     pub const fn is_unbounded(self) -> bool {
         matches!(self.0, ShareKind::Between { ceiling: None, .. })
     }
 
-    /// The SMs that a counted floor needs, 0 for none, and the most that rounding may come to.
+    /// Returns the SMs of a counted floor, or 0, and the maximum that rounding may raise it to.
     pub(super) const fn wanted(self) -> (u32, u32) {
         let least = match self.floor() {
             Some(floor) => floor,
@@ -210,7 +216,7 @@ impl Share {
         }
     }
 
-    /// Whether a number says how many SMs its floor has.
+    /// Returns whether the floor is a count or a percentage.
     pub(super) const fn is_counted(self) -> bool {
         match self.0 {
             ShareKind::Count(_) | ShareKind::Percent(_) | ShareKind::Between { .. } => true,
@@ -218,7 +224,7 @@ impl Share {
         }
     }
 
-    /// The same with another floor, or count.
+    /// Returns the same share with a floor (or count) of `sm_count` SMs.
     pub(super) const fn with_floor(self, sm_count: u32) -> Share {
         match self.0 {
             ShareKind::Count(_) | ShareKind::Percent(_) => Share(ShareKind::Count(sm_count)),
@@ -229,7 +235,7 @@ impl Share {
         }
     }
 
-    /// What is wrong with a share that no device can give, to follow the name of a group.
+    /// Returns the reason why no device can give this share, worded to follow the name of a group.
     pub(super) fn fault(self) -> Option<String> {
         use Amount::{Percent, Sms};
         let (floor, ceiling) = match self.0 {
@@ -260,7 +266,7 @@ impl Share {
     }
 }
 
-/// A floor of 0 % is one of no SMs.
+/// Stores a floor of 0 % as a floor of 0 SMs.
 impl From<ShareKind> for Share {
     fn from(kind: ShareKind) -> Share {
         match kind {
@@ -278,7 +284,7 @@ impl From<u32> for Share {
     }
 }
 
-/// A count, or with `None` as many SMs as can be scheduled together: all regular units that are free.
+/// A count, or for `None` as many SMs as can be scheduled together: all free regular units.
 impl From<Option<u32>> for Share {
     fn from(sm_count: Option<u32>) -> Share {
         sm_count.map_or(Share(ShareKind::Regular), Share::from)
@@ -291,7 +297,7 @@ impl From<Percent> for Share {
     }
 }
 
-/// The ranges of counts, and those of percentages.
+/// Implements `From` for ranges of counts and of percentages.
 macro_rules! ranges {
     ($($bound:ty: $amount:expr;)*) => {
         $(
@@ -344,7 +350,7 @@ impl fmt::Display for Share {
     }
 }
 
-/// Text that is not a share, or a share that no device can give.
+/// The error for text that is not a share, or that requests a share that no device can give.
 #[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{reason}")]
 pub struct ShareError {
@@ -359,7 +365,7 @@ impl FromStr for Share {
     fn from_str(text: &str) -> Result<Share, ShareError> {
         let text = text.trim();
         let number = |part: &str| {
-            // A sign is none of a share's.
+            // `u32::from_str` accepts a leading `+`; a share does not.
             let part = part.trim().replace('+', "?");
             part.parse::<u32>().map_err(|error| ShareError { reason: wrong(text, &error) })
         };
@@ -391,7 +397,7 @@ impl FromStr for Share {
     }
 }
 
-/// Why a text is not a share.
+/// Returns the reason why `text` is not a share.
 fn wrong(text: &str, error: &std::num::ParseIntError) -> String {
     use std::num::IntErrorKind::PosOverflow;
     match error.kind() {

@@ -1,12 +1,12 @@
-//! Structured requests: how the SMs of a group are scheduled together, from CUDA 13.1 on.
+//! Structured requests: which SMs of a group are scheduled together (CUDA 13.1 and newer).
 
 use std::fmt;
 
 use super::refusal::Refusal;
 
-/// One value for all groups of a request, or one for each.
+/// One value for all groups of a request, or one value per group.
 ///
-/// A value turns into the former, a list into the latter; a list must be as long as the request.
+/// A single value applies to all groups. A list must have as many values as the request has groups.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PerGroup<T>(Values<T>);
 
@@ -35,7 +35,7 @@ impl<T, const N: usize> From<[T; N]> for PerGroup<T> {
 }
 
 impl PerGroup<bool> {
-    /// Whether it is true of some group.
+    /// Returns whether the value is true for any group.
     pub(super) fn any(&self) -> bool {
         match &self.0 {
             Values::All(value) => *value,
@@ -45,19 +45,19 @@ impl PerGroup<bool> {
 }
 
 impl<T: Copy> PerGroup<T> {
-    /// Refuses a list of another length than the request's.
+    /// Fails if there is a list whose length is not the number of groups.
     fn check(&self, what: &str, groups: usize) -> Result<(), Refusal> {
         match &self.0 {
             Values::Each(values) if values.len() != groups => Err(Refusal::invalid(format!(
-                "{what} is given for {} groups, and the request has {groups}; give one value for \
-                 all, or as many as there are groups",
+                "{what} is given for {} groups, but the request has {groups}; give one value for \
+                 all groups, or one per group",
                 values.len()
             ))),
             _ => Ok(()),
         }
     }
 
-    /// The value for a group of a checked request.
+    /// Returns the value for a group. The request must have passed [`check`](PerGroup::check).
     fn of(&self, group: usize) -> Option<T> {
         match &self.0 {
             Values::All(value) => Some(*value),
@@ -66,19 +66,19 @@ impl<T: Copy> PerGroup<T> {
     }
 }
 
-/// A part of the device whose SMs are near to one memory, from CUDA 13.4 on.
+/// A part of the device whose SMs are close to one memory (CUDA 13.4 and newer).
 ///
-/// From the header; not yet run on hardware.
+/// Taken from the header; not yet run on hardware.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[doc(alias = "CU_DEV_SM_RESOURCE_GROUP_LOCALITY_DOMAIN_ID")]
 pub enum LocalityDomain {
-    /// Any SMs that belong to some domain.
+    /// Any SMs that belong to a domain.
     Any,
-    /// The SMs of the domain of this number.
+    /// The SMs of the domain with this number.
     Id(u32),
 }
 
-/// What of a request needs the driver's structured split.
+/// The options of a request that need the driver's structured split.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Structure {
     pub(crate) coscheduled: Option<PerGroup<u32>>,
@@ -88,23 +88,23 @@ pub(crate) struct Structure {
     pub(crate) supplemental: Option<PerGroup<bool>>,
 }
 
-/// One group of a structured split, as the driver takes it.
+/// The parameters of one group in the driver's structured split.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct GroupParams {
-    /// 0 for as many as there are.
+    /// The group's SMs; 0 for as many as possible.
     pub(crate) sm_count: u32,
-    /// Never 0, which means other counts to other drivers where the group is to have as many SMs as
-    /// there are (NVIDIA/cuda-python, pull request 2389).
+    /// Never 0. If `sm_count` is 0, the meaning of 0 here differs between drivers (NVIDIA/cuda-python, pull
+    /// request 2389).
     pub(crate) coscheduled: u32,
     pub(crate) preferred: u32,
     pub(crate) backfill: bool,
     pub(crate) locality: Option<LocalityDomain>,
-    /// Only of a locality domain.
+    /// Only set together with `locality`.
     pub(crate) supplemental: bool,
 }
 
 impl GroupParams {
-    /// A group of which only the count is requested.
+    /// Returns the parameters of a group without further options.
     pub(crate) fn plain(sm_count: u32, coscheduled: u32) -> GroupParams {
         GroupParams {
             sm_count,
@@ -117,7 +117,7 @@ impl GroupParams {
     }
 }
 
-/// The count alone, for messages.
+/// Shows the count alone, for use in messages.
 impl fmt::Display for GroupParams {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.sm_count {
@@ -127,22 +127,22 @@ impl fmt::Display for GroupParams {
     }
 }
 
-/// What a device makes of co-scheduled counts.
+/// The co-scheduled counts that a device accepts.
 #[derive(Clone, Copy)]
 pub(crate) struct Coscheduling {
-    /// The count where none is asked for, in SMs.
+    /// The count if none is requested, in SMs.
     pub(crate) default: u32,
     /// The largest count, in SMs.
     pub(crate) most: u32,
 }
 
 impl Structure {
-    /// Whether nothing needs a structured split.
+    /// Returns whether the request needs no structured split.
     pub(super) fn is_empty(&self) -> bool {
         *self == Structure::default()
     }
 
-    /// Refuses lists of other lengths than the request's.
+    /// Fails if a list has the wrong length, or if supplemental SMs are requested without a locality domain.
     pub(super) fn check(&self, groups: usize) -> Result<(), Refusal> {
         let Structure { coscheduled, preferred, backfill, locality, supplemental } = self;
         let check = |values: &Option<PerGroup<u32>>, what| {
@@ -155,14 +155,16 @@ impl Structure {
         match locality {
             Some(values) => values.check("a locality domain", groups),
             None if supplemental.is_some() => Err(Refusal::invalid(
-                "supplemental SMs are those of a locality domain; say of which".to_owned(),
+                "supplemental SMs belong to a locality domain; set a locality domain".to_owned(),
             )),
             None => Ok(()),
         }
     }
 
-    /// The number of SMs that are scheduled together in each group of a request with percentages. It must be one number,
-    /// since they are rounded together, and they do not count the SMs of a domain.
+    /// Returns the number of SMs that are scheduled together in every group of a request with percentages.
+    ///
+    /// Fails if groups differ in it, because percentages are rounded together. Fails for locality domains,
+    /// because percentages are relative to all SMs, not to those of a domain.
     pub(super) fn set_of_percentages(
         &self,
         groups: usize,
@@ -170,7 +172,7 @@ impl Structure {
     ) -> Result<u32, Refusal> {
         if self.locality.is_some() {
             let reason =
-                "percentages count all SMs, and a locality domain has some of them; ask for counts";
+                "percentages refer to all SMs, but a locality domain has only some; ask for counts";
             return Err(Refusal::invalid(reason));
         }
         let of = |group| self.coscheduled.as_ref().and_then(|values| values.of(group)).unwrap_or(0);
@@ -178,15 +180,15 @@ impl Structure {
         let first = set(0).max(1);
         match (0..groups).map(set).find(|other| *other != set(0)) {
             Some(other) => Err(Refusal::invalid(format!(
-                "percentages are rounded together, and the groups have {first} and {other} co-scheduled SMs; give all \
+                "percentages are rounded together, but the groups have {first} and {other} co-scheduled SMs; give all \
                  groups the same number, or ask for counts"
             ))),
             None => Ok(first),
         }
     }
 
-    /// One group of a request as the driver takes it. Refuses what the header rules out, before the
-    /// driver is asked.
+    /// Returns the driver's parameters for one group. Fails for values that the header rules out, before the
+    /// driver is called.
     pub(super) fn group(
         &self,
         index: usize,
@@ -214,8 +216,8 @@ impl Structure {
     }
 }
 
-/// The header's rules for one group: even counts, and multiples of what is scheduled together unless
-/// the rest is filled up.
+/// Applies the header's rules for one group: counts are even, and multiples of the co-scheduled count unless
+/// backfill is allowed.
 fn validate(name: &str, group: GroupParams, device: Coscheduling) -> Result<(), Refusal> {
     let most = device.most;
     let wrong = |reason: String| Err(Refusal::invalid(format!("group {name} {reason}")));
@@ -224,7 +226,7 @@ fn validate(name: &str, group: GroupParams, device: Coscheduling) -> Result<(), 
     {
         if !count.is_multiple_of(2) || count > most {
             return wrong(format!(
-                "asks for {count} {what} SMs; on this device it can be an even count up to {most}"
+                "asks for {count} {what} SMs; this device accepts an even count up to {most}"
             ));
         }
     }
@@ -236,7 +238,7 @@ fn validate(name: &str, group: GroupParams, device: Coscheduling) -> Result<(), 
             (less, Some(more)) => format!("{less} or {more}"),
         };
         return wrong(format!(
-            "asks for {count} SMs; a structured group has an even count: {nearest}"
+            "asks for {count} SMs; a structured group needs an even count, such as {nearest}"
         ));
     }
     let step = group.coscheduled.max(1);
@@ -247,8 +249,8 @@ fn validate(name: &str, group: GroupParams, device: Coscheduling) -> Result<(), 
             less => format!("{less} or {}", less.saturating_add(step)),
         };
         return wrong(format!(
-            "asks for {count} SMs, of which {step} at a time are scheduled together; ask for \
-             {nearest}, or let it be filled up with other SMs (backfill)"
+            "asks for {count} SMs, but {step} SMs are scheduled together; ask for {nearest}, or \
+             allow other SMs to fill the group up (backfill)"
         ));
     }
     Ok(())

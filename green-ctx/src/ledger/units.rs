@@ -8,21 +8,21 @@ use smallvec::SmallVec;
 
 use super::structure::GroupParams;
 
-/// How finely a device is cut.
+/// The size of the units that a device is cut into.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Granularity {
-    /// SMs that are scheduled together stay together: 8 of them on Hopper, so that clusters fit.
+    /// Units of SMs that are scheduled together, so that clusters fit: 8 SMs on Hopper.
     #[default]
     Coarse,
-    /// As fine as the driver can: 2 SMs on Hopper, where clusters of more than 2 blocks may not fit.
+    /// The smallest units that the driver makes: 2 SMs on Hopper. Clusters of more than 2 blocks may not fit.
     Fine,
-    /// Units for the largest clusters that the device can run, where the driver makes a difference;
-    /// on an H200 they are the coarse ones (recorded on driver 580.159.04).
+    /// Units for the largest clusters that the device can run. On an H200 they equal the coarse units
+    /// (recorded, driver 580.159.04).
     LargestClusters,
 }
 
 impl Granularity {
-    /// Every granularity, from the one that is used by default.
+    /// Every granularity, the default first.
     pub const ALL: [Granularity; 3] =
         [Granularity::Coarse, Granularity::Fine, Granularity::LargestClusters];
 }
@@ -37,18 +37,19 @@ impl fmt::Display for Granularity {
     }
 }
 
-/// Into what a device is cut.
+/// The way in which a device is cut into units.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Cut {
-    /// Equal pieces: the smallest, unless the driver cannot make contexts of several.
+    /// Pieces of equal size. They are the smallest possible, unless the driver cannot make a context of
+    /// several pieces.
     Equal {
         granularity: Granularity,
-        /// The least SMs of a piece; 0 for the smallest that there are.
+        /// The minimum number of SMs per piece; 0 for the smallest possible pieces.
         size: u32,
-        /// How many pieces of that size, before the rest; 0 for as many as there are.
+        /// The number of pieces of that size before the rest; 0 for as many as possible.
         pieces: u32,
     },
-    /// The groups of a structured request, in order, and what they left.
+    /// The groups of a structured request, in order, and the SMs that they leave.
     Structured {
         /// The SMs that were split; `None` for the device's.
         within: Option<Arc<Placement>>,
@@ -57,12 +58,12 @@ pub(crate) enum Cut {
 }
 
 impl Cut {
-    /// The smallest pieces.
+    /// Returns the cut into the smallest pieces.
     pub(crate) const fn smallest(granularity: Granularity) -> Cut {
         Cut::Equal { granularity, size: 0, pieces: 0 }
     }
 
-    /// The granularity of pieces that can be put together.
+    /// Returns the granularity if pieces of this cut can be combined into one group.
     pub(crate) fn granularity(&self) -> Option<Granularity> {
         match self {
             Cut::Equal { granularity, .. } => Some(*granularity),
@@ -95,24 +96,25 @@ impl fmt::Display for Cut {
     }
 }
 
-/// The SMs of each unit of a device that is cut in some way.
+/// The SMs of each unit of a cut device.
 ///
-/// Equal units come first, and at the end whatever was left: on an H200 the smallest are 15 of 8 SMs
-/// and one of 12, or 66 of 2. Those of a structured request are its groups.
+/// Units of equal size come first, and the rest comes last. On an H200 the smallest units are 15 of 8 SMs and
+/// one of 12, or 66 of 2. For a structured request, each group is one unit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct UnitCounts {
     counts: Box<[u32]>,
-    /// The SMs of an equal unit; of structured groups the least that is scheduled together.
+    /// The SMs of a regular unit. For structured groups, the smallest number of SMs that are scheduled
+    /// together.
     size: u32,
 }
 
 impl UnitCounts {
-    /// The size of equal units must not be 0.
+    /// Creates the counts. `size` must not be 0.
     pub(crate) fn new(counts: Box<[u32]>, size: u32) -> UnitCounts {
         UnitCounts { counts, size }
     }
 
-    /// The SMs of each unit.
+    /// Returns the SMs of each unit.
     pub(crate) fn counts(&self) -> &[u32] {
         &self.counts
     }
@@ -121,28 +123,28 @@ impl UnitCounts {
         self.size
     }
 
-    /// The SMs of all units.
+    /// Returns the SMs of all units together.
     pub(crate) fn total(&self) -> u32 {
         self.counts.iter().sum()
     }
 }
 
-/// The sizes of the units that SMs are given in. Counts are rounded to whole units here.
+/// The sizes of a device's units, with methods that round numbers of SMs to whole units.
 ///
-/// An H200's 132 SMs are 15 units of 8 SMs and an odd one of 12, whose SMs whole units leave over.
+/// An H200 has 132 SMs: 15 units of 8 SMs, and an odd unit of the remaining 12.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct UnitSizes {
-    /// All SMs.
+    /// The number of all SMs.
     pub sms: u32,
-    /// The SMs of a unit.
+    /// The SMs of a regular unit.
     pub unit: u32,
-    /// The SMs of the odd unit, or of all odd ones together; 0 if there is none.
+    /// The SMs of the odd unit, or of all odd units together; 0 if there is none.
     pub odd: u32,
 }
 
 impl UnitSizes {
-    /// The sizes of units with these SMs, as
+    /// Returns the sizes of units with these SMs, as
     /// [`SmResource::unit_counts`](crate::resource::SmResource::unit_counts) returns them.
     #[must_use]
     pub fn of(counts: &[u32]) -> UnitSizes {
@@ -151,8 +153,20 @@ impl UnitSizes {
         UnitSizes { sms: counts.iter().sum(), unit, odd }
     }
 
-    /// The fewest SMs that are at least this many and make up whole units, with the odd unit among them if
-    /// that is allowed and gives fewer. It may be more than there are.
+    /// Returns the smallest number of SMs that is at least `sms` and consists of whole units. If `with_odd`
+    /// is true, the odd unit is included when that gives fewer SMs. The result can exceed the SMs of the
+    /// device.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use green_ctx::resource::UnitSizes;
+    ///
+    /// let h200 = UnitSizes { sms: 132, unit: 8, odd: 12 };
+    /// assert_eq!(h200.round_up(50, false), 56);
+    /// assert_eq!(h200.round_up(50, true), 52);
+    /// assert_eq!(h200.round_down(50, true), 48);
+    /// ```
     #[must_use]
     pub fn round_up(self, sms: u32, with_odd: bool) -> u32 {
         let unit = self.unit.max(1);
@@ -166,8 +180,9 @@ impl UnitSizes {
         }
     }
 
-    /// The most SMs that are at most this many and make up whole units, with the odd unit among them if that
-    /// is allowed and gives more. From all SMs on it is all of them.
+    /// Returns the largest number of SMs that is at most `sms` and consists of whole units. If `with_odd` is
+    /// true, the odd unit is included when that gives more SMs. If `sms` is at least the number of all SMs,
+    /// returns all of them.
     #[must_use]
     pub fn round_down(self, sms: u32, with_odd: bool) -> u32 {
         if sms >= self.sms {
@@ -179,8 +194,8 @@ impl UnitSizes {
         with_odd.max(sms / unit * unit)
     }
 
-    /// The units that make up exactly this many SMs, and whether the odd one is among them; `None` if no units
-    /// do.
+    /// Returns the number of regular units that make up exactly `sms` SMs together, and whether the odd unit
+    /// is one part of them. Returns `None` if no combination of units does.
     #[must_use]
     pub fn exactly(self, sms: u32) -> Option<(u32, bool)> {
         let unit = self.unit.max(1);
@@ -194,15 +209,15 @@ impl UnitSizes {
     }
 }
 
-/// Which SMs: units of a device that is cut in some way.
+/// A choice of SMs: some units of a device that is cut in a certain way.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Placement {
     pub(crate) cut: Cut,
-    /// The units' indices, in order.
+    /// The indices of the units, in ascending order.
     pub(crate) members: Vec<usize>,
 }
 
-/// Some of a device's units, a bit each. Two words are enough for every device so far.
+/// A set of a device's units, with one bit per unit. Two words are enough for every device so far.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct UnitSet(SmallVec<[u64; 2]>);
 
@@ -213,23 +228,23 @@ impl UnitSet {
         UnitSet(SmallVec::from_elem(0, units.div_ceil(WORD)))
     }
 
-    /// Certain ones of so many units.
+    /// Returns the set of `members` on a device of `units` units.
     pub(crate) fn of(units: usize, members: impl IntoIterator<Item = usize>) -> UnitSet {
         UnitSet::empty(units).subset(members)
     }
 
-    /// Certain units of the device that this set is about.
+    /// Returns the set of `members` on the same device.
     pub(crate) fn subset(&self, members: impl IntoIterator<Item = usize>) -> UnitSet {
         let mut set = UnitSet(SmallVec::from_elem(0, self.0.len()));
         members.into_iter().for_each(|unit| set.0[unit / WORD] |= 1 << (unit % WORD));
         set
     }
 
-    /// All of so many units.
+    /// Returns the set of all units of a device of `units` units.
     pub(crate) fn all(units: usize) -> UnitSet {
         let mut set = UnitSet(SmallVec::from_elem(u64::MAX, units.div_ceil(WORD)));
         if let Some(last) = set.0.last_mut() {
-            // Those that there are not.
+            // Clear the bits beyond the last unit.
             *last >>= (WORD - units % WORD) % WORD;
         }
         set
@@ -239,7 +254,7 @@ impl UnitSet {
         self.0.get(unit / WORD).is_some_and(|word| word >> (unit % WORD) & 1 == 1)
     }
 
-    /// Takes some units out.
+    /// Removes units.
     pub(super) fn take_out<'a>(&mut self, units: impl IntoIterator<Item = &'a usize>) {
         units.into_iter().for_each(|unit| self.0[unit / WORD] &= !(1 << (unit % WORD)));
     }
@@ -249,7 +264,7 @@ impl UnitSet {
         self.0.iter_mut().zip(other.0.iter()).for_each(|(ours, theirs)| *ours |= theirs);
     }
 
-    /// Takes the units out that are in both, and returns whether there were any.
+    /// Removes the units of another set. Returns whether any were removed.
     pub(crate) fn remove(&mut self, other: &UnitSet) -> bool {
         let mut removed = false;
         for (ours, theirs) in self.0.iter_mut().zip(other.0.iter()) {
@@ -259,7 +274,7 @@ impl UnitSet {
         removed
     }
 
-    /// The units, in order.
+    /// Returns the units in ascending order.
     pub(crate) fn iter(&self) -> impl Iterator<Item = usize> {
         let mut words = self.0.iter().copied();
         let (mut first, mut left) = (0, words.next().unwrap_or(0));
@@ -274,7 +289,7 @@ impl UnitSet {
         })
     }
 
-    /// Whether some units are in both.
+    /// Returns whether the sets have a unit in common.
     pub(crate) fn overlaps(&self, other: &UnitSet) -> bool {
         self.0.iter().zip(other.0.iter()).any(|(ours, theirs)| ours & theirs != 0)
     }

@@ -10,22 +10,22 @@ use crate::work::library::{Kernel, Library};
 use crate::work::memory::DeviceBuffer;
 use crate::work::stream::Stream;
 
-/// Text for any GPU from compute capability 5.2 on; the driver compiles it.
+/// PTX for any GPU of compute capability 5.2 or newer. The driver compiles it.
 const PTX: &str = include_str!("probe.ptx");
 const THREADS: u32 = 1024;
-/// Words of 8 bytes that a block writes.
+/// The number of 8-byte words that a block writes.
 const WORDS: usize = 3;
 
-/// Where and when one block of the probe ran.
+/// A block of the probe, with the SM and the time at which it ran.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Block {
     /// The SM's id (`%smid`).
     pub sm: u32,
-    /// When the block started, in nanoseconds of the device's clock (`%globaltimer`).
+    /// The time at which the block started, in nanoseconds of the device's clock (`%globaltimer`).
     pub start_ns: u64,
-    /// When it ended.
+    /// The time at which the block ended, in nanoseconds of the device's clock.
     pub end_ns: u64,
 }
 
@@ -34,7 +34,7 @@ pub(crate) struct Probe {
     kernel: Kernel,
 }
 
-/// A probe that was launched on a stream. Its buffer goes only after the stream was waited for.
+/// A probe that was launched on a stream. Dropping it waits for the stream before it frees the buffer.
 pub(crate) struct Running<'a> {
     stream: &'a Stream,
     results: DeviceBuffer<u64>,
@@ -47,11 +47,11 @@ impl Probe {
         Ok(Probe { kernel })
     }
 
-    /// Launches the probe on a stream whose context has `sm_count` SMs. A block stays for at least
+    /// Launches the probe on a stream whose context has `sm_count` SMs. Each block stays on its SM for at least
     /// `stay`.
     ///
-    /// Blocks are so large that an SM holds at most two, and there are twice as many as fit: all
-    /// SMs are full before the first block leaves, so each takes part.
+    /// An SM holds at most two blocks of this size, and the grid has twice as many blocks as fit. So all SMs are
+    /// full before the first block ends, and every SM takes part.
     pub(crate) fn launch<'a>(
         &self,
         stream: &'a Stream,
@@ -63,15 +63,15 @@ impl Probe {
         let results = DeviceBuffer::<u64>::zeroed(device, blocks as usize * WORDS)?;
         let stay = u64::try_from(stay.as_nanos()).unwrap_or(u64::MAX);
         let config = LaunchConfig::new(blocks, THREADS);
-        // SAFETY: the kernel's two parameters, with room for each block's three words. `Running`
-        // keeps the buffer until the stream is done, and nobody else knows its address.
+        // SAFETY: these are the kernel's two parameters, and the buffer has room for three words per block.
+        // `Running` keeps the buffer alive until the stream is done, and no other code has its address.
         unsafe { stream.launch(&self.kernel, config, (results.as_argument(), stay)) }?;
         Ok(Running { stream, results, finished: false })
     }
 }
 
 impl Running<'_> {
-    /// Waits for the probe and returns what its blocks wrote.
+    /// Waits for the probe and returns the results of its blocks.
     pub(crate) fn finish(mut self) -> Result<Vec<Block>> {
         let words = self.results.read(self.stream)?;
         self.finished = true;
@@ -82,13 +82,13 @@ impl Running<'_> {
 impl Drop for Running<'_> {
     fn drop(&mut self) {
         if !self.finished && !self.stream.driver().is_forked() {
-            // The kernel may still write to the buffer.
+            // The kernel may still be writing to the buffer.
             self.stream.driver().clean_up(|| self.stream.synchronize());
         }
     }
 }
 
 fn block(words: &[u64]) -> Block {
-    // The id is the first word's low half: devices and hosts of CUDA are little-endian.
+    // The SM's id is the low half of the first word: CUDA devices and hosts are little-endian.
     Block { sm: words[0] as u32, start_ns: words[1], end_ns: words[2] }
 }

@@ -1,19 +1,33 @@
-//! Verification: a kernel shows on which SMs each partition runs.
+//! Verification: running a kernel that reports its SMs, to prove where partitions run.
 //!
-//! Each block of the probe kernel writes its SM's id and when it started and ended. An SM holds at most two
-//! blocks, each block stays for milliseconds (`DEFAULT_STAY`), and there are twice as many blocks as fit, so
-//! every SM of a partition takes part. The driver does not report which SMs a floor has. The probe therefore
-//! also runs in a context of the floor's units alone (`divide/resource/floor.rs`), which is recycled like any
-//! other.
+//! Each block of the probe kernel writes its SM's id, and the times at which it started and ended. An SM holds at
+//! most two blocks, each block stays for milliseconds ([`DEFAULT_STAY`]), and there are twice as many blocks as
+//! fit. So every SM of a partition takes part. The driver does not report which SMs a floor has. The probe
+//! therefore also runs in a context of the floor's units alone.
 //!
-//! The probe runs in each partition alone, on each floor, and in all partitions together. A partition is
-//! verified (`Report::kept`) if
+//! The probe runs in each partition alone, on each floor, and in all partitions together. A partition is verified
+//! ([`Report::kept`]) if
 //!
 //! - alone, it ran on as many SMs as its ceiling, its floor among them;
 //! - together with the others, it ran on all of its floor, and only on SMs that it used alone;
 //! - no other partition ran on its floor.
 //!
 //! Overlap in time is reported but not required: disjoint SMs do not promise concurrency.
+//!
+//! # Examples
+//!
+//! ```
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # use green_ctx::{Driver, sim::Sim, verify};
+//! # let driver = Driver::simulated(&Sim::new("h200")?)?;
+//! # let device = driver.device(0)?;
+//! let parts = device.partition([32, 64])?;
+//! let report = verify::partitions(&parts, verify::DEFAULT_STAY)?;
+//! assert!(report.ok() && report.disjoint());
+//! assert_eq!(report.partitions[1].observed_sms().len(), 64);
+//! # Ok(())
+//! # }
+//! ```
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -31,12 +45,13 @@ use crate::work::stream::{Stream, StreamOptions};
 
 pub use crate::observe::probe::Block;
 
-/// How long each block of the probe stays on its SM, unless asked otherwise.
+/// The default time for which each block of the probe stays on its SM.
 pub const DEFAULT_STAY: Duration = Duration::from_millis(4);
 
-/// Where partitions ran, as their own blocks saw it: each alone, on its floor, and all at the same time.
+/// The result of a verification: the SMs that each partition used alone, on its floor, and together with the
+/// others.
 ///
-/// # Example
+/// # Examples
 ///
 /// ```
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -55,7 +70,7 @@ pub const DEFAULT_STAY: Duration = Duration::from_millis(4);
 #[non_exhaustive]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Report {
-    /// The driver.
+    /// The driver's version and origin.
     pub driver: DriverInfo,
     /// The device's ordinal.
     pub ordinal: u32,
@@ -65,51 +80,51 @@ pub struct Report {
     pub sm_count: u32,
     /// The device's compute capability.
     pub compute_capability: ComputeCapability,
-    /// The partitions, in the order given.
+    /// The partitions, in the order in which they were passed.
     pub partitions: Vec<PartitionReport>,
 }
 
-/// Where one partition ran.
+/// The SMs that one partition used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct PartitionReport {
-    /// The partition's name; `primary` or `borrowed` for a context that owns no group.
+    /// The partition's name. It is `primary` or `borrowed` for a context that owns no group.
     pub name: String,
-    /// The share asked for; `None` for a context that owns no group.
+    /// The partition's share. `None` for a context that owns no group.
     pub share: Option<Share>,
-    /// The SMs that no other partition may use.
+    /// The partition's floor, in SMs.
     pub floor: u32,
-    /// The SMs that the partition may use: its ceiling.
+    /// The partition's ceiling, in SMs.
     pub sm_count: u32,
-    /// The ids of the SMs that it ran on alone.
+    /// The ids of the SMs that it used while it ran alone.
     pub alone_sms: BTreeSet<u32>,
     /// The ids of the SMs of its floor.
     pub floor_sms: BTreeSet<u32>,
-    /// Every block that ran while all partitions did, in the grid's order.
+    /// The blocks that ran while all partitions ran, in the grid's order.
     pub blocks: Vec<Block>,
 }
 
 impl PartitionReport {
-    /// The ids of the SMs that blocks ran on while all partitions did.
+    /// Returns the ids of the SMs that the partition used while all partitions ran.
     #[must_use]
     pub fn observed_sms(&self) -> BTreeSet<u32> {
         self.blocks.iter().map(|block| block.sm).collect()
     }
 
-    /// When the first block started, in nanoseconds of the device's clock.
+    /// Returns the time at which the first block started, in nanoseconds of the device's clock.
     #[must_use]
     pub fn start_ns(&self) -> u64 {
         self.blocks.iter().map(|block| block.start_ns).min().unwrap_or(0)
     }
 
-    /// When the last block ended, in nanoseconds of the device's clock.
+    /// Returns the time at which the last block ended, in nanoseconds of the device's clock.
     #[must_use]
     pub fn end_ns(&self) -> u64 {
         self.blocks.iter().map(|block| block.end_ns).max().unwrap_or(0)
     }
 
-    /// Whether the partition ran alone on as many SMs as it was given, its floor among them.
+    /// Returns whether the partition, alone, used as many SMs as its ceiling, its whole floor among them.
     #[must_use]
     pub fn complete(&self) -> bool {
         self.alone_sms.len() == self.sm_count as usize
@@ -117,7 +132,8 @@ impl PartitionReport {
             && self.floor_sms.is_subset(&self.alone_sms)
     }
 
-    /// Whether it ran beside the others on all of its floor, and only within its ceiling.
+    /// Returns whether the partition, together with the others, used its whole floor and only SMs that it used
+    /// alone.
     #[must_use]
     pub fn within(&self) -> bool {
         let observed = self.observed_sms();
@@ -126,14 +142,15 @@ impl PartitionReport {
 }
 
 impl Report {
-    /// Whether no SM ran blocks of two partitions. Those that share SMs most often do not.
+    /// Returns whether each SM ran blocks of only one partition. Partitions that share SMs usually are not
+    /// disjoint.
     #[must_use]
     pub fn disjoint(&self) -> bool {
         let mut seen = BTreeSet::new();
         self.partitions.iter().flat_map(PartitionReport::observed_sms).all(|sm| seen.insert(sm))
     }
 
-    /// Whether there was a time at which every partition was running.
+    /// Returns whether all partitions were running at the same moment.
     #[must_use]
     pub fn concurrent(&self) -> bool {
         let last_start = self.partitions.iter().map(PartitionReport::start_ns).max();
@@ -141,8 +158,8 @@ impl Report {
         last_start < first_end
     }
 
-    /// The ids of a partition's floor on which other partitions ran; none for a number that no partition
-    /// has.
+    /// Returns the SMs of a partition's floor on which other partitions ran, by id. `partition` is an index into
+    /// [`partitions`](Report::partitions). If there is no such partition, the result is empty.
     #[must_use]
     pub fn intruded(&self, partition: usize) -> BTreeSet<u32> {
         let Some(owner) = self.partitions.get(partition) else { return BTreeSet::new() };
@@ -151,8 +168,9 @@ impl Report {
         others.filter(|sm| owner.floor_sms.contains(sm)).collect()
     }
 
-    /// Whether a partition kept to its share and had it: alone it ran on as many SMs as its ceiling,
-    /// beside the others only there and on all of its floor, and nobody else on its floor.
+    /// Returns whether a partition kept to its share and got all of it. Alone, it used as many SMs as its ceiling.
+    /// Together with the others, it used its whole floor and only SMs that it used alone. No other partition ran on
+    /// its floor.
     #[must_use]
     pub fn kept(&self, partition: usize) -> bool {
         let part = self.partitions.get(partition);
@@ -160,21 +178,21 @@ impl Report {
             && self.intruded(partition).is_empty()
     }
 
-    /// Whether no partition ran on another's floor.
+    /// Returns whether no partition ran on another's floor.
     #[must_use]
     pub fn floors_kept(&self) -> bool {
         (0..self.partitions.len()).all(|partition| self.intruded(partition).is_empty())
     }
 
-    /// Whether every partition kept to its share and had it. Time is no part of it: SMs of its own
-    /// promise a partition no concurrency.
+    /// Returns whether every partition [kept](Report::kept) to its share and got all of it. Timing is not part of
+    /// this: disjoint SMs do not promise concurrency.
     #[must_use]
     pub fn ok(&self) -> bool {
         (0..self.partitions.len()).all(|partition| self.kept(partition))
     }
 }
 
-/// What is verified.
+/// A partition or context to verify.
 struct Subject {
     name: String,
     share: Option<Share>,
@@ -182,7 +200,7 @@ struct Subject {
     sm_count: u32,
     context: Context,
     stream: Stream,
-    /// The units of its floor, where it has others too.
+    /// The units of its floor.
     floor_units: Vec<usize>,
 }
 
@@ -213,7 +231,8 @@ impl Subject {
         Ok(Subject { name, share, floor, sm_count, context: context.clone(), stream, floor_units })
     }
 
-    /// The SMs of its floor, which only running there shows: in a context of nothing else.
+    /// Returns the ids of the floor's SMs. Unless the floor is empty or is all of its SMs, the probe runs in a
+    /// context of the floor's units alone to find them.
     fn floor_sms(
         &self,
         probe: &Probe,
@@ -234,23 +253,35 @@ fn sms(blocks: &[Block]) -> BTreeSet<u32> {
     blocks.iter().map(|block| block.sm).collect()
 }
 
-/// Divides a device, and runs the probe in each partition alone and then in all at the same time. The
-/// partitions are gone afterwards.
+/// Partitions a device and verifies the partitions, as [`partitions`] does. The partitions are closed afterwards.
 ///
 /// # Errors
 ///
-/// As [`Device::partition`] and [`partitions`].
+/// As for [`Device::partition`] and [`partitions`].
+///
+/// # Examples
+///
+/// ```
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # use green_ctx::{Driver, sim::Sim, verify};
+/// # let driver = Driver::simulated(&Sim::new("h200")?)?;
+/// # let device = driver.device(0)?;
+/// let report = verify::split(&device, [16, 24], verify::DEFAULT_STAY)?;
+/// assert!((0..2).all(|partition| report.kept(partition)));
+/// # Ok(())
+/// # }
+/// ```
 pub fn split(device: &Device, request: impl Into<SplitRequest>, stay: Duration) -> Result<Report> {
     partitions(&device.partition(request)?, stay)
 }
 
-/// Runs the probe in each partition alone, on the floor of each, and then in all of them at the same time;
-/// each block stays for at least `stay`. Of a plan verify the active one.
+/// Runs the probe in each partition alone, on the floor of each, and in all partitions at the same time. Each block
+/// stays on its SM for at least `stay`. For the partitions of a plan set, pass those of the active plan.
 ///
 /// # Errors
 ///
-/// [`Error::InvalidRequest`] for no partitions, [`Error::DeviceMismatch`] for partitions of two devices,
-/// and [`Error::Driver`].
+/// [`Error::InvalidRequest`] if there are no partitions. [`Error::DeviceMismatch`] if they are on different
+/// devices. [`Error::Driver`] if a driver call fails.
 pub fn partitions<'a>(
     partitions: impl IntoIterator<Item = &'a Partition>,
     stay: Duration,
@@ -258,12 +289,12 @@ pub fn partitions<'a>(
     run(partitions.into_iter().map(Subject::of_partition).collect::<Result<_>>()?, stay)
 }
 
-/// As [`partitions`], for contexts. One that owns no group has no floor, and is given the SMs that the
-/// driver says.
+/// Verifies contexts, as [`partitions`] does. A context that owns no group has no floor, and its ceiling is the
+/// number of SMs that the driver reports.
 ///
 /// # Errors
 ///
-/// As [`partitions`].
+/// As for [`partitions`].
 pub fn contexts<'a>(
     contexts: impl IntoIterator<Item = &'a Context>,
     stay: Duration,
@@ -273,14 +304,16 @@ pub fn contexts<'a>(
 
 fn run(subjects: Vec<Subject>, stay: Duration) -> Result<Report> {
     let Some(first) = subjects.first() else {
-        return Err(Error::InvalidRequest("there is nothing to verify".to_owned()));
+        let problem = "there is nothing to verify; pass at least one partition or context";
+        return Err(Error::InvalidRequest(problem.to_owned()));
     };
     let device = first.context.device().clone();
     if subjects.iter().any(|subject| *subject.context.device() != device) {
         return Err(Error::DeviceMismatch { what: "the contexts" });
     }
     let probe = Probe::load(&device)?;
-    // Once without staying, so that loading the kernel into each context is over when it counts.
+    // A first run with no stay loads the kernel into each context, so that loading does not delay the measured
+    // runs.
     together(&probe, &subjects, Duration::ZERO)?;
     let mut reports = Vec::with_capacity(subjects.len());
     for subject in &subjects {
@@ -309,7 +342,7 @@ fn run(subjects: Vec<Subject>, stay: Duration) -> Result<Report> {
     })
 }
 
-/// Launches the probe in every subject before waiting for any.
+/// Launches the probe in every subject before it waits for any of them.
 fn together(probe: &Probe, subjects: &[Subject], stay: Duration) -> Result<Vec<Vec<Block>>> {
     let running = subjects
         .iter()

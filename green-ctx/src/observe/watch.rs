@@ -1,12 +1,12 @@
-//! Watching that work runs in the expected partition.
+//! Watching: observing which work runs outside its partition.
 //!
-//! A watch asks the driver, because what an object records can be out of date. A graph is judged by the
-//! handles of its nodes' contexts, whatever objects existed when it was captured. A launch of a graph is
-//! judged by the handles that the executable noted. A launch into a stream that is being captured is not
-//! judged; its graph is judged when it is launched.
+//! A watch asks the driver, because what an object records can be out of date. A graph is judged by the handles of
+//! its nodes' contexts, whatever objects existed when it was captured. A launch of a graph is judged by the handles
+//! that the executable noted. A launch into a stream that is being captured is not judged; its graph is judged when
+//! it is launched.
 //!
-//! While nothing is watched, a launch reads one counter. The watches of all threads are in one list, each
-//! with its thread's id, and a launch copies those of its thread before it asks the driver.
+//! While nothing is watched, a launch reads one counter. The watches of all threads are in one list, each with its
+//! thread's id, and a launch copies those of its thread before it asks the driver.
 #![allow(unsafe_code, reason = "calls the driver")]
 
 mod launches;
@@ -31,18 +31,17 @@ pub use launches::Watching;
 
 pub use crate::handle::location::Location;
 
-/// Watches that what a section of a program submits stays in one partition. Clones share it.
+/// Checks that work stays in one partition. Clones share the collected escapes.
 ///
-/// Streams, graphs and contexts are handed to it by name, and what would run elsewhere is collected.
-/// It asks the driver, not the objects: `cuStreamGetGreenCtx`, and the contexts of a graph's nodes.
-/// [`launches`](Watch::launches) watches every launch that a thread makes through this crate too. The
-/// [manual](crate::guide::escapes) says what none of this finds.
+/// Pass it streams, graphs and contexts, with a name for each. It collects those that would run outside the
+/// partition. It asks the driver instead of trusting the objects: `cuStreamGetGreenCtx`, and the contexts of a
+/// graph's nodes. [`launches`](Watch::launches) also checks every launch that a thread makes through this crate.
+/// The [manual](crate::guide::escapes) lists what a watch cannot find.
 ///
-/// A watch keeps the first [`MAX_ESCAPES`](Watch::MAX_ESCAPES) and counts the
-/// [rest](Watch::omitted_escapes). One that lives long is emptied with
-/// [`take_escapes`](Watch::take_escapes).
+/// A watch holds the first [`MAX_ESCAPES`](Watch::MAX_ESCAPES) escapes and counts the
+/// [rest](Watch::omitted_escapes). Empty a long-lived watch with [`take_escapes`](Watch::take_escapes).
 ///
-/// # Example
+/// # Examples
 ///
 /// ```
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -77,73 +76,75 @@ struct Inner {
     escapes: Mutex<Escapes>,
 }
 
-/// What escaped.
+/// The escapes that a watch has collected.
 #[derive(Default)]
 struct Escapes {
-    /// The first ones since they were last taken, at most [`Watch::MAX_ESCAPES`].
+    /// The first escapes since the last call of `take_escapes`, at most [`Watch::MAX_ESCAPES`].
     kept: Vec<Escape>,
-    /// How many came when there was no room.
+    /// The number of escapes for which there was no room.
     omitted: u64,
 }
 
 impl Watch {
-    /// How many escapes a watch keeps at most.
+    /// The maximum number of escapes that a watch holds.
     pub const MAX_ESCAPES: usize = 1000;
 
-    /// A watch for a partition.
+    /// Creates a watch for a partition.
     #[must_use]
     pub fn new(partition: &Context) -> Watch {
         let expected = partition.clone();
         Watch { inner: Arc::new(Inner { expected, escapes: Mutex::default() }) }
     }
 
-    /// The partition.
+    /// Returns the context of the watched partition.
     #[must_use]
     pub fn partition(&self) -> &Context {
         &self.inner.expected
     }
 
-    /// What would run outside, in the order in which it was handed over or launched: the first
-    /// [`MAX_ESCAPES`](Watch::MAX_ESCAPES) since they were last [taken](Watch::take_escapes).
+    /// Returns the work that would run outside the partition, in the order in which it was passed or launched. The
+    /// list holds the first [`MAX_ESCAPES`](Watch::MAX_ESCAPES) escapes since the last call of
+    /// [`take_escapes`](Watch::take_escapes).
     #[must_use]
     pub fn escapes(&self) -> Vec<Escape> {
         self.inner.escapes.lock().kept.clone()
     }
 
-    /// Takes the [escapes](Watch::escapes) out, so that there is room for as many again.
-    #[must_use = "the watch does not keep them any more"]
+    /// Takes the [escapes](Watch::escapes) out and returns them, which makes room for new ones.
+    #[must_use = "the watch no longer holds these escapes"]
     pub fn take_escapes(&self) -> Vec<Escape> {
         mem::take(&mut self.inner.escapes.lock().kept)
     }
 
-    /// How many escapes were not kept since the watch was made, because there was no room.
+    /// Returns the number of escapes that were not stored since the watch was created, because there was no room.
     #[must_use]
     pub fn omitted_escapes(&self) -> u64 {
         self.inner.escapes.lock().omitted
     }
 
-    /// Checks a stream, and returns whether it is inside.
+    /// Checks a stream. Returns whether it is inside the partition.
     ///
     /// # Errors
     ///
-    /// [`Error::DeviceMismatch`] for a stream of another driver, and [`Error::Driver`]. Nothing is
-    /// collected then.
+    /// [`Error::DeviceMismatch`] if the stream belongs to another driver. [`Error::Driver`] if a driver call fails.
+    /// In both cases nothing is collected.
     #[doc(alias = "cuStreamGetGreenCtx")]
     pub fn stream(&self, name: &str, stream: &Stream) -> Result<bool> {
         self.check_driver(stream.driver(), "the stream and the watch")?;
-        // SAFETY: the handle keeps its stream.
+        // SAFETY: `stream` keeps the raw stream alive.
         unsafe { self.raw_stream(name, stream.raw()) }
     }
 
-    /// Checks a foreign stream, default-stream tokens included, and returns whether it is inside. A token stands for a stream of the context that is current on this thread.
+    /// Checks a foreign stream. Returns whether it is inside the partition. A default-stream token means the
+    /// default stream of the context that is current on this thread.
     ///
     /// # Errors
     ///
-    /// [`Error::Driver`]. Nothing is collected then.
+    /// [`Error::Driver`] if a driver call fails. In that case nothing is collected.
     ///
     /// # Safety
     ///
-    /// `raw` must be a living stream of the partition's driver, or a token.
+    /// `raw` must be a living stream of the partition's driver, or a default-stream token.
     #[doc(alias = "cuStreamGetGreenCtx")]
     pub unsafe fn raw_stream(&self, name: &str, raw: CUstream) -> Result<bool> {
         let driver = self.driver();
@@ -157,22 +158,45 @@ impl Watch {
         self.judge(name, context.as_ptr(), || EscapeKind::of_stream(green.is_some()))
     }
 
-    /// Checks a context, and returns whether it is the partition.
+    /// Checks a context. Returns whether it is the partition's context.
     ///
     /// # Errors
     ///
-    /// [`Error::DeviceMismatch`] for a context of another driver, and [`Error::Driver`].
+    /// [`Error::DeviceMismatch`] if the context belongs to another driver. [`Error::Driver`] if a driver call
+    /// fails.
     pub fn context(&self, name: &str, context: &Context) -> Result<bool> {
         self.check_driver(context.device().driver(), "the context and the watch")?;
         self.judge(name, context.raw(), || EscapeKind::Context)
     }
 
-    /// Checks the nodes of a graph, and returns whether all that use SMs are inside, as far as the
-    /// driver reports their contexts: before CUDA 13.2 it reports those of kernels only.
+    /// Checks the nodes of a graph. Returns whether all nodes that use SMs are inside the partition, as far as the
+    /// driver reports their contexts. Before CUDA 13.2 it reports the contexts of kernels only.
     ///
     /// # Errors
     ///
-    /// [`Error::DeviceMismatch`] for a graph of another driver, and [`Error::Driver`].
+    /// [`Error::DeviceMismatch`] if the graph belongs to another driver. [`Error::Driver`] if a driver call fails.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # use green_ctx::{Driver, LaunchConfig, Library, StreamOptions, graph::CaptureMode, sim::Sim, watch::Watch};
+    /// # let driver = Driver::simulated(&Sim::new("h200")?)?;
+    /// # let device = driver.device(0)?;
+    /// # let ptx = ".version 7.0 .target sm_52 .visible .entry step() { ret; }";
+    /// # let step = Library::from_ptx(&device, ptx)?.kernel("step")?;
+    /// let parts = device.partition([16])?;
+    /// let outside = device.primary_context()?.create_stream(StreamOptions::default())?;
+    /// let graph = outside.capture(CaptureMode::default(), || {
+    ///     // SAFETY: the kernel takes no parameters.
+    ///     unsafe { outside.launch(&step, LaunchConfig::new(64, 128), ()) }
+    /// })?;
+    /// let watch = Watch::new(parts[0].context());
+    /// assert!(!watch.graph("decode step", &graph)?);
+    /// assert!(watch.graph("decode step", &graph.retarget(parts[0].context())?)?);
+    /// # Ok(())
+    /// # }
+    /// ```
     #[doc(alias = "cuGraphKernelNodeGetParams")]
     pub fn graph(&self, name: &str, graph: &Graph) -> Result<bool> {
         self.check_driver(graph.device().driver(), "the graph and the watch")?;
@@ -188,7 +212,7 @@ impl Watch {
         Ok(false)
     }
 
-    /// Collects what runs in another context than the partition.
+    /// Collects an escape if `found` is not the partition's context. Returns whether it is.
     fn judge(
         &self,
         name: &str,
@@ -199,8 +223,8 @@ impl Watch {
         if found == expected.raw() {
             return Ok(true);
         }
-        // SAFETY: whoever is judged is alive, and its context with it; a current one is, by the rules
-        // of whoever made it so.
+        // SAFETY: `found` is the context of a living stream or object, or the current context. Code that makes a
+        // context current must keep it alive.
         let location = || unsafe { Location::of_raw(self.driver(), found) };
         let location = if found.is_null() { None } else { Some(location()?) };
         self.collect(Escape::new(name, expected, kind(), location));
@@ -228,7 +252,7 @@ impl Watch {
 }
 
 impl EscapeKind {
-    /// A stream that is outside, of a green context or not.
+    /// Returns the kind of escape for a stream outside the partition.
     fn of_stream(is_green: bool) -> EscapeKind {
         if is_green { EscapeKind::OtherStream } else { EscapeKind::PrimaryStream }
     }

@@ -19,43 +19,65 @@ use crate::work::stream::Stream;
 pub use self::config::LaunchConfig;
 pub(crate) use self::config::{Shape, cluster_attribute};
 
-/// Checks a launch: set before the process's first watch begins.
+/// Checks each kernel launch while launches are watched. Set before the first watch of the process begins.
 pub(crate) static CHECK: OnceLock<fn(&Stream, &Kernel) -> Result<()>> = OnceLock::new();
-/// Notes that a launch may become part of a graph: set before the process's first capture begins.
+/// Notes each kernel launch that may become part of a graph. Set before the first capture of the process begins.
 pub(crate) static CAPTURE: OnceLock<fn(&Stream, &Library) -> Result<()>> = OnceLock::new();
 
 impl Stream {
-    /// Launches a kernel on this stream: it runs on the SMs of the stream's context.
+    /// Launches a kernel on this stream. The kernel runs on the SMs of the stream's context.
     ///
-    /// A cooperative launch, or one in clusters, is first held against what fits there
-    /// ([`Kernel::fit`]). So is one that a capture takes: as part of a graph a cooperative launch that
-    /// does not fit would never end (recorded on an H200, driver 580.159.04).
+    /// Before a cooperative or clustered launch, this call checks that the blocks fit on those SMs
+    /// ([`Kernel::fit`]). It checks captured launches as well: a graph with a cooperative launch that does not fit
+    /// would never end (recorded on an H200, driver 580.159.04).
     ///
-    /// That a launch fits is remembered by kernel, context and configuration, so that repeating it is
-    /// one driver call. An attribute of the kernel that raw calls change afterwards
-    /// (`cuKernelSetAttribute`, `cuFuncSetAttribute`) is not noticed there: a launch that fits no
-    /// longer is then left to the driver, which refuses it outside of captures. A kernel that is taken
-    /// from its library again, by [`Library::kernel`](crate::Library::kernel), remembers nothing, and
-    /// [`Kernel::fit`] always asks. That a launch does not fit is never remembered.
+    /// The kernel remembers the contexts and configurations in which it fitted, so that a repeated launch is one
+    /// driver call. It does not notice if raw calls change one of its attributes later (`cuKernelSetAttribute`,
+    /// `cuFuncSetAttribute`). If a launch no longer fits because of such a change, the driver has to refuse it, and
+    /// does so only outside captures. To repeat the check, get the kernel from its library again
+    /// ([`Library::kernel`](crate::Library::kernel)) or call [`Kernel::fit`], which always asks the driver.
+    /// Launches that do not fit are never remembered.
     ///
     /// # Errors
     ///
-    /// [`Error::Arguments`] when the number or a size of the arguments is not that of the kernel's
-    /// parameters, [`Error::DeviceMismatch`] for a kernel of another driver, and
-    /// [`Error::InvalidRequest`] for sides of 0 and for blocks of more threads than the device takes.
-    /// [`Error::Driver`] for what else the device cannot run. Errors of the running kernel come from later
-    /// calls.
+    /// - [`Error::Arguments`] if the number or the sizes of the arguments differ from the kernel's parameters.
+    /// - [`Error::DeviceMismatch`] if the kernel belongs to another driver.
+    /// - [`Error::InvalidRequest`] if a side of the grid, block or cluster is 0, if a block has more threads than
+    ///   the device allows, or if a cluster does not divide the grid or is not the one that the kernel requires.
+    /// - [`Error::DoesNotFit`] if a cooperative grid has more blocks than fit at the same time, or if not one
+    ///   cluster fits.
+    /// - [`Error::Driver`] if the driver refuses the launch for another reason.
     ///
-    /// Of a cooperative launch or one in clusters also [`Error::DoesNotFit`], for a cooperative grid
-    /// of more blocks than are there at once and for clusters of which not one is there, and
-    /// [`Error::InvalidRequest`], for clusters that do not divide the grid or that the kernel is not made for.
+    /// Later calls report errors of the running kernel.
     ///
     /// # Safety
     ///
-    /// The arguments must be what the kernel expects in each place, memory that it reaches must stay
-    /// alive until it is done, and it must not race with other work on that memory, nor with the kernel
-    /// before it in the stream where it is
-    /// [allowed to begin early](LaunchConfig::programmatic_dependent_launch).
+    /// The arguments must match the kernel's parameters in type and order. Memory that the kernel accesses must
+    /// stay alive until the kernel is done, and no other work may race with it on that memory. The previous kernel
+    /// in the stream counts as other work if this launch
+    /// [may begin early](LaunchConfig::programmatic_dependent_launch).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # use green_ctx::{DeviceBuffer, Driver, LaunchConfig, Library, sim::Sim};
+    /// # let driver = Driver::simulated(&Sim::new("h200")?)?;
+    /// # let device = driver.device(0)?;
+    /// # let ptx = ".version 5.0 .target sm_52 .address_size 64
+    /// #     .visible .entry scale(.param .u64 values, .param .f32 factor) { ret; }";
+    /// let scale = Library::from_ptx(&device, ptx)?.kernel("scale")?;
+    /// let values = DeviceBuffer::<f32>::zeroed(&device, 1024)?;
+    /// let parts = device.partition([32])?;
+    /// let stream = parts[0].stream();
+    ///
+    /// let arguments = (values.as_argument(), 2.0f32);
+    /// // SAFETY: these are the kernel's two parameters, and the buffer outlives the launch.
+    /// unsafe { stream.launch(&scale, LaunchConfig::new(8, 128), arguments) }?;
+    /// stream.synchronize()?;
+    /// # Ok(())
+    /// # }
+    /// ```
     #[inline]
     #[doc(alias("cuLaunchKernel", "cuLaunchKernelEx", "cuLaunchCooperativeKernel"))]
     pub unsafe fn launch<A: Arguments>(
@@ -81,13 +103,13 @@ impl Stream {
         arguments
             .with_pointers(|pointers| {
                 if config.is_together() | programmatic {
-                    // SAFETY: there is a pointer for each parameter, to a value of its size. The rest is
-                    // this function's contract.
+                    // SAFETY: `pointers` has one pointer per parameter, each to a value of the parameter's size.
+                    // The caller guarantees the rest by this function's contract.
                     return unsafe { self.launch_with_attributes(kernel, config, pointers) };
                 }
-                // SAFETY: kernel and stream are alive; there is a pointer for each parameter, to a value
-                // of its size, which the driver copies during the call. The rest is this function's
-                // contract.
+                // SAFETY: `kernel` and `self` keep the handles alive. `pointers` has one pointer per parameter,
+                // each to a value of the parameter's size, and the driver copies the values during the call. The
+                // caller guarantees the rest by this function's contract.
                 unsafe {
                     call!(
                         functions,
@@ -110,7 +132,8 @@ impl Stream {
             .map_err(|error| self.why_refused(kernel, config, error))
     }
 
-    /// Says what is wrong with a launch that the driver calls an invalid value.
+    /// Explains why the driver answered a launch with `CUDA_ERROR_INVALID_VALUE`. Other errors are returned as they
+    /// are.
     #[cold]
     fn why_refused(&self, kernel: &Kernel, config: LaunchConfig, error: Error) -> Error {
         if error.status() != Some(CUresult::CUDA_ERROR_INVALID_VALUE) {
@@ -133,11 +156,11 @@ impl Stream {
         }
     }
 
-    /// A launch that says more than its shape.
+    /// Launches a kernel with launch attributes.
     ///
     /// # Safety
     ///
-    /// As for `launch`; there must be a pointer for each parameter, to a value of its size.
+    /// As for `launch`. `pointers` must have one pointer per parameter, each to a value of the parameter's size.
     #[inline(never)]
     unsafe fn launch_with_attributes(
         &self,
@@ -154,8 +177,8 @@ impl Stream {
             numAttrs: count as u32,
             ..config.driver_config(config.grid, self.raw())
         };
-        // SAFETY: kernel and stream are alive, the configuration has as many live attributes as it
-        // says; of the parameters see above.
+        // SAFETY: `kernel` and `self` keep the handles alive, and `attributes` holds `numAttrs` attributes. The
+        // caller guarantees `pointers` by this function's contract.
         unsafe {
             call!(
                 self.driver().functions()?,
@@ -181,15 +204,15 @@ fn wrong_arguments(kernel: &Kernel, given: &[usize]) -> Error {
     Error::Arguments { kernel: kernel.name().to_owned(), problem }
 }
 
-/// A value that can be passed to a kernel by its bytes: a number, an address in device memory, or a type of
-/// the program's, such as a structure or a tensor map.
+/// A value that can be passed to a kernel by its bytes: a number, a device address, or a type of the program, such
+/// as a structure or a tensor map.
 ///
 /// # Safety
 ///
-/// The type's layout must be fixed, as `repr(C)` and `repr(transparent)` fix it, and be that of the kernel's
-/// parameter: a launch copies the value's bytes. It checks their number alone.
+/// The type must have a fixed layout, as `repr(C)` and `repr(transparent)` give it, and the layout must be that of
+/// the kernel's parameter. A launch copies the value's bytes, and checks only their number.
 ///
-/// # Example
+/// # Examples
 ///
 /// ```
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -207,20 +230,20 @@ fn wrong_arguments(kernel: &Kernel, given: &[usize]) -> Error {
 ///     columns: u32,
 /// }
 ///
-/// // SAFETY: as the kernel's own `struct Extent`.
+/// // SAFETY: it has the layout of the kernel's `struct Extent`.
 /// unsafe impl Argument for Extent {}
 ///
-/// /// What `cuTensorMapEncodeTiled` writes.
+/// /// A tensor map, as `cuTensorMapEncodeTiled` writes it.
 /// #[derive(Clone, Copy)]
 /// #[repr(C, align(128))]
 /// struct TensorMap([u64; 16]);
 ///
-/// // SAFETY: as the header's `CUtensorMap`, which kernels take as a `__grid_constant__` parameter.
+/// // SAFETY: it has the layout of `CUtensorMap` (cuda.h), which kernels take as a `__grid_constant__` parameter.
 /// unsafe impl Argument for TensorMap {}
 ///
 /// # let map = TensorMap([0; 16]);
 /// let extent = Extent { rows: 128, columns: 64 };
-/// // SAFETY: `copy(CUtensorMap, Extent)`, which reaches what the map was encoded for.
+/// // SAFETY: the kernel is `copy(CUtensorMap, Extent)`, and accesses only the tensor that the map describes.
 /// unsafe { stream.launch(&kernel, LaunchConfig::new(1, 128), (map, extent)) }?;
 /// # Ok(())
 /// # }
@@ -233,8 +256,7 @@ fn wrong_arguments(kernel: &Kernel, given: &[usize]) -> Error {
 )]
 pub unsafe trait Argument: Copy + 'static {}
 
-/// The arguments of a launch: a tuple of up to 32 values. A kernel that takes more takes them better as a
-/// structure.
+/// The arguments of a launch: a tuple of up to 32 values. For a kernel with more parameters, use a structure.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a tuple of kernel arguments",
     label = "not the arguments of a launch",
@@ -250,20 +272,20 @@ mod sealed {
         /// The size of each argument in bytes.
         const SIZES: &'static [usize];
 
-        /// Gives the driver's array of pointers to the arguments.
+        /// Calls `launch` with the array of pointers to the arguments that the driver expects.
         fn with_pointers<R>(self, launch: impl FnOnce(&mut [*mut c_void]) -> R) -> R;
     }
 }
 
 macro_rules! arguments {
     ($($type:ty),*) => {$(
-        // SAFETY: numbers have the same layout in kernels, and an address is one of 64 bits.
+        // SAFETY: numbers have the same layout in kernels, and device addresses have 64 bits.
         unsafe impl Argument for $type {}
     )*};
 }
 arguments!(u8, i8, u16, i16, u32, i32, u64, i64, f32, f64, usize, isize, DevicePointer);
 
-/// Makes arguments of the tuple in brackets, and then of those that have one more value each.
+/// Implements `Arguments` for the tuple in brackets, then for each longer tuple, adding one value at a time.
 macro_rules! tuples {
     ([$($name:ident $field:tt)*]) => {
         impl<$($name: Argument),*> sealed::Arguments for ($($name,)*) {
@@ -287,13 +309,13 @@ tuples! {
     A17 17 A18 18 A19 19 A20 20 A21 21 A22 22 A23 23 A24 24 A25 25 A26 26 A27 27 A28 28 A29 29 A30 30 A31 31
 }
 
-/// An address in device memory, as a kernel argument.
+/// An address in device memory, passed as a kernel argument.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(transparent)]
 pub struct DevicePointer(u64);
 
 impl<T: Element> DeviceBuffer<T> {
-    /// The buffer's address, to be passed to a kernel.
+    /// Returns the buffer's address as a kernel argument.
     #[must_use]
     pub fn as_argument(&self) -> DevicePointer {
         DevicePointer(self.as_raw())
@@ -330,7 +352,7 @@ mod tests {
             let ids: Vec<Id> = attributes[..count].iter().map(|attribute| attribute.id).collect();
             assert_eq!(ids, expected);
             for attribute in &attributes[..count] {
-                // SAFETY: every value is a union of plain numbers, all of which were set.
+                // SAFETY: every value is a union of plain numbers, and all of its bytes were set.
                 let first = unsafe { attribute.value.pad[0] };
                 assert_ne!(first, 0, "{:?}", attribute.id);
             }

@@ -19,13 +19,14 @@ use crate::handle::error::{Error, Result, check};
 use crate::handle::raw::Raw;
 use crate::work::fit::known::KnownFits;
 
-/// Kernels that were loaded together. They belong to no context and run in any of the device's.
+/// A library of kernels, loaded from one image. Its kernels belong to no context, and run in any context of the
+/// device.
 ///
-/// Dropping the last handle, kernels included, unloads them. That waits for kernels that were launched, but not for
-/// graphs in partitions (recorded on an H200, driver 580.159.04). An executable graph
-/// holds a handle of each library of its kernels.
+/// Dropping the last handle of the library and of its kernels unloads it. Unloading waits for kernels that were
+/// launched, but not for graphs in partitions (recorded on an H200, driver 580.159.04). Graphs that were captured
+/// through this crate, and their executables, hold handles of the libraries of their kernels.
 ///
-/// # Example
+/// # Examples
 ///
 /// ```
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -54,21 +55,21 @@ pub struct Library {
 struct Inner {
     raw: Raw<CUlib_st>,
     driver: Driver,
-    /// Keeps the device initialised; parameters can be looked at only where a context is current.
+    /// Keeps the device initialised. The parameter query needs a current context.
     context: Context,
 }
 
 impl Library {
-    /// Loads PTX text, which the driver compiles for the device that a kernel first runs on.
+    /// Loads PTX text. The driver compiles it for the device that a kernel first runs on.
     ///
-    /// Only comments and white space may come before the text's `.version`, with which a PTX module
-    /// begins. [`from_image`](Library::from_image) takes other formats.
+    /// The text must begin with `.version`, as every PTX module does. Only comments and white space may come before
+    /// it. For other formats, use [`from_image`](Library::from_image).
     ///
     /// # Errors
     ///
-    /// [`Error::InvalidRequest`] for text that does not begin as PTX and for text with a NUL; the
-    /// driver is not called then. [`Error::Driver`] otherwise. A driver may compile the text later: a
-    /// mistake in it is then an error of [`kernel`](Library::kernel).
+    /// [`Error::InvalidRequest`] if the text does not begin as PTX or contains a NUL. In that case the driver is
+    /// not called. [`Error::Driver`] if the driver refuses the text. A driver may compile lazily; then
+    /// [`kernel`](Library::kernel) reports mistakes in the text.
     #[doc(alias = "cuLibraryLoadData")]
     pub fn from_ptx(device: &Device, ptx: &str) -> Result<Library> {
         if !begins_as_ptx(ptx) {
@@ -80,22 +81,22 @@ impl Library {
         }
         let text = CString::new(ptx)
             .map_err(|_| Error::InvalidRequest("the PTX text contains a NUL".to_owned()))?;
-        // SAFETY: the driver knows other formats by their first bytes, and finds the end of text by its
-        // NUL (cuda.h, `cuModuleLoadData`). Assumed is that no other format begins with a comment, white
-        // space or `.version`: cubins and Tile IR begin with `0x7f`, fat binaries and bitcode with
-        // bytes that are not UTF-8.
+        // SAFETY: `text` ends with a NUL, and so the driver finds its end. The driver recognises other formats by
+        // their first bytes (cuda.h, `cuModuleLoadData`). This assumes that no other format begins with a comment,
+        // white space or `.version`: cubins and Tile IR begin with `0x7f`, fat binaries and bitcode with bytes that
+        // are not UTF-8.
         unsafe { Library::from_image(device, text.as_ptr().cast()) }
     }
 
-    /// Loads an image: PTX text, a cubin or a fat binary.
+    /// Loads an image: PTX text that ends with a NUL, a cubin or a fat binary.
     ///
     /// # Errors
     ///
-    /// [`Error::Driver`].
+    /// [`Error::Driver`] if the driver cannot load the image.
     ///
     /// # Safety
     ///
-    /// `image` must point to a whole image of one of these formats: the driver does not get its
+    /// `image` must point to a complete image in one of these formats, since the driver does not receive its
     /// length.
     #[doc(alias = "cuLibraryLoadData")]
     pub unsafe fn from_image(device: &Device, image: *const c_void) -> Result<Library> {
@@ -103,9 +104,9 @@ impl Library {
         let driver = device.driver();
         let mut raw = ptr::null_mut();
         let (no_options, no_values) = (ptr::null_mut(), ptr::null_mut());
-        // Whether loading would invalidate the capture of another thread is not recorded.
+        // It is not recorded whether loading invalidates another thread's capture.
         let _relaxed = RelaxedCapture::enter(driver)?;
-        // SAFETY: the image is whole by this function's contract; no options are given.
+        // SAFETY: the image is complete by this function's contract, and no options are passed.
         unsafe {
             call!(
                 driver.functions()?,
@@ -125,11 +126,12 @@ impl Library {
         Ok(Library { inner: Arc::new(Inner { raw, driver: driver.clone(), context }) })
     }
 
-    /// The kernel of this name, as it is in the image: C++ names are mangled.
+    /// Returns the kernel with this name. The name must be as in the image: C++ names are mangled.
     ///
     /// # Errors
     ///
-    /// [`Error::InvalidRequest`] for a name that is not there, [`Error::Driver`], and [`Error::Unsupported`] before CUDA 12.4, where parameters cannot be looked at.
+    /// [`Error::InvalidRequest`] if the library has no kernel of this name, [`Error::Driver`] if a driver call
+    /// fails, and [`Error::Unsupported`] before CUDA 12.4, which cannot report a kernel's parameters.
     #[doc(alias = "cuLibraryGetKernel")]
     pub fn kernel(&self, name: &str) -> Result<Kernel> {
         let api = self.inner.driver.functions()?;
@@ -138,11 +140,11 @@ impl Library {
         let mut raw = ptr::null_mut();
         // A driver may compile the text only now.
         let _relaxed = RelaxedCapture::enter(&self.inner.driver)?;
-        // SAFETY: the library is alive, the name is terminated.
+        // SAFETY: `self` keeps the library alive, and the name ends with a NUL.
         unsafe { call!(api, cuLibraryGetKernel(&raw mut raw, self.as_raw(), text.as_ptr())) }
             .map_err(|error| match error.status() {
                 Some(CUresult::CUDA_ERROR_NOT_FOUND) => Error::InvalidRequest(format!(
-                    "the library has no kernel of the name {name:?}; C++ names are mangled"
+                    "the library has no kernel named {name:?}; C++ names are mangled"
                 )),
                 _ => error,
             })?;
@@ -153,16 +155,16 @@ impl Library {
         Ok(Kernel { inner: Arc::new(inner) })
     }
 
-    /// The size of each of a kernel's parameters in bytes.
+    /// Returns the size of each of a kernel's parameters in bytes.
     fn parameters(&self, kernel: Raw<CUkern_st>) -> Result<Vec<usize>> {
         let Inner { driver, context, .. } = &*self.inner;
         let function = driver.functions()?.cuKernelGetParamInfo()?;
-        // Fails without a current context (seen on an H200, driver 580.159.04).
+        // The query fails without a current context (seen on an H200, driver 580.159.04).
         let _scope = Scope::enter(driver, context.as_raw())?;
         let mut sizes = Vec::new();
         loop {
             let (mut offset, mut size) = (0, 0);
-            // SAFETY: the kernel is alive, both pointers are to live integers.
+            // SAFETY: `self` keeps the kernel's library loaded, and both pointers are to live integers.
             let status =
                 unsafe { function(kernel.as_ptr(), sizes.len(), &raw mut offset, &raw mut size) };
             match status {
@@ -174,21 +176,21 @@ impl Library {
         }
     }
 
-    /// The driver that the library was loaded by.
+    /// Returns the driver that loaded the library.
     #[inline]
     #[must_use]
     pub fn driver(&self) -> &Driver {
         &self.inner.driver
     }
 
-    /// The driver's handle.
+    /// Returns the driver's handle.
     #[must_use]
     pub fn as_raw(&self) -> CUlibrary {
         self.inner.raw.as_ptr()
     }
 }
 
-/// Whether a text begins as a PTX module does: with the directive `.version`, after comments and white
+/// Returns whether a text begins as a PTX module does: with the directive `.version`, after comments and white
 /// space (PTX ISA, "PTX Module Directives: .version" and "Comments").
 fn begins_as_ptx(text: &str) -> bool {
     let mut rest = text;
@@ -201,7 +203,7 @@ fn begins_as_ptx(text: &str) -> bool {
         } else {
             break;
         };
-        // A comment without an end is all that is left.
+        // A comment that does not end is the rest of the text.
         rest = after.map_or("", |(_, after)| after);
     }
     rest.strip_prefix(".version")
@@ -210,7 +212,7 @@ fn begins_as_ptx(text: &str) -> bool {
 
 impl Inner {
     fn unload(&self) -> Result<()> {
-        // SAFETY: nobody else has the handle, and this is its only end.
+        // SAFETY: `drop` is the only caller, and no handle of the library or of its kernels is left.
         unsafe { call!(self.driver.functions()?, cuLibraryUnload(self.raw.as_ptr())) }
     }
 }
@@ -244,7 +246,23 @@ impl fmt::Debug for Library {
     }
 }
 
-/// A kernel of a [`Library`], to be launched with [`Stream::launch`](crate::Stream::launch).
+/// A kernel of a [`Library`]. Launch it with [`Stream::launch`](crate::Stream::launch).
+///
+/// # Examples
+///
+/// ```
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # use green_ctx::{Driver, LaunchConfig, Library, sim::Sim};
+/// # let driver = Driver::simulated(&Sim::new("h200")?)?;
+/// # let device = driver.device(0)?;
+/// # let ptx = ".version 5.0 .target sm_52 .address_size 64 .visible .entry work() { ret; }";
+/// let kernel = Library::from_ptx(&device, ptx)?.kernel("work")?;
+/// let parts = device.partition([16])?;
+/// // SAFETY: the kernel has no parameters and accesses no memory.
+/// unsafe { parts[0].stream().launch(&kernel, LaunchConfig::new(64, 256), ()) }?;
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone)]
 #[doc(alias = "CUkernel")]
 pub struct Kernel {
@@ -260,13 +278,13 @@ struct KernelInner {
 }
 
 impl Kernel {
-    /// The kernel's name in its image.
+    /// Returns the kernel's name in its image.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.inner.name
     }
 
-    /// The size of each parameter in bytes.
+    /// Returns the size of each parameter in bytes.
     #[inline]
     #[must_use]
     #[doc(alias = "cuKernelGetParamInfo")]
@@ -274,34 +292,34 @@ impl Kernel {
         &self.inner.parameters
     }
 
-    /// The library that the kernel is of.
+    /// Returns the library that contains the kernel.
     #[must_use]
     pub fn library(&self) -> &Library {
         &self.inner.library
     }
 
-    /// The driver's handle.
+    /// Returns the driver's handle.
     #[inline]
     #[must_use]
     pub fn as_raw(&self) -> CUkernel {
         self.inner.raw.as_ptr()
     }
 
-    /// The launches that were found to fit.
+    /// Returns the launches that are known to fit.
     #[inline]
     pub(crate) fn known_fits(&self) -> &KnownFits {
         &self.inner.fits
     }
 
-    /// The handle in the form that launches take: the driver accepts a kernel for a function, and
-    /// runs it in the stream's context (cuda.h, `cuLaunchKernel`).
+    /// Returns the handle in the form that launches take. The driver accepts a kernel as a function, and runs it in
+    /// the stream's context (cuda.h, `cuLaunchKernel`).
     #[inline]
     pub(crate) fn as_function(&self) -> CUfunction {
         self.as_raw().cast()
     }
 }
 
-/// By the driver's kernel: a kernel that is taken from its library again equals the first.
+/// Compares the driver's kernels, so that getting a kernel from its library twice gives equal kernels.
 impl PartialEq for Kernel {
     fn eq(&self, other: &Kernel) -> bool {
         self.as_raw() == other.as_raw() && self.library() == other.library()

@@ -1,4 +1,4 @@
-//! Asking the driver where work runs.
+//! Queries that tell where work runs.
 #![allow(unsafe_code, reason = "calls the driver")]
 
 use green_ctx_sys::CUcontext;
@@ -11,9 +11,11 @@ use crate::handle::error::call;
 use crate::handle::location::Location;
 
 impl Location {
+    /// Returns the location that a raw context is.
+    ///
     /// # Safety
     ///
-    /// The context must be alive, and one of this driver.
+    /// The context must be alive and belong to this driver.
     pub(crate) unsafe fn of_raw(driver: &Driver, raw: CUcontext) -> Result<Location> {
         let known = driver.find_context(raw);
         let device = match &known {
@@ -25,15 +27,15 @@ impl Location {
         let ours = |context: &Context| context.group().is_some() || !context.is_green();
         let foreign = !known.as_ref().is_some_and(ours);
         let mut context_id = 0;
-        // SAFETY: the context is alive by this function's contract, the pointer is to a live number.
+        // SAFETY: the context is alive by this function's contract, and the pointer is to a live number.
         unsafe { call!(driver.functions()?, cuCtxGetId(raw, &raw mut context_id)) }?;
-        // SAFETY: as above.
+        // SAFETY: the context is alive by this function's contract.
         let sm_count = unsafe { sm_count_of(driver.functions()?, raw) }?;
         Ok(Location { device, context, context_id, sm_count, foreign })
     }
 
     pub(crate) fn of(context: &Context) -> Result<Location> {
-        // SAFETY: the handle keeps its context.
+        // SAFETY: `context` keeps the raw context alive.
         unsafe { Location::of_raw(context.device().driver(), context.raw()) }
     }
 }

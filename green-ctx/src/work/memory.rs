@@ -1,4 +1,4 @@
-//! Memory for results and inputs: a buffer of a device, and a pinned one of the host.
+//! Memory for inputs and results: buffers on the device, and pinned buffers on the host.
 #![allow(unsafe_code, reason = "calls the driver")]
 
 mod pinned;
@@ -20,19 +20,20 @@ use crate::work::stream::{Stream, StreamOptions};
 
 pub use pinned::PinnedBuffer;
 
-/// Device memory that holds a fixed number of plain values, freed when dropped. Freeing waits for the
-/// device's work, except for graphs on streams of partitions
-/// ([recorded](crate::guide::graphs#where-to-launch) on an H200, driver 580.159.04); what [`Stream::allocate`] returns is freed in the
-/// order of its stream instead, and nothing waits.
+/// Device memory that holds a fixed number of plain values. Dropping the buffer frees the memory.
 ///
-/// Buffers can be made, read and dropped while other streams are captured, on any thread and in any mode.
-/// Nothing of that becomes part of the graph. While the stream itself is captured in whose order memory was
-/// allocated, it can be neither copied nor freed.
+/// Freeing waits for the device's work, except for graphs on streams of partitions
+/// ([recorded](crate::guide::graphs#where-to-launch) on an H200, driver 580.159.04). A buffer from
+/// [`Stream::allocate`] is freed in the order of its stream instead, without waiting.
 ///
-/// It is enough for results and small inputs, and no array type: programs that want one use another
-/// library, on streams of this one.
+/// While other streams are captured, on any thread and in any mode, buffers can be created, read and dropped. None
+/// of this becomes part of the graph. While the stream of a stream-ordered buffer is captured, the buffer can
+/// neither be copied nor freed.
 ///
-/// # Example
+/// This type is meant for results and small inputs. It is not an array type. Programs that need one can use another
+/// library on the streams of this crate.
+///
+/// # Examples
 ///
 /// ```
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -49,14 +50,14 @@ pub struct DeviceBuffer<T: Element> {
     raw: CUdeviceptr,
     len: usize,
     context: Context,
-    /// The stream in whose order it was allocated and is freed.
+    /// For a stream-ordered allocation, the stream in whose order it is allocated and freed.
     home: Option<Stream>,
-    /// Whether a copy may be under way that nothing orders with the end of the memory, which stays then.
+    /// True if a copy that nothing orders before the free may still be running. The memory is then leaked.
     is_lost: AtomicBool,
     _elements: PhantomData<T>,
 }
 
-/// A plain value: any bytes are one, and it has no padding.
+/// A plain value type: every bit pattern is a valid value, and there is no padding.
 pub trait Element: sealed::Element {}
 
 mod sealed {
@@ -69,36 +70,35 @@ macro_rules! elements {
 elements!(u8, i8, u16, i16, u32, i32, u64, i64, f32, f64);
 
 impl<T: Element> DeviceBuffer<T> {
-    /// Allocates `len` values, all zero. They are written by the primary context, which has all SMs.
+    /// Allocates `len` values, all zero. The primary context writes the zeros, on all SMs.
     ///
     /// # Errors
     ///
-    /// [`Error::InvalidRequest`] for no values or more than can be addressed, and [`Error::Driver`]
-    /// when there is not enough memory.
+    /// [`Error::InvalidRequest`] if `len` is 0 or too large to address. [`Error::Driver`] if the driver call fails,
+    /// for example because there is not enough memory.
     #[doc(alias("cuMemAlloc", "cuMemsetD8Async"))]
     pub fn zeroed(device: &Device, len: usize) -> Result<DeviceBuffer<T>> {
         let buffer = DeviceBuffer::<T>::allocate(device, len)?;
         buffer.write(|stream| {
             let (api, bytes) = (buffer.driver().functions()?, buffer.byte_len());
-            // SAFETY: the allocation has this many bytes, the stream is alive.
+            // SAFETY: the allocation has `bytes` bytes, and the stream is alive.
             unsafe { call!(api, cuMemsetD8Async(buffer.raw, 0, bytes, stream.raw())) }
         })?;
         Ok(buffer)
     }
 
-    /// Allocates a copy of `values`.
+    /// Allocates a buffer that holds a copy of `values`.
     ///
     /// # Errors
     ///
-    /// As [`zeroed`](DeviceBuffer::zeroed).
+    /// As for [`zeroed`](DeviceBuffer::zeroed).
     #[doc(alias("cuMemAlloc", "cuMemcpyHtoDAsync"))]
     pub fn from_slice(device: &Device, values: &[T]) -> Result<DeviceBuffer<T>> {
         let buffer = DeviceBuffer::<T>::allocate(device, values.len())?;
         let source = values.as_ptr().cast();
         buffer.write(|stream| {
             let (api, bytes) = (buffer.driver().functions()?, buffer.byte_len());
-            // SAFETY: both sides have this many bytes and live past the wait in `write`, the stream is
-            // alive.
+            // SAFETY: both sides have `bytes` bytes and outlive the wait in `write`. The stream is alive.
             unsafe { call!(api, cuMemcpyHtoDAsync(buffer.raw, source, bytes, stream.raw())) }
         })?;
         Ok(buffer)
@@ -127,13 +127,16 @@ impl<T: Element> DeviceBuffer<T> {
         DeviceBuffer { raw, len, context, home, is_lost, _elements: PhantomData }
     }
 
-    /// Copies the values out, after the work that was submitted to `stream` so far.
+    /// Returns a copy of the values. The copy runs after the work submitted to `stream` so far, and this call waits
+    /// for it.
     ///
     /// # Errors
     ///
-    /// [`Error::DeviceMismatch`] for a stream of another driver; [`Error::Capturing`] while `stream` is being
-    /// captured, or the stream in whose order the memory was allocated, whose capture goes on;
-    /// [`Error::Forked`]; and [`Error::Driver`], errors of the work before included.
+    /// - [`Error::DeviceMismatch`] if `stream` belongs to another driver.
+    /// - [`Error::Capturing`] if `stream`, or the stream in whose order the memory was allocated, is being
+    ///   captured. The capture stays valid.
+    /// - [`Error::Forked`] in a forked process.
+    /// - [`Error::Driver`] if a driver call fails or if work that was submitted earlier failed.
     #[doc(alias = "cuMemcpyDtoHAsync")]
     pub fn read(&self, stream: &Stream) -> Result<Vec<T>> {
         if stream.driver() != self.driver() {
@@ -147,7 +150,7 @@ impl<T: Element> DeviceBuffer<T> {
         let mut values = vec![T::default(); self.len];
         let target = values.as_mut_ptr().cast();
         let _relaxed = RelaxedCapture::enter(self.driver())?;
-        // SAFETY: both sides have this many bytes, and both live past the wait below.
+        // SAFETY: both sides have `byte_len` bytes and outlive the wait below. The stream is alive.
         let copied = unsafe {
             call!(
                 self.driver().functions()?,
@@ -157,12 +160,28 @@ impl<T: Element> DeviceBuffer<T> {
         copied.and_then(|()| stream.synchronize()).map(|()| values)
     }
 
-    /// Copies all values from another buffer, in the order of a stream, and returns at once. The order is that
-    /// of [`copy_from`](DeviceBuffer::copy_from).
+    /// Copies all values from another buffer in stream order, and returns without waiting. The ordering rules are
+    /// those of [`copy_from`](DeviceBuffer::copy_from).
     ///
     /// # Errors
     ///
-    /// As [`copy_from`](DeviceBuffer::copy_from).
+    /// As for [`copy_from`](DeviceBuffer::copy_from).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # use green_ctx::{DeviceBuffer, Driver, sim::Sim};
+    /// # let driver = Driver::simulated(&Sim::new("h200")?)?;
+    /// # let device = driver.device(0)?;
+    /// # let parts = device.partition([32])?;
+    /// let source = DeviceBuffer::from_slice(&device, &[1u32, 2, 3])?;
+    /// let target = DeviceBuffer::<u32>::zeroed(&device, 3)?;
+    /// target.copy_from_buffer(&source, parts[0].stream())?;
+    /// assert_eq!(target.read(parts[0].stream())?, [1, 2, 3]);
+    /// # Ok(())
+    /// # }
+    /// ```
     #[doc(alias = "cuMemcpyDtoDAsync")]
     pub fn copy_from_buffer(&self, source: &DeviceBuffer<T>, stream: &Stream) -> Result<()> {
         self.check_copy(&source.context, source.len, stream)?;
@@ -174,8 +193,8 @@ impl<T: Element> DeviceBuffer<T> {
         homes.clone().try_for_each(refuse_capture)?;
         homes.clone().try_for_each(|home| stream.wait_for(home))?;
         let (api, bytes) = (self.driver().functions()?, self.byte_len());
-        // SAFETY: both sides have this many bytes, and are freed after all work of the device, or behind the
-        // copy in the order of their own streams. The stream is alive.
+        // SAFETY: both sides have `bytes` bytes. Each buffer is freed after all work of the device, or after the
+        // copy in the order of its own stream (`home.wait_for` below). The stream is alive.
         let copied =
             unsafe { call!(api, cuMemcpyDtoDAsync(self.raw, source.raw, bytes, stream.raw())) };
         copied.and_then(|()| homes.try_for_each(|home| home.wait_for(stream))).inspect_err(|_| {
@@ -185,7 +204,8 @@ impl<T: Element> DeviceBuffer<T> {
         })
     }
 
-    /// Refuses a copy between what does not belong together, and one that a graph would repeat.
+    /// Returns an error if the buffers and the stream are of different devices, if the lengths differ, or if the
+    /// stream is being captured.
     fn check_copy(&self, other: &Context, len: usize, stream: &Stream) -> Result<()> {
         let device = self.context.device();
         if stream.context().device() != device || other.device() != device {
@@ -194,31 +214,33 @@ impl<T: Element> DeviceBuffer<T> {
         if self.len != len {
             let (most, own) = (self.len.max(len), self.len);
             return Err(Error::InvalidRequest(format!(
-                "{most} values cannot be copied between buffers of {own} and {len}"
+                "{most} values cannot be copied between buffers of {own} and {len} values; use \
+                 buffers of equal length"
             )));
         }
         refuse_capture(stream)
     }
 
-    /// Where nothing orders the end of this memory with a copy, that must be over before: takes whether it is.
+    /// Takes the result of waiting for a copy that nothing orders before the free of this memory. If the wait
+    /// failed, the memory is leaked.
     fn end_behind(&self, over: Result<()>) {
         self.is_lost.fetch_or(over.is_err(), Ordering::Relaxed);
         self.driver().report(over);
     }
 
-    /// The number of values.
+    /// Returns the number of values.
     #[must_use]
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether there are no values, which never is.
+    /// Returns false, since a buffer holds at least one value.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// The driver's address.
+    /// Returns the driver's address of the memory.
     #[must_use]
     pub fn as_raw(&self) -> CUdeviceptr {
         self.raw
@@ -232,72 +254,86 @@ impl<T: Element> DeviceBuffer<T> {
         self.context.device().driver()
     }
 
-    /// Submits a write to a stream of its own and waits for it. The context's default stream would wait
-    /// for all its blocking streams, and invalidate their captures.
+    /// Submits a write to a new stream and waits for it. The context's default stream would wait for all blocking
+    /// streams of the context, and invalidate their captures.
     fn write(&self, submit: impl FnOnce(&Stream) -> Result<()>) -> Result<()> {
         let stream = self.context.create_stream(StreamOptions::default())?;
         let _relaxed = RelaxedCapture::enter(self.driver())?;
         let submitted = submit(&stream);
-        // Also after a failure: the driver may have begun to read the values.
+        // Waits even if the submission failed: the driver may already be reading the values.
         submitted.and(stream.synchronize())
     }
 
     fn free(&self) -> Result<()> {
-        // Was reported.
+        // The memory is leaked, and the failure was reported.
         if self.is_lost.load(Ordering::Relaxed) {
             return Ok(());
         }
         if let Some(home) = &self.home {
-            // A graph frees only what it allocates (cuda.h), and the attempt would invalidate the capture.
+            // A graph can free only what it allocates (cuda.h), and the attempt would invalidate the capture.
             if home.is_capturing()? {
                 return Err(Error::Capturing);
             }
-            // SAFETY: allocated in the order of this stream, freed once. What was submitted to it before still
-            // finds the memory; copies on other streams were made to come before.
+            // SAFETY: the memory was allocated in the order of this stream, and only `drop` frees it. Work
+            // submitted to the stream earlier still finds the memory, and the stream waits for copies on other
+            // streams.
             return unsafe {
                 call!(self.driver().functions()?, cuMemFreeAsync(self.raw, home.raw()))
             };
         }
         let _scope = Scope::enter(self.driver(), self.context.as_raw())?;
-        // SAFETY: allocated by `allocate`, freed once.
+        // SAFETY: `allocate` allocated the memory, and only `drop` frees it.
         unsafe { call!(self.driver().functions()?, cuMemFree(self.raw)) }
     }
 }
 
 impl Stream {
-    /// Allocates memory for `len` values in the order of this stream, from the device's memory pool: work that
-    /// is submitted to this stream from now on can use it, and it is freed, when dropped, behind the work
-    /// that was submitted until then. Neither waits for anything. The values are whatever the memory held.
+    /// Allocates device memory for `len` values in the order of this stream, from the device's memory pool. The
+    /// values are not initialised.
     ///
-    /// Work on another stream has to wait for this stream before it uses the memory
-    /// ([`wait_for`](Stream::wait_for)), and this stream for that work before the buffer is dropped;
-    /// [`DeviceBuffer::read`] and its copies see to it themselves.
+    /// Work submitted to this stream from now on can use the memory. Dropping the buffer frees the memory after the
+    /// work submitted to this stream before the drop. Neither the allocation nor the free waits.
     ///
-    /// The buffer keeps the stream, and with it the partition. Dropped while the stream is being captured, it
-    /// cannot be freed: the memory is lost, and
-    /// [`Driver::on_cleanup_failure`] gets an [`Error::Capturing`].
+    /// Work on another stream must wait for this stream before it uses the memory ([`wait_for`](Stream::wait_for)),
+    /// and this stream must wait for that work before the buffer is dropped. [`DeviceBuffer::read`] and the
+    /// buffer's copies add these waits themselves.
+    ///
+    /// The buffer keeps the stream alive, and so the partition. If it is dropped while the stream is being
+    /// captured, it cannot be freed. The memory is then leaked, and the hook of [`Driver::on_cleanup_failure`] gets
+    /// an [`Error::Capturing`].
     ///
     /// # Errors
     ///
-    /// [`Error::InvalidRequest`] for no values or more than can be addressed, [`Error::Capturing`] while the
-    /// stream is being captured, and [`Error::Driver`] when there is not enough memory, or on a device
-    /// without memory pools.
+    /// [`Error::InvalidRequest`] if `len` is 0 or too large to address. [`Error::Capturing`] if the stream is being
+    /// captured. [`Error::Driver`] if there is not enough memory or the device has no memory pools.
     ///
-    /// # Example
+    /// # Examples
     ///
-    /// [`PinnedBuffer`] has one.
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # use green_ctx::{DeviceBuffer, Driver, memory::PinnedBuffer, sim::Sim};
+    /// # let driver = Driver::simulated(&Sim::new("h200")?)?;
+    /// # let device = driver.device(0)?;
+    /// let parts = device.partition([32])?;
+    /// let stream = parts[0].stream();
+    /// let buffer: DeviceBuffer<u32> = stream.allocate(3)?;
+    /// buffer.copy_from(&mut PinnedBuffer::from_slice(&device, &[1, 2, 3])?, stream)?;
+    /// assert_eq!(buffer.read(stream)?, [1, 2, 3]);
+    /// # Ok(())
+    /// # }
+    /// ```
     #[doc(alias("cuMemAllocAsync", "cuMemFreeAsync"))]
     pub fn allocate<T: Element>(&self, len: usize) -> Result<DeviceBuffer<T>> {
         let bytes = byte_len::<T>(len)?;
         self.driver().check_process()?;
-        // The memory would belong to the graph.
+        // In a capture, the memory would belong to the graph.
         if self.is_capturing()? {
             return Err(Error::Capturing);
         }
         let mut raw = 0;
-        // The driver counts it as a call that may not be safe while any thread captures, as recorded.
+        // The driver counts this call as unsafe while any thread captures (recorded).
         let _relaxed = RelaxedCapture::enter(self.driver())?;
-        // SAFETY: the pointer is to a live address, the stream is alive.
+        // SAFETY: the pointer is to a live address, and `self` keeps the stream alive.
         unsafe {
             call!(self.driver().functions()?, cuMemAllocAsync(&raw mut raw, bytes, self.raw()))
         }?;
@@ -305,16 +341,20 @@ impl Stream {
     }
 }
 
-/// Refuses what a graph would repeat. Where another thread begins a capture just now, it is a part of the graph;
-/// to launch that is unsafe, and wants all that its nodes use alive.
+/// Returns an error if the stream is being captured, since a graph would repeat the copy. If another thread begins
+/// a capture after this check, the copy becomes part of that graph. Launching the graph is unsafe and requires that
+/// all memory its nodes use is alive.
 fn refuse_capture(stream: &Stream) -> Result<()> {
     if stream.is_capturing()? { Err(Error::Capturing) } else { Ok(()) }
 }
 
-/// The bytes of so many values.
+/// Returns the size of `len` values in bytes.
 fn byte_len<T>(len: usize) -> Result<usize> {
     let bytes = len.checked_mul(size_of::<T>()).filter(|bytes| *bytes > 0);
-    bytes.ok_or_else(|| Error::InvalidRequest(format!("a buffer cannot hold {len} values")))
+    bytes.ok_or_else(|| {
+        let problem = "its length must be at least 1, and its size addressable";
+        Error::InvalidRequest(format!("a buffer cannot hold {len} values: {problem}"))
+    })
 }
 
 impl<T: Element> Drop for DeviceBuffer<T> {

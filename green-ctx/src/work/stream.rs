@@ -1,4 +1,4 @@
-//! Streams: where work is submitted.
+//! Streams, to which work is submitted.
 #![allow(unsafe_code, reason = "calls the driver")]
 
 mod default;
@@ -25,12 +25,12 @@ use crate::handle::registry::Registry;
 pub use crate::handle::token::DefaultStream;
 pub(crate) use foreign::context_of;
 
-/// A stream of one context. Clones share it; the last one destroys it.
+/// A stream of one context. Clones share it, and the last clone destroys it.
 ///
-/// Work that is submitted to a stream of a green context runs on that context's SMs. Destroying a
-/// stream does not stop its work.
+/// Work that is submitted to a stream of a green context runs on that context's SMs. Destroying a stream does not
+/// stop its work.
 ///
-/// # Example
+/// # Examples
 ///
 /// ```
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -41,7 +41,7 @@ pub(crate) use foreign::context_of;
 /// let producer = context.create_stream(StreamOptions::default())?;
 /// let consumer = context.create_stream(StreamOptions::default().priority(-5))?;
 ///
-/// // What is submitted to the consumer from now on waits for the producer's work so far.
+/// // The consumer's later work waits for the producer's work so far.
 /// let done = device.create_event(EventOptions::default())?;
 /// producer.record(&done)?;
 /// consumer.wait(&done)?;
@@ -54,21 +54,23 @@ pub struct Stream {
     inner: Arc<Inner>,
 }
 
-/// What the handles of a stream share, and what the registry leads to.
+/// State that all handles of a stream share. The registry holds a weak reference to it.
 pub(crate) struct Inner {
     raw: Raw<CUstream_st>,
     context: Context,
-    /// The stream's number among those of its context, if that counts them.
+    /// The stream's slot in its context, if the context shares its SMs in time (plans).
     slot: Option<usize>,
-    /// Set once the registry has it: when the raw handle is first given out. A stream that never is saves the entry.
+    /// Set once the stream is in the registry, which is when its raw handle is first given out. A stream whose
+    /// handle is never given out needs no entry.
     registered: OnceLock<()>,
-    /// Its priority, if the driver's stream is kept for good.
+    /// The stream's priority, set if the driver's stream is never destroyed ([`keep_alive`](Stream::keep_alive)).
     kept: OnceLock<i32>,
-    /// Dropped after everything else: an owner may keep the context too.
+    /// The last field, so that it is dropped last: an owner may keep the context alive.
     ownership: Ownership,
 }
 
-/// How to create a stream. Default priority, no synchronisation with the default stream.
+/// Options for a new stream: its priority, which is 0 by default. A new stream never synchronises with the default
+/// stream.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[must_use = "options do nothing until passed to a call"]
 pub struct StreamOptions {
@@ -84,8 +86,21 @@ impl InSlot for Registry<Inner> {
 }
 
 impl Driver {
-    /// The living [`Stream`] behind a raw handle, if it is one of this crate's. The default-stream
-    /// tokens (null, 1 and 2) name no stream.
+    /// Returns the living [`Stream`] of this crate that has this raw handle. Returns `None` for other streams and
+    /// for the default-stream tokens (null, 1 and 2), which do not identify a stream.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # use green_ctx::{Driver, sim::Sim};
+    /// # let driver = Driver::simulated(&Sim::new("h200")?)?;
+    /// let parts = driver.device(0)?.partition([32])?;
+    /// let raw = parts[0].stream().as_raw();
+    /// assert_eq!(driver.find_stream(raw).as_ref(), Some(parts[0].stream()));
+    /// # Ok(())
+    /// # }
+    /// ```
     #[inline]
     #[must_use]
     pub fn find_stream(&self, raw: CUstream) -> Option<Stream> {
@@ -100,12 +115,25 @@ impl Driver {
 impl Context {
     /// Creates a stream whose work runs in this context.
     ///
-    /// It does not synchronise with the default stream, in a green context because the driver
-    /// demands that.
+    /// The stream does not synchronise with the default stream. For green contexts the driver requires this.
     ///
     /// # Errors
     ///
-    /// [`Error::Driver`].
+    /// [`Error::Driver`] if the driver cannot create the stream.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # use green_ctx::{Driver, StreamOptions, sim::Sim};
+    /// # let driver = Driver::simulated(&Sim::new("h200")?)?;
+    /// let parts = driver.device(0)?.partition([32])?;
+    /// let urgent = parts[0].context().create_stream(StreamOptions::default().priority(-2))?;
+    /// assert_eq!(urgent.context(), parts[0].context());
+    /// assert_eq!(urgent.priority()?, -2);
+    /// # Ok(())
+    /// # }
+    /// ```
     #[doc(alias("cuGreenCtxStreamCreate", "cuStreamCreateWithPriority"))]
     #[inline]
     pub fn create_stream(&self, options: StreamOptions) -> Result<Stream> {
@@ -114,8 +142,8 @@ impl Context {
 }
 
 impl StreamOptions {
-    /// Sets the priority; lower numbers run first. The driver clamps it to its range
-    /// ([`Device::stream_priorities`](crate::Device::stream_priorities)), -5 to 0 on an H200.
+    /// Sets the priority. Lower numbers run first. The driver clamps the priority to its range
+    /// ([`Device::stream_priorities`](crate::Device::stream_priorities)), which is -5 to 0 on an H200.
     pub const fn priority(mut self, priority: i32) -> StreamOptions {
         self.priority = priority;
         self
@@ -131,7 +159,8 @@ impl Stream {
     #[inline]
     pub(crate) fn create(context: &Context, options: StreamOptions) -> Result<Stream> {
         context.device().driver().check_process()?;
-        // Before the driver's call: a processor waits for all that it wrote when a count changes.
+        // Counts the stream before the driver's call. An atomic operation waits for all earlier writes of its
+        // thread, and the call makes many.
         let context = context.for_stream();
         let taken = context.take_kept_stream(options.priority).map(|(raw, kept)| (raw, Some(kept)));
         let create = || Ok((context.create_raw_stream(options.priority)?, None));
@@ -149,14 +178,14 @@ impl Stream {
         let stream =
             Stream::from_inner(Arc::new(Inner { raw, context, slot, registered, kept, ownership }));
         if stream.inner.kept.get().is_some() {
-            // Foreign code has its handle.
+            // Foreign code already has its handle.
             stream.register();
         }
         stream.context().hold_new(stream.raw_stream())?;
         Ok(stream)
     }
 
-    /// Enters the stream in the registry, unless it is there.
+    /// Enters the stream in the registry if it is not there yet.
     fn register(&self) {
         self.inner.registered.get_or_init(|| {
             if !self.driver().is_forked() {
@@ -165,7 +194,7 @@ impl Stream {
         });
     }
 
-    /// The context that the stream's work runs in.
+    /// Returns the context in which the stream's work runs.
     #[inline]
     #[must_use]
     #[doc(alias("cuStreamGetCtx", "cuStreamGetGreenCtx"))]
@@ -173,70 +202,71 @@ impl Stream {
         &self.inner.context
     }
 
-    /// The driver's handle. [`Driver::find_stream`] leads back from it.
+    /// Returns the driver's handle. [`Driver::find_stream`] maps it back to this stream.
     ///
-    /// Whoever has it finds the stream's context, so this gives that out too ([`Context::as_raw`]).
+    /// Code that has the handle can also get the stream's context, so this call exposes the context as
+    /// [`Context::as_raw`] does.
     #[must_use]
     pub fn as_raw(&self) -> CUstream {
-        // Whoever has a stream finds its context (cuStreamGetCtx), and that context's default stream.
+        // `cuStreamGetCtx` leads from the stream to its context, and so to the context's default stream.
         self.driver().report(self.context().expose());
         self.register();
         self.raw()
     }
 
-    /// The driver's handle, for calls of this crate.
+    /// Returns the driver's handle, for calls within this crate only.
     #[inline]
     pub(crate) fn raw(&self) -> CUstream {
         self.inner.raw.as_ptr()
     }
 
-    /// The stream's number, unique in the process.
+    /// Returns the driver's number for the stream, which is unique in the process.
     ///
     /// # Errors
     ///
-    /// [`Error::Capturing`] while the stream is captured, since the question would invalidate the capture
-    /// (recorded on an H200), [`Error::Driver`].
+    /// [`Error::Capturing`] if the stream is being captured: the query would invalidate the capture (recorded on an
+    /// H200). [`Error::Driver`] if the driver call fails.
     #[doc(alias = "cuStreamGetId")]
     pub fn id(&self) -> Result<u64> {
         if self.is_capturing()? {
             return Err(Error::Capturing);
         }
         let mut id = 0;
-        // SAFETY: the stream is alive, the pointer is to a live integer.
+        // SAFETY: `self` keeps the stream alive, and the pointer is to a live integer.
         unsafe { call!(self.driver().functions()?, cuStreamGetId(self.raw(), &raw mut id)) }?;
         Ok(id)
     }
 
-    /// The priority that the driver gave the stream.
+    /// Returns the priority that the driver gave the stream.
     ///
     /// # Errors
     ///
-    /// [`Error::Driver`].
+    /// [`Error::Driver`] if the driver call fails.
     #[doc(alias = "cuStreamGetPriority")]
     pub fn priority(&self) -> Result<i32> {
         let mut priority = 0;
-        // SAFETY: the stream is alive, the pointer is to a live integer.
+        // SAFETY: `self` keeps the stream alive, and the pointer is to a live integer.
         unsafe {
             call!(self.driver().functions()?, cuStreamGetPriority(self.raw(), &raw mut priority))
         }?;
         Ok(priority)
     }
 
-    /// Keeps the driver's stream and its context until the process ends, whichever handles are dropped:
-    /// for foreign code that has the stream and never says when it is done with it, such as PyTorch's
-    /// autograd and its allocator.
+    /// Keeps the driver's stream and its context alive until the process ends, even after all handles are dropped.
+    /// Use it if foreign code has the stream and never reports that it has finished with it, as PyTorch's autograd
+    /// and allocator do.
     ///
-    /// The last handle gives the SMs back as ever. Stream and context then wait for the next partition of
-    /// the same SMs, which gets both: [`Context::create_stream`] returns this stream where its priority is
-    /// the one asked for. [`Device::release_idle`](crate::Device::release_idle) leaves them. What foreign
-    /// code submits after the last handle is dropped still runs on those SMs, whoever has them by then, and
-    /// nothing waits for it.
+    /// The last handle still gives the SMs back. The next partition of the same SMs reuses the stream and its
+    /// context: [`Context::create_stream`] returns this stream if the requested priority is the same.
+    /// [`Device::release_idle`](crate::Device::release_idle) does not release them. Work that foreign code submits
+    /// after the last handle is dropped still runs on those SMs, even if another partition has received them. No
+    /// other work waits for it.
     ///
-    /// For streams of partitions that this crate made; for others it does nothing.
+    /// This call does nothing for a stream that is not in a partition of this crate.
     ///
     /// # Errors
     ///
-    /// [`Error::Driver`]. The stream is not kept then.
+    /// [`Error::Driver`] if the driver call fails. In that case the last handle destroys the stream as usual.
     pub fn keep_alive(&self) -> Result<()> {
         let inner = &self.inner;
         if inner.kept.get().is_none() && inner.ownership.is_owned() && self.context().keep()? {
@@ -245,12 +275,12 @@ impl Stream {
         Ok(())
     }
 
-    /// Records an event that completes when the work submitted so far has.
+    /// Records an event. The event completes when the work submitted to this stream so far is done.
     ///
     /// # Errors
     ///
-    /// [`Error::DeviceMismatch`] for an event of another driver, and [`Error::Driver`], for an event
-    /// of another device too.
+    /// [`Error::DeviceMismatch`] if the event belongs to another driver. [`Error::Driver`] if the driver call
+    /// fails, for example because the event belongs to another device.
     #[inline]
     #[doc(alias = "cuEventRecord")]
     pub fn record(&self, event: &Event) -> Result<()> {
@@ -258,11 +288,12 @@ impl Stream {
         self.raw_stream().record(event.raw())
     }
 
-    /// Makes the work submitted from now on wait for an event.
+    /// Makes all work submitted to this stream from now on wait for an event.
     ///
     /// # Errors
     ///
-    /// [`Error::DeviceMismatch`] for an event of another driver, and [`Error::Driver`].
+    /// [`Error::DeviceMismatch`] if the event belongs to another driver. [`Error::Driver`] if the driver call
+    /// fails.
     #[inline]
     #[doc(alias = "cuStreamWaitEvent")]
     pub fn wait(&self, event: &Event) -> Result<()> {
@@ -270,28 +301,24 @@ impl Stream {
         self.raw_stream().wait(event.raw())
     }
 
-    /// Makes the work submitted to this stream from now on wait for the work submitted to another so
-    /// far. The other may be of any context, of this device or another.
+    /// Makes all work submitted to this stream from now on wait for the work submitted to `other` so far. `other`
+    /// may belong to any context of this device or of another device.
     ///
     /// # Errors
     ///
-    /// [`Error::DeviceMismatch`] for a stream of another driver, and [`Error::Driver`].
+    /// [`Error::DeviceMismatch`] if `other` belongs to another driver. [`Error::Driver`] if a driver call fails.
     ///
-    /// # Example
+    /// # Examples
     ///
     /// ```
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # use green_ctx::{Driver, StreamOptions, sim::Sim};
+    /// # use green_ctx::{Driver, sim::Sim};
     /// # let driver = Driver::simulated(&Sim::new("h200")?)?;
     /// # let device = driver.device(0)?;
-    /// # let mut groups = device.resources().sm()?.split([16, 32])?.groups.into_iter();
-    /// # let mut partition = || -> Result<_, Box<dyn std::error::Error>> {
-    /// #     Ok(device.create_context(groups.next().ok_or("two groups")?)?)
-    /// # };
-    /// # let (prefill, decode) = (partition()?, partition()?);
-    /// let producer = prefill.create_stream(StreamOptions::default())?;
-    /// let consumer = decode.create_stream(StreamOptions::default())?;
-    /// consumer.wait_for(&producer)?;
+    /// let parts = device.partition([16, 32])?;
+    /// let (prefill, decode) = (parts[0].stream(), parts[1].stream());
+    /// // Work submitted to `decode` from now on waits for the work submitted to `prefill` so far.
+    /// decode.wait_for(prefill)?;
     /// # Ok(())
     /// # }
     /// ```
@@ -303,21 +330,36 @@ impl Stream {
         if self.driver() != other.driver() {
             return Err(Error::DeviceMismatch { what: "the streams" });
         }
-        // Of the other's device, since a stream records events of its own device only. The driver
-        // keeps what a waiting stream needs of it when it is destroyed.
+        // The event belongs to the other stream's device, because a stream can only record events of its own
+        // device. Dropping the event is sound: the driver keeps the state that the waiting stream needs.
         let event = other.context().device().create_event(EventOptions::default())?;
         other.record(&event)?;
         self.wait(&event)
     }
 
-    /// Whether all submitted work is done.
+    /// Returns whether all submitted work is done.
     ///
     /// # Errors
     ///
-    /// [`Error::Driver`], errors of the work included.
+    /// [`Error::Driver`] if the driver call fails or if work that was submitted earlier failed.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # use green_ctx::{Driver, sim::Sim};
+    /// # let driver = Driver::simulated(&Sim::new("h200")?)?;
+    /// # let parts = driver.device(0)?.partition([32])?;
+    /// let stream = parts[0].stream();
+    /// stream.launch_host(|| println!("on the host"))?;
+    /// stream.synchronize()?;
+    /// assert!(stream.is_idle()?);
+    /// # Ok(())
+    /// # }
+    /// ```
     #[doc(alias = "cuStreamQuery")]
     pub fn is_idle(&self) -> Result<bool> {
-        // SAFETY: the stream is alive.
+        // SAFETY: `self` keeps the stream alive.
         check_done("cuStreamQuery", unsafe {
             self.driver().functions()?.cuStreamQuery()?(self.raw())
         })
@@ -328,7 +370,7 @@ impl Stream {
     ///
     /// # Errors
     ///
-    /// [`Error::Driver`], errors of the work included.
+    /// [`Error::Driver`] if the driver call fails or if work that was submitted earlier failed.
     #[doc(alias = "cuStreamSynchronize")]
     pub fn synchronize(&self) -> Result<()> {
         self.raw_stream().synchronize().inspect_err(|error| self.context().device().note(error))
@@ -345,11 +387,11 @@ impl Stream {
     }
 }
 
-/// What captures have the ends of streams tell them.
+/// Calls by which captures learn that a stream ends.
 pub(crate) struct EndHooks {
-    /// Called before a stream leaves the registry.
+    /// Called before the stream leaves the registry.
     pub(crate) ends: fn(&Context, Raw<CUstream_st>) -> Result<()>,
-    /// Called when it has left, before it is destroyed.
+    /// Called after the stream has left the registry, before it is destroyed.
     pub(crate) left: fn(&Driver),
 }
 
@@ -358,7 +400,8 @@ pub(crate) static END_HOOKS: OnceLock<EndHooks> = OnceLock::new();
 
 impl OwnStream for Stream {
     fn seclude(&self, and: &mut dyn FnMut() -> bool) -> bool {
-        // Also if the registry has no entry: a clone on another thread can make one until the count is taken.
+        // The count matters even without a registry entry: until it is checked, a clone on another thread can make
+        // one.
         self.driver().streams().seclude_if(self.inner.raw.address(), &self.inner, 1, and)
     }
 
@@ -373,12 +416,12 @@ impl Drop for Inner {
     fn drop(&mut self) {
         let driver = self.context.device().driver();
         if driver.is_forked() {
-            // Not even the owner: what it does was meant for the parent.
+            // The owner is leaked as well: dropping it would act on the parent's state.
             return mem::forget(mem::replace(&mut self.ownership, Ownership::Owned));
         }
         let (raw, context) = (self.raw, &self.context);
         let noted = END_HOOKS.get().map_or(Ok(()), |hooks| (hooks.ends)(context, raw));
-        // It leaves before it is destroyed: the driver may use the address again at once.
+        // The stream leaves before it is destroyed, since the driver may reuse the address immediately.
         if let Some(slot) = self.slot {
             context.leave_stream(slot);
         }
@@ -388,12 +431,13 @@ impl Drop for Inner {
                 (hooks.left)(driver);
             }
         }
-        // The hook may wait for the thread that ends the capture, which waits until this stream has left.
+        // Reported last: the clean-up hook may wait for the thread that ends the capture, and that thread waits
+        // until this stream has left.
         driver.report(noted);
         match self.kept.get() {
             Some(priority) => context.put_kept_stream(raw, *priority),
             None if self.ownership.is_owned() => {
-                // SAFETY: the handle is destroyed only here, and no other code has it.
+                // SAFETY: this object owns the stream, and only this `drop` destroys it. No clone is left.
                 let destroy =
                     || unsafe { call!(driver.functions()?, cuStreamDestroy(raw.as_ptr())) };
                 driver.report(context.destroy_stream(destroy));
@@ -442,7 +486,7 @@ mod tests {
         let stream = context.create_stream(StreamOptions::default())?;
         let event = context.device().create_event(EventOptions::default())?;
         let counts = || (driver.contexts().len(), driver.streams().len(), driver.events().len());
-        // Streams and events enter when their handles are given out.
+        // Streams and events enter the registry when their handles are given out.
         assert_eq!(counts(), (1, 0, 0));
         let _ = (stream.as_raw(), event.as_raw());
         assert_eq!(counts(), (1, 1, 1));
@@ -455,7 +499,7 @@ mod tests {
             // SAFETY: the pointer is to a live handle.
             unsafe { call!(driver.api(), cuStreamCreate(&raw mut raw, 1)) }?;
         }
-        // SAFETY: the stream lives until the test's end.
+        // SAFETY: this test never destroys the stream.
         let foreign = unsafe { Stream::from_raw_borrowed(&driver, raw, ()) }?;
         assert_eq!(counts(), (1, 1, 0));
         drop((foreign, context));

@@ -1,34 +1,35 @@
-//! Kernels: all PTX of this package's tests.
+//! All PTX kernels of this package's tests.
 //!
-//! A GPU runs the text. The simulator runs what a test registers for the name, or nothing.
+//! A GPU runs the PTX. The simulator runs the function that the test registers under the kernel's name, or
+//! nothing.
 
 use green_ctx::{Device, Kernel, Library};
 
-/// The text of a kernel that takes no parameters and does nothing.
+/// Returns the PTX of a kernel without parameters that does nothing.
 pub(crate) fn text(name: &str) -> String {
     taking(name, "")
 }
 
-/// The text of a kernel that takes these parameters and does nothing.
+/// Returns the PTX of a kernel with the given parameters that does nothing.
 pub(crate) fn taking(name: &str, parameters: &str) -> String {
     format!(
         ".version 5.0 .target sm_52 .address_size 64 .visible .entry {name}({parameters}) {{ ret; }}"
     )
 }
 
-/// A kernel that takes no parameters and does nothing.
+/// Loads a kernel without parameters that does nothing.
 pub(crate) fn plain(device: &Device, name: &str) -> green_ctx::Result<Kernel> {
     Library::from_ptx(device, &text(name))?.kernel(name)
 }
 
-/// The library's own probe: each block writes its SM, its start and its end, and stays for as long as its
-/// argument says.
+/// Loads the library's own probe. Each block stays for the time that its argument gives, and writes its SM, its
+/// start and its end.
 pub(crate) fn probe(device: &Device) -> green_ctx::Result<Kernel> {
     Library::from_ptx(device, include_str!("../../src/observe/probe.ptx"))?
         .kernel("green_ctx_probe")
 }
 
-/// Kernels with parameters, for the simulator alone.
+/// Kernels with parameters, for the simulator only.
 pub(crate) const WITH_PARAMETERS: &str = "
 .version 5.0
 .target sm_52
@@ -41,7 +42,7 @@ pub(crate) const WITH_PARAMETERS: &str = "
 { ret; }
 ";
 
-/// Kernels that require clusters of two, that require clusters of any size, and that require none.
+/// Kernels that require clusters of two blocks, clusters of any size, and no clusters.
 pub(crate) const CLUSTERED: &str = "
 .version 8.0
 .target sm_90
@@ -56,7 +57,7 @@ pub(crate) const CLUSTERED: &str = "
 .visible .entry no_clusters() { ret; }
 ";
 
-/// Writes the last number of an aligned structure.
+/// A kernel that writes the last 64-bit value of an aligned structure parameter.
 pub(crate) const LAST_OF_MAP: &str = "
 .version 7.0
 .target sm_52
@@ -72,8 +73,8 @@ pub(crate) const LAST_OF_MAP: &str = "
 }
 ";
 
-/// Adds 1 to each of a buffer's numbers, slowly, a thread to a number: a launch that overlaps the one
-/// before it loses some.
+/// A kernel whose threads each add 1 to one number of a buffer, slowly: a launch that overlaps the previous one
+/// loses some of the additions.
 pub(crate) const COUNT: &str = "
 .version 5.0
 .target sm_52

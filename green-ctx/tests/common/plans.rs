@@ -1,4 +1,4 @@
-//! Sets of plans, and what is in them.
+//! Plan sets and their contents.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use green_ctx::{
     Device, Plan, PlanRequest, PlanSet, Share, SplitRequest, Stream, context::Context,
 };
 
-/// A request for `decode` with this count and `prefill` with the rest.
+/// Returns a request that gives `sm_count` SMs to `decode` and the rest to `prefill`.
 pub(crate) fn decode(sm_count: u32) -> SplitRequest {
     SplitRequest::new().group("decode", sm_count).rest("prefill")
 }
@@ -15,10 +15,10 @@ pub(crate) fn plan(name: &str, sm_count: u32) -> PlanRequest {
     PlanRequest::new(name, decode(sm_count))
 }
 
-/// A set with its plans, in order.
+/// A plan set with its plans, in the order of their requests.
 pub(crate) type Prepared = (PlanSet, Vec<Arc<Plan>>);
 
-/// A set of all SMs of a device with several plans, the first of them active.
+/// Creates a set of all SMs of a device with `plans`; the first is active.
 pub(crate) fn set<const N: usize>(
     device: &Device,
     plans: [(&str, SplitRequest); N],
@@ -32,7 +32,7 @@ pub(crate) fn set<const N: usize>(
     Ok((set, prepared))
 }
 
-/// Plans that give `decode` 16 SMs and 64, and `prefill` the rest.
+/// Creates a set whose plans give `decode` 16 SMs (`day`) and 64 SMs (`night`), and the rest to `prefill`.
 pub(crate) fn day_and_night(device: &Device) -> Result<Prepared, Box<dyn std::error::Error>> {
     set(device, [("day", decode(16)), ("night", decode(64))])
 }
@@ -49,7 +49,8 @@ pub(crate) fn request<S: Into<Share> + Copy>(groups: &[(&str, S)]) -> SplitReque
     groups.iter().fold(SplitRequest::new(), |request, (name, share)| request.group(*name, *share))
 }
 
-/// The plans `b` and `c` have a partition of the same SMs, which `a` divides otherwise.
+/// Creates a set in which plans `b` and `c` have a partition on the same SMs, and plan `a` divides those SMs
+/// differently.
 pub(crate) fn overlapping(device: &Device) -> Result<Prepared, Box<dyn std::error::Error>> {
     let plans = [
         ("a", request(&[("x", 16), ("l", 40)])),

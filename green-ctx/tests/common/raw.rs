@@ -1,4 +1,4 @@
-//! Calls of the driver as another library makes them, past this crate.
+//! Direct driver calls, as another library makes them without this crate.
 
 use std::ptr;
 
@@ -8,25 +8,25 @@ use green_ctx::sys::{
 };
 use green_ctx::{Device, Stream, call, context::Context};
 
-/// A stream of a context, made while the context is current.
+/// Creates a stream of a context by making the context current.
 pub(crate) fn stream(context: &Context) -> green_ctx::Result<CUstream> {
     let _current = context.make_current()?;
     let (api, mut raw) = (context.device().driver().api(), ptr::null_mut());
-    // SAFETY: the pointer is to a live handle.
+    // SAFETY: `raw` outlives the call.
     unsafe { call!(api, cuStreamCreate(&raw mut raw, 1)) }?;
     Ok(raw)
 }
 
-/// A stream of a green context.
+/// Creates a stream of a green context.
 pub(crate) fn stream_of(device: &Device, green: CUgreenCtx) -> green_ctx::Result<CUstream> {
     let (api, mut raw) = (device.driver().api(), ptr::null_mut());
-    // SAFETY: the green context is alive.
+    // SAFETY: the callers keep the green context alive, and `raw` outlives the call.
     unsafe { call!(api, cuGreenCtxStreamCreate(&raw mut raw, green, 1, 0)) }?;
     Ok(raw)
 }
 
 pub(crate) fn destroy_stream(device: &Device, raw: CUstream) -> green_ctx::Result<()> {
-    // SAFETY: the callers made the stream, and do not use it again.
+    // SAFETY: the callers created the stream and do not use it again.
     unsafe { call!(device.driver().api(), cuStreamDestroy(raw)) }
 }
 
@@ -34,13 +34,13 @@ pub(crate) fn event(device: &Device) -> green_ctx::Result<CUevent> {
     let context = device.primary_context()?;
     let _current = context.make_current()?;
     let mut raw = ptr::null_mut();
-    // SAFETY: the pointer is to a live handle.
+    // SAFETY: `raw` outlives the call.
     unsafe { call!(device.driver().api(), cuEventCreate(&raw mut raw, 2)) }?;
     Ok(raw)
 }
 
 pub(crate) fn destroy_event(device: &Device, raw: CUevent) -> green_ctx::Result<()> {
-    // SAFETY: the callers made the event, and do not use it again.
+    // SAFETY: the callers created the event and do not use it again.
     unsafe { call!(device.driver().api(), cuEventDestroy(raw)) }
 }
 
@@ -51,7 +51,7 @@ pub(crate) fn push(device: &Device, context: CUcontext) -> green_ctx::Result<()>
 
 pub(crate) fn pop(device: &Device) -> green_ctx::Result<CUcontext> {
     let mut popped = ptr::null_mut();
-    // SAFETY: the pointer is to a live handle.
+    // SAFETY: `popped` outlives the call.
     unsafe { call!(device.driver().api(), cuCtxPopCurrent(&raw mut popped)) }?;
     Ok(popped)
 }
@@ -65,22 +65,24 @@ pub(crate) fn begin_capture(device: &Device, stream: CUstream) -> green_ctx::Res
 
 pub(crate) fn end_capture(device: &Device, stream: CUstream) -> green_ctx::Result<CUgraph> {
     let mut graph = ptr::null_mut();
-    // SAFETY: the callers keep the stream alive, and the pointer is to a live handle.
+    // SAFETY: the callers keep the stream alive, and `graph` outlives the call.
     unsafe { call!(device.driver().api(), cuStreamEndCapture(stream, &raw mut graph)) }?;
     Ok(graph)
 }
 
-/// Sets `count` numbers of 32 bits. The caller keeps the memory.
+/// Sets `count` 32-bit numbers at `at`. The caller keeps the memory allocated.
 pub(crate) fn fill(stream: &Stream, at: u64, value: u32, count: usize) -> green_ctx::Result<()> {
     let api = stream.context().device().driver().api();
-    // SAFETY: the callers keep memory of this size there until the work and its graphs are done.
+    // SAFETY: the callers keep `count` numbers allocated at `at` until the work, and every graph that captured
+    // it, is done.
     unsafe { call!(api, cuMemsetD32Async(at, value, count, stream.as_raw())) }
 }
 
-/// Copies on the device. The caller keeps the memory.
+/// Copies on the device. The caller keeps both memory ranges allocated.
 pub(crate) fn copy(stream: &Stream, to: u64, from: u64, bytes: usize) -> green_ctx::Result<()> {
     let api = stream.context().device().driver().api();
-    // SAFETY: the callers keep memory of this size at both places until the work and its graphs are done.
+    // SAFETY: the callers keep `bytes` allocated at both addresses until the work, and every graph that
+    // captured it, is done.
     unsafe { call!(api, cuMemcpyDtoDAsync(to, from, bytes, stream.as_raw())) }
 }
 
@@ -92,7 +94,7 @@ pub(crate) fn launch(
     [blocks, threads]: [u32; 2],
 ) -> green_ctx::Result<()> {
     let (api, none) = (device.driver().api(), ptr::null_mut());
-    // SAFETY: the callers keep kernel and stream alive, and the kernel takes no parameters.
+    // SAFETY: the callers keep the kernel and the stream alive, and the kernel has no parameters.
     unsafe {
         call!(
             api,
@@ -101,7 +103,7 @@ pub(crate) fn launch(
     }
 }
 
-/// A module that was loaded by itself, so that its functions have no kernel handle.
+/// A module loaded with `cuModuleLoadData`. Its functions have no kernel handle (`CUkernel`).
 pub(crate) struct Module {
     raw: CUmodule,
     device: Device,
@@ -113,7 +115,7 @@ impl Module {
         let _current = context.make_current()?;
         let text = std::ffi::CString::new(ptx).expect("text without NUL");
         let mut raw = ptr::null_mut();
-        // SAFETY: the text is terminated, the pointer is to a live handle.
+        // SAFETY: `text` is NUL-terminated, and `raw` outlives the call.
         unsafe {
             call!(device.driver().api(), cuModuleLoadData(&raw mut raw, text.as_ptr().cast()))
         }?;
@@ -123,7 +125,7 @@ impl Module {
     pub(crate) fn function(&self, name: &str) -> green_ctx::Result<CUfunction> {
         let name = std::ffi::CString::new(name).expect("a name without NUL");
         let (api, mut function) = (self.device.driver().api(), ptr::null_mut());
-        // SAFETY: the module is alive, the name is terminated.
+        // SAFETY: `self` keeps the module loaded, and the name is NUL-terminated.
         unsafe { call!(api, cuModuleGetFunction(&raw mut function, self.raw, name.as_ptr())) }?;
         Ok(function)
     }
@@ -133,12 +135,12 @@ impl Drop for Module {
     fn drop(&mut self) {
         let context = self.device.primary_context().expect("a device");
         let _current = context.make_current().expect("a living context");
-        // SAFETY: nothing uses the module now.
+        // SAFETY: the tests finish all work that uses the module before they drop it.
         unsafe { call!(self.device.driver().api(), cuModuleUnload(self.raw)) }.expect("unloaded");
     }
 }
 
-/// A green context, of as many SMs as one group of the driver's own split.
+/// A foreign green context on one group of the driver's own split by count (at least 16 SMs).
 pub(crate) struct Green {
     pub(crate) green: CUgreenCtx,
     pub(crate) context: CUcontext,
@@ -149,12 +151,12 @@ impl Green {
     pub(crate) fn create(device: &Device) -> green_ctx::Result<Green> {
         let api = device.driver().api();
         let kind = CUdevResourceType::CU_DEV_RESOURCE_TYPE_SM;
-        // SAFETY: integers, bytes and a pointer: all zeros is a value.
+        // SAFETY: `CUdevResource` consists of integers, bytes and a pointer; all of them may be zero.
         let mut whole: CUdevResource = unsafe { std::mem::zeroed() };
-        // SAFETY: the pointer is to a live structure.
+        // SAFETY: `whole` outlives the call.
         unsafe { call!(api, cuDeviceGetDevResource(device.as_raw(), &raw mut whole, kind)) }?;
         let (mut part, mut count, none) = (whole, 1, ptr::null_mut());
-        // SAFETY: room for one group is given, and no remainder is wanted.
+        // SAFETY: `part` has room for the one requested group, and the remainder pointer may be null.
         unsafe {
             call!(
                 api,
@@ -169,17 +171,17 @@ impl Green {
             )
         }?;
         let mut descriptor = ptr::null_mut();
-        // SAFETY: one live structure.
+        // SAFETY: `part` is one resource, filled by the split above.
         unsafe { call!(api, cuDevResourceGenerateDesc(&raw mut descriptor, &raw mut part, 1)) }?;
         let (mut green, mut context) = (ptr::null_mut(), ptr::null_mut());
-        // SAFETY: the descriptor was generated just now.
+        // SAFETY: the descriptor was generated above, and `green` outlives the call.
         unsafe { call!(api, cuGreenCtxCreate(&raw mut green, descriptor, device.as_raw(), 1)) }?;
-        // SAFETY: the green context is alive.
+        // SAFETY: the green context was created above.
         unsafe { call!(api, cuCtxFromGreenCtx(&raw mut context, green)) }?;
         Ok(Green { green, context, device: device.clone() })
     }
 
-    /// A stream of the green context.
+    /// Creates a stream of the green context.
     pub(crate) fn stream(&self) -> green_ctx::Result<CUstream> {
         stream_of(&self.device, self.green)
     }
@@ -187,12 +189,12 @@ impl Green {
 
 impl Drop for Green {
     fn drop(&mut self) {
-        // SAFETY: the owner of the context does not use it again.
+        // SAFETY: `self` owns the green context, and the tests do not use its handle after the drop.
         unsafe { call!(self.device.driver().api(), cuGreenCtxDestroy(self.green)) }
             .expect("destroyed");
     }
 }
-// SAFETY: handles name objects of the process, not of a thread.
+// SAFETY: driver handles belong to the process, not to a thread.
 unsafe impl Send for Green {}
-// SAFETY: as above.
+// SAFETY: as above; the methods only copy handles.
 unsafe impl Sync for Green {}

@@ -1,4 +1,5 @@
-//! Partitions whose work goes on: what becomes of their SMs and of their contexts.
+//! Partitions that are dropped while their work still runs: when the next owner may use the SMs and the
+//! context.
 
 use std::time::Duration;
 
@@ -16,18 +17,18 @@ pub(crate) fn keep_busy(
     time: Duration,
 ) -> green_ctx::Result<()> {
     let nanoseconds = u64::try_from(time.as_nanos()).expect("a short time");
-    // SAFETY: the kernel's two parameters; one block writes three words, which the buffer has, and
-    // the callers keep it until the work is done.
+    // SAFETY: the arguments match the kernel's two parameters. The one block writes three words, which
+    // `results` has, and the callers keep `results` until the work is done.
     unsafe { stream.launch(kernel, LaunchConfig::new(1, 32), (results.as_argument(), nanoseconds)) }
 }
 
-/// A partition of 8 SMs that is busy for a while, and what says when it is done.
+/// A partition of 8 SMs that is busy for 50 ms, with an event at the end of the work.
 pub(crate) struct Busy {
     pub(crate) context: Context,
     pub(crate) stream: Stream,
     pub(crate) done: green_ctx::Event,
-    /// Unloading a kernel's library waits for the kernel, and freeing its memory does too: both are
-    /// kept until the end of a test.
+    /// The kernel and its memory, kept until the end of a test: unloading the library and freeing the memory
+    /// would wait for the kernel.
     pub(crate) keep: (Kernel, DeviceBuffer<u64>),
 }
 
@@ -37,7 +38,7 @@ impl Busy {
         let stream = context.create_stream(StreamOptions::default())?;
         let keep = (kernels::probe(device)?, DeviceBuffer::zeroed(device, 3)?);
         let done = device.create_event(EventOptions::default())?;
-        // Loaded into the context first: what follows is about time.
+        // Load the kernel into the context first, since loading would disturb the timing below.
         keep_busy(&stream, &keep.0, &keep.1, Duration::ZERO)?;
         stream.synchronize()?;
         keep_busy(&stream, &keep.0, &keep.1, Duration::from_millis(50))?;
@@ -45,7 +46,7 @@ impl Busy {
         Ok(Busy { context, stream, done, keep })
     }
 
-    /// Drops the partition, whose work goes on, and returns what says when it is done.
+    /// Drops the partition while its work runs. Returns the event that ends the work, and the kept resources.
     fn give_up(self) -> (green_ctx::Event, impl Sized) {
         (self.done, self.keep)
     }
@@ -54,27 +55,28 @@ impl Busy {
 #[test]
 fn whoever_takes_sms_waits_for_what_still_runs_on_them() -> Outcome {
     let device = device()?;
-    // So that no other test's context is preferred to the one that this partition leaves.
+    // Otherwise the next partition might reuse a context of another test instead of the one that this partition
+    // leaves.
     device.release_idle();
     let busy = Busy::start(&device)?;
     let raw = busy.context.as_raw_green();
     let (done, _keep) = busy.give_up();
     assert_eq!(device.resources().sm()?.free_sm_count(), device.sm_count()?);
-    assert!(!done.is_complete()?, "giving the SMs back waited on the host");
+    assert!(!done.is_complete()?, "returning the SMs waited on the host");
 
-    // The same SMs, and with them the same driver context.
+    // The same SMs, and therefore the same driver context.
     let next = partition(&device, 8)?;
     assert_eq!(next.as_raw_green(), raw);
     let stream = next.create_stream(StreamOptions::default())?;
-    assert!(!stream.is_idle()?, "the new stream does not wait for the work before it");
+    assert!(!stream.is_idle()?, "the new stream does not wait for the previous work");
     stream.synchronize()?;
     assert!(done.is_complete()?);
-    // What is done is waited for no more.
+    // No stream waits for work that is already done.
     assert!(next.create_stream(StreamOptions::default())?.is_idle()?);
     Ok(())
 }
 
-/// Does some work while a stream is captured in the strictest mode.
+/// Calls `work` while a stream is captured in global mode, the strictest.
 fn during_a_capture(device: &green_ctx::Device, work: impl FnOnce() -> Outcome) -> Outcome {
     let captured = device.primary_context()?.create_stream(StreamOptions::default())?;
     captured.capture(CaptureMode::Global, work).map(drop)
@@ -87,7 +89,7 @@ fn partitions_come_and_go_while_a_stream_is_captured() -> Outcome {
     let busy = Busy::start(&device)?;
     let captured = during_a_capture(&device, || {
         let (done, keep) = busy.give_up();
-        // The same SMs, still fenced, and others.
+        // The first partition gets the same SMs, still fenced; the second gets others.
         let again = [partition(&device, 8)?, partition(&device, 8)?];
         for context in again {
             drop(context.create_stream(StreamOptions::default())?);
@@ -101,7 +103,7 @@ fn partitions_come_and_go_while_a_stream_is_captured() -> Outcome {
 
     let event = device.create_event(EventOptions::default())?;
     let captured = during_a_capture(&device, || {
-        assert!(event.is_complete().is_err(), "the driver forbids it, which is why this is a test");
+        assert!(event.is_complete().is_err(), "the driver allows event queries");
         Ok(())
     });
     assert!(captured.is_err());
@@ -111,7 +113,7 @@ fn partitions_come_and_go_while_a_stream_is_captured() -> Outcome {
 #[test]
 fn other_sms_need_not_wait() -> Outcome {
     let device = device()?;
-    // Made before: making a driver context waits for the device's work.
+    // Created before the work starts: creating a driver context waits for the device's work.
     let other = partition(&device, 8)?;
     let busy = Busy::start(&device)?;
     let (done, _keep) = busy.give_up();
@@ -127,7 +129,7 @@ fn fences_outlive_a_group_that_was_never_used() -> Outcome {
     device.release_idle();
     let (done, _keep) = Busy::start(&device)?.give_up();
     drop(group(&device, 8)?);
-    // A context without streams has nothing to wait with, and hands on what it was given.
+    // A context without streams waits for nothing; it passes its fences on to the next owner.
     drop(partition(&device, 8)?);
     let stream = partition(&device, 8)?.create_stream(StreamOptions::default())?;
     assert!(!stream.is_idle()? && !done.is_complete()?);
@@ -139,7 +141,7 @@ fn fences_outlive_a_group_that_was_never_used() -> Outcome {
 #[test]
 fn fences_hold_across_granularities() -> Outcome {
     let device = device()?;
-    // Made before: making a driver context waits for the device's work.
+    // Created before the work starts: creating a driver context waits for the device's work.
     let fine = || -> green_ctx::Result<Context> {
         let request = SplitRequest::from([2]).granularity(Granularity::Fine);
         Ok(device.create_context(device.resources().sm()?.split(request)?.groups.remove(0))?)

@@ -1,5 +1,5 @@
-//! What closes and captures keep: the stream of a refused close, the partitions and the libraries of a graph, the
-//! SMs of a set that is closed.
+//! Resources that refused closes and captures keep alive: the stream of a refused close, the partitions and
+//! libraries of a captured graph, and the SMs of a closed plan set.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -16,19 +16,20 @@ use crate::busy::keep_busy;
 use crate::common::plans::plan;
 use crate::common::{Outcome, device, group, kernels};
 
-/// Blocks that an H200 takes in eight turns, an SM two at a time.
+/// Blocks of the probe: eight waves on an H200, with two blocks per SM at a time.
 const BLOCKS: u32 = 1056;
 
-/// Submits the probe, loaded for this launch alone, with enough blocks to show every SM.
+/// Launches the probe with enough blocks to reach every SM. The kernel is loaded for this launch and dropped
+/// right after it.
 fn probe(stream: &Stream, results: &DeviceBuffer<u64>) -> green_ctx::Result<()> {
     let kernel = kernels::probe(stream.context().device())?;
     let arguments = (results.as_argument(), 100_000_u64);
-    // SAFETY: the kernel's two parameters; each block writes three words, which the buffer has, and the tests
-    // keep it until the work is done.
+    // SAFETY: the arguments match the kernel's two parameters. Each block writes three words, which `results`
+    // has, and the tests keep `results` until the work is done.
     unsafe { stream.launch(&kernel, LaunchConfig::new(BLOCKS, 1024), arguments) }
 }
 
-/// The SMs that the probe's blocks ran on.
+/// Returns the SMs that the probe's blocks ran on.
 fn sms(results: &DeviceBuffer<u64>, stream: &Stream) -> green_ctx::Result<BTreeSet<u32>> {
     let words = results.read(stream)?;
     Ok(words.chunks_exact(3).map(|block| block[0] as u32).collect())
@@ -44,9 +45,9 @@ fn a_refused_close_leaves_the_stream_and_its_order() -> Outcome {
     partition.stream().record(&done)?;
     let id = partition.stream().id()?;
     let further = partition.create_stream(StreamOptions::default())?;
-    let refused = partition.close().expect_err("there is another stream");
+    let refused = partition.close().expect_err("another stream exists");
     assert!(matches!(refused.reason, CloseReason::Shared { streams: Some(1) }));
-    assert!(!done.is_complete()?, "a refused close has not waited");
+    assert!(!done.is_complete()?, "a refused close must not wait");
     let partition: Partition = refused.given;
     assert_eq!(partition.stream().id()?, id);
     drop(further);
@@ -55,8 +56,8 @@ fn a_refused_close_leaves_the_stream_and_its_order() -> Outcome {
     Ok(())
 }
 
-/// A partition and a library that are dropped while they are captured stay for as long as the graph, or what is
-/// made of it: its nodes run on the partition's SMs, and the next partition of as many has others.
+/// A partition and a library that are dropped during their capture live as long as the graph and everything
+/// made from it. Until then the partition's SMs are in use: a later partition of the same size gets other SMs.
 #[test]
 fn a_graph_keeps_what_is_dropped_during_its_capture() -> Outcome {
     let device = device()?;
@@ -78,10 +79,10 @@ fn a_graph_keeps_what_is_dropped_during_its_capture() -> Outcome {
     let other = device.create_partition(group(&device, 24)?)?;
     let moved = GraphCache::new().get(&graph, other.context())?;
     drop(graph);
-    // SAFETY: the probe and its buffer are there, and nothing else uses them.
+    // SAFETY: the graph keeps the probe's library loaded, `results` is alive, and no other work uses it.
     unsafe { stream.launch_graph(&exec) }?;
     let captured = sms(&results, stream)?;
-    // SAFETY: as above.
+    // SAFETY: as above; the previous launch is done.
     unsafe { other.stream().launch_graph(&moved) }?;
     let beside = sms(&results, other.stream())?;
     assert_eq!((captured.len(), beside.len()), (24, 24));
@@ -93,15 +94,15 @@ fn a_graph_keeps_what_is_dropped_during_its_capture() -> Outcome {
 fn a_set_is_closed_when_its_work_is_done() -> Outcome {
     let device = device()?;
     let set = PlanSet::new(device.rest("all")?, plan("day", 16))?;
-    // First, since making contexts waits for the device.
+    // Created before the work starts, since creating contexts waits for the device.
     let night = set.prepare(plan("night", 64))?;
     let (kernel, results) = (kernels::probe(&device)?, DeviceBuffer::zeroed(&device, 3)?);
     let done = device.create_event(EventOptions::default())?;
     keep_busy(set.active()["decode"].stream(), &kernel, &results, Duration::from_millis(30))?;
     set.active()["decode"].stream().record(&done)?;
     set.switch(&night, SwitchOptions::default().fence(false))?;
-    let set = set.close().expect_err("a plan is kept").given;
-    assert!(!done.is_complete()?, "a refused close has not waited");
+    let set = set.close().expect_err("a plan is still in use").given;
+    assert!(!done.is_complete()?, "a refused close must not wait");
     drop(night);
     let group = set.close()?;
     assert!(done.is_complete()?);

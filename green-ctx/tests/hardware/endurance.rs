@@ -1,5 +1,6 @@
-//! Many partitions, one after the other and by many threads at once. `GREEN_CTX_SECONDS` is how long
-//! the threads run.
+//! Many partitions, created one after the other and by several threads at the same time.
+//!
+//! `GREEN_CTX_SECONDS` sets how many seconds the threads run (2 by default).
 
 use std::collections::HashMap;
 use std::sync::Mutex;
@@ -10,7 +11,7 @@ use green_ctx::{Device, Error, SplitRequest, StreamOptions, verify};
 
 use crate::common::{Outcome, device, partition};
 
-/// What a context costs at most, in bytes (measured on an H200, driver 580.159.04).
+/// The maximum device memory of a context, in bytes (measured on an H200, driver 580.159.04).
 const CONTEXT_BYTES: usize = 5 << 20;
 
 #[test]
@@ -30,7 +31,7 @@ fn churn_costs_no_more_memory_than_the_partitions_that_there_are() -> Outcome {
     let made = device.context_counts().created - before.created;
     let lost = free.saturating_sub(device.free_memory()?);
     println!(
-        "10,000 cycles: {made} contexts made, {} used again, {} MiB lost",
+        "10,000 cycles: {made} contexts created, {} reused, {} MiB lost",
         device.context_counts().reused - before.reused,
         lost >> 20
     );
@@ -39,7 +40,7 @@ fn churn_costs_no_more_memory_than_the_partitions_that_there_are() -> Outcome {
     Ok(())
 }
 
-/// Which thread's partition runs on an SM.
+/// The thread whose partition runs on each SM.
 type Owners = Mutex<HashMap<u32, usize>>;
 
 #[test]
@@ -57,7 +58,7 @@ fn threads_never_share_an_sm() -> Outcome {
                     while Instant::now() < end {
                         let wanted = [8, 16, 24, 40][round % 4];
                         match one_round(device, owners, thread, wanted) {
-                            // The others hold the rest.
+                            // The other threads hold the remaining SMs.
                             Ok(()) | Err(Error::NotEnoughSms(_)) => {}
                             Err(error) => return Err(error),
                         }
@@ -75,7 +76,8 @@ fn threads_never_share_an_sm() -> Outcome {
     Ok(())
 }
 
-/// Makes a partition, sees where it runs, and compares with what the other threads see meanwhile.
+/// Creates a partition, observes its SMs, and checks that no other thread observes one of them at the same
+/// time.
 fn one_round(
     device: &Device,
     owners: &Owners,
@@ -91,11 +93,11 @@ fn one_round(
         let mut owners = owners.lock().expect("no panic");
         for sm in &seen {
             let other = owners.insert(*sm, thread);
-            assert_eq!(other, None, "SM {sm} is of two threads");
+            assert_eq!(other, None, "two threads have SM {sm}");
         }
     }
     stream.synchronize()?;
-    // Given up before the SMs are, so that nobody else can have them yet.
+    // Remove the entries before the SMs are returned: until then no other thread can get them.
     let mut owners = owners.lock().expect("no panic");
     for sm in &seen {
         owners.remove(sm);

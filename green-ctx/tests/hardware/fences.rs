@@ -1,5 +1,6 @@
-//! What waits for what when SMs change hands, shown by events: a stream whose work may not begin
-//! yet is not idle, and idle right after what it waits for.
+//! The order of work when SMs change owners, observed through events.
+//!
+//! A stream whose work must wait is not idle. It becomes idle soon after the work that it waits for.
 
 use std::time::Duration;
 
@@ -14,7 +15,7 @@ use crate::common::{Outcome, device, kernels, partition};
 
 const LONG: Duration = Duration::from_millis(50);
 
-/// What keeps an SM busy.
+/// A kernel that keeps an SM busy.
 struct Work {
     device: Device,
     kernel: Kernel,
@@ -27,14 +28,14 @@ impl Work {
         Ok(Work { device: device.clone(), kernel, results })
     }
 
-    /// Loads the kernel into a context: what follows is about time.
+    /// Loads the kernel into a context, since loading would disturb the timing later.
     fn load(&self, context: &Context) -> green_ctx::Result<()> {
         let stream = context.create_stream(StreamOptions::default())?;
         keep_busy(&stream, &self.kernel, &self.results, Duration::ZERO)?;
         stream.synchronize()
     }
 
-    /// Keeps a stream busy; the event says when that is over.
+    /// Keeps a stream busy for [`LONG`]. Returns an event at the end of the work.
     fn start(&self, stream: &Stream) -> green_ctx::Result<Event> {
         keep_busy(stream, &self.kernel, &self.results, LONG)?;
         let done = self.device.create_event(EventOptions::default())?;
@@ -43,12 +44,12 @@ impl Work {
     }
 }
 
-/// Asserts that an event comes after another, whose work takes long.
+/// Asserts that `later` completes after `work`, which takes long.
 fn assert_waits(later: &Event, work: &Event) -> Outcome {
     let (done, over) = (later.is_complete()?, work.is_complete()?);
-    assert!(!done || over, "it did not wait");
+    assert!(!done || over, "the later work did not wait");
     later.synchronize()?;
-    assert!(work.is_complete()?, "it did not wait long enough");
+    assert!(work.is_complete()?, "the later work did not wait until the end");
     Ok(())
 }
 
@@ -58,8 +59,8 @@ fn recorded(stream: &Stream) -> green_ctx::Result<Event> {
     Ok(event)
 }
 
-/// Two switches later, streams of every kind still wait: one that there was, one that is made then, the
-/// default stream.
+/// After two switches, every kind of stream still waits: a stream that existed before, a stream created
+/// afterwards, and the default stream.
 #[test]
 fn a_fence_is_kept_over_switches() -> Outcome {
     let device = device()?;
@@ -89,12 +90,13 @@ fn a_fence_is_kept_over_switches() -> Outcome {
     Ok(())
 }
 
-/// The default stream of a partition waits for the former owner's work before anybody has used it.
+/// The default stream of a new partition waits for the previous owner's work, even if it is the first stream to
+/// be used.
 #[test]
 fn a_default_stream_waits_for_the_former_owner() -> Outcome {
     let device = device()?;
     device.release_idle();
-    // Made before, since making a context waits for all work of the device.
+    // Created before the work starts, since creating a context waits for all work of the device.
     drop(partition(&device, 16)?);
     let work = Work::new(&device)?;
     let first = partition(&device, 8)?;
@@ -110,7 +112,8 @@ fn a_default_stream_waits_for_the_former_owner() -> Outcome {
     assert_waits(&on_default, &done)
 }
 
-/// A graph with a node in another partition: closing that waits for it, and so does who gets its SMs.
+/// A graph with a node in another partition: closing that partition waits for the graph, and so does the next
+/// owner of its SMs.
 #[test]
 fn a_graph_launched_elsewhere_is_waited_for() -> Outcome {
     let device = device()?;
@@ -129,13 +132,13 @@ fn a_graph_launched_elsewhere_is_waited_for() -> Outcome {
             })?
         };
         let exec = graph.instantiate()?;
-        // SAFETY: the kernel writes three words, which the buffer has, and the buffer is kept.
+        // SAFETY: the kernel writes three words, which `work.results` has, and `work` is kept until the end.
         unsafe { stream.launch_graph(&exec) }?;
         let done = recorded(&stream)?;
         drop((graph, exec));
         if close {
             drop(there.close()?);
-            assert!(done.is_complete()?, "it was closed before the graph was over");
+            assert!(done.is_complete()?, "the close did not wait for the graph");
         } else {
             drop(there);
             let next = partition(&device, 16)?;

@@ -1,4 +1,4 @@
-//! What fits at once on a partition, and launches that are refused because they do not.
+//! The number of blocks that run at the same time on a partition, and the refusal of launches that need more.
 
 use std::collections::BTreeSet;
 
@@ -9,12 +9,12 @@ use green_ctx::{
 
 use crate::common::{Outcome, device, kernels, partition};
 
-/// The words that a block of the probe writes: its SM, its start and its end.
+/// Words that each block of the probe writes: its SM, its start and its end.
 const WORDS: usize = 3;
-/// How long a block stays, in nanoseconds: longer than all blocks of a launch take to begin.
+/// How long a block stays, in nanoseconds: longer than the start of all blocks of a launch takes.
 const STAY: u64 = 2_000_000;
 
-/// A partition with a stream, the probe, and room for what its blocks write.
+/// A partition with a stream, the probe, and memory for the probe's results.
 pub(crate) struct Bench {
     context: Context,
     stream: Stream,
@@ -39,20 +39,20 @@ impl Bench {
     }
 
     pub(crate) fn launch(&self, config: LaunchConfig) -> green_ctx::Result<()> {
-        // SAFETY: the kernel's two parameters, with room for more blocks than the tests launch; the
-        // buffer is freed only after the work, since freeing waits for it.
+        // SAFETY: the arguments match the kernel's two parameters, and `results` has room for more blocks than
+        // the tests launch. Freeing `results` waits for the work.
         unsafe { self.stream.launch(&self.kernel, config, (self.results.as_argument(), STAY)) }
     }
 
-    /// Launches what has to be there at once, and looks whether it was.
+    /// Launches a grid and checks that all its blocks ran at the same time.
     #[track_caller]
     fn runs_at_once(&self, config: LaunchConfig, blocks: u32) -> Outcome {
         self.launch(config)?;
         self.was_at_once(blocks)
     }
 
-    /// When the first block of the last launch began and the last one ended, in nanoseconds of the device's
-    /// clock.
+    /// Returns when the first block of the last launch began and when the last block ended, in nanoseconds of
+    /// the device's clock.
     pub(crate) fn ran(&self) -> green_ctx::Result<(u64, u64)> {
         let words = self.results.read(&self.stream)?;
         let ran: Vec<&[u64]> = words.chunks_exact(WORDS).filter(|block| block[2] > 0).collect();
@@ -60,7 +60,8 @@ impl Bench {
         Ok((start, ran.iter().map(|block| block[2]).max().unwrap_or(0)))
     }
 
-    /// Whether so many blocks ran, each of them while all others did, and where.
+    /// Checks that `blocks` blocks ran, that they all overlapped, and that they used no more SMs than the
+    /// partition has.
     #[track_caller]
     pub(crate) fn was_at_once(&self, blocks: u32) -> Outcome {
         let words = self.results.read(&self.stream)?;
@@ -69,20 +70,20 @@ impl Bench {
         assert_eq!(ran.len(), blocks as usize);
         let last_start = ran.iter().map(|block| block[1]).max();
         let first_end = ran.iter().map(|block| block[2]).min();
-        assert!(last_start < first_end, "a block began only after another's end");
+        assert!(last_start < first_end, "a block began after another one's end");
         let sms: BTreeSet<u64> = ran.iter().map(|block| block[0] & 0xFFFF_FFFF).collect();
         assert!(sms.len() <= self.context.sm_count()? as usize, "{sms:?}");
         Ok(())
     }
 
-    /// Checks that a launch is refused, and says why.
+    /// Checks that a launch is refused, and returns the fit that the error reports.
     #[track_caller]
     fn refused(&self, config: LaunchConfig) -> Result<Fit, Box<dyn std::error::Error>> {
         let error = self.launch(config).expect_err("it does not fit");
         assert!(error.is_misuse(), "{error}");
         let Error::DoesNotFit(reported) = error else { return Err(error.into()) };
         assert_eq!(reported.fit, self.fit(config)?);
-        // Nothing was submitted.
+        // A refused launch submits nothing.
         assert!(self.stream.is_idle()?);
         Ok(reported.fit)
     }
@@ -98,7 +99,7 @@ fn what_fits_is_the_partitions() -> Outcome {
             let config = LaunchConfig::new(1, threads);
             let (fit, all) = (bench.fit(config)?, primary.fit(config)?);
             assert_eq!((fit.sm_count, all.sm_count), (sm_count, device.sm_count()?));
-            // An SM holds as many wherever it is.
+            // An SM holds the same number of blocks in every partition.
             assert!(fit.blocks_per_sm > 0 && fit.blocks_per_sm == all.blocks_per_sm, "{fit}");
             for fit in [&fit, &all] {
                 assert_eq!(fit.resident_blocks, fit.blocks_per_sm * fit.sm_count, "{fit}");
@@ -111,7 +112,7 @@ fn what_fits_is_the_partitions() -> Outcome {
                     fit.clusters.iter().map(|cluster| cluster.size * cluster.count).collect();
                 assert!(in_clusters.iter().all(|blocks| *blocks <= fit.resident_blocks), "{fit}");
                 if threads == 1024 {
-                    // The larger the clusters, the fewer of the blocks find a place in one.
+                    // The larger the clusters, the fewer blocks fit.
                     assert_eq!(in_clusters[0], fit.resident_blocks, "{fit}");
                     assert!(in_clusters.is_sorted_by(|fewer, more| fewer >= more), "{fit}");
                 }
@@ -136,9 +137,9 @@ fn a_cooperative_grid_that_just_fits_runs() -> Outcome {
         bench.runs_at_once(config(most), most)?;
         let fit = bench.refused(config(most + 1))?;
         assert_eq!((fit.blocks, fit.resident_blocks), (u64::from(most) + 1, most));
-        // Another shape of as many blocks is as well refused.
+        // The same number of blocks in another shape is refused too.
         bench.refused(LaunchConfig::with_shape((1, most, 2), (threads, 1, 1)).cooperative(true))?;
-        // A launch that need not be there at once runs with any number.
+        // A launch that is not cooperative runs with any number of blocks.
         bench.launch(LaunchConfig::new(most + 1, threads).cooperative(false))?;
         bench.stream.synchronize()?;
     }
@@ -170,11 +171,11 @@ fn clusters_that_just_fit_run() -> Outcome {
         let most = fit.resident_blocks;
         bench.runs_at_once(config(cluster.count).cooperative(true), most)?;
         bench.refused(config(cluster.count + 1).cooperative(true))?;
-        // Clusters that wait for no other may be more than there is room for.
+        // Clusters that do not wait for each other may outnumber the places.
         bench.launch(config(cluster.count + 1))?;
         bench.stream.synchronize()?;
     }
-    // More blocks in a cluster than any device has SMs.
+    // More blocks per cluster than any device has SMs.
     let fit = bench.refused(LaunchConfig::new(1024, 1024).cluster((1024, 1, 1)))?;
     assert_eq!(fit.resident_blocks, 0);
     assert_eq!(fit.persistent_grid().0, 0);
@@ -187,7 +188,7 @@ fn clusters_that_a_small_partition_has_no_room_for_are_refused() -> Outcome {
     let request = SplitRequest::from([2]).granularity(Granularity::Fine);
     let group = device.resources().sm()?.split(request)?.groups.remove(0);
     let bench = Bench::on(&device, device.create_context(group)?)?;
-    // 8192 threads on two SMs of 2048.
+    // A cluster of 8192 threads, on two SMs of 2048 threads each.
     let fit = bench.refused(LaunchConfig::new(8, 1024).cluster((8, 1, 1)))?;
     assert_eq!((fit.sm_count, fit.resident_blocks), (2, 0), "{fit}");
     assert!(fit.clusters.iter().all(|cluster| cluster.size < 8), "{fit}");
@@ -201,7 +202,7 @@ fn a_kernels_own_clusters_count() -> Outcome {
     let stream = context.create_stream(StreamOptions::default())?;
     let library = Library::from_ptx(&device, kernels::CLUSTERED)?;
     let (pairs, any_size) = (library.kernel("pairs")?, library.kernel("any_size")?);
-    // SAFETY: the kernels have no parameters and reach no memory.
+    // SAFETY: the kernels have no parameters and touch no memory.
     let launch = |kernel: &Kernel, config| unsafe { stream.launch(kernel, config, ()) };
 
     let config = |blocks| LaunchConfig::new(blocks, 32).cooperative(true);
@@ -221,7 +222,7 @@ fn a_kernels_own_clusters_count() -> Outcome {
         assert!(error.to_string().contains(problem), "{error}");
     }
 
-    let error = launch(&any_size, config(2)).expect_err("no size was said");
+    let error = launch(&any_size, config(2)).expect_err("no cluster size was given");
     assert!(error.to_string().contains("in clusters only"), "{error}");
     let config = config(8).cluster((4, 1, 1));
     let fit = any_size.fit(&context, config)?;
@@ -231,8 +232,8 @@ fn a_kernels_own_clusters_count() -> Outcome {
     Ok(())
 }
 
-/// As a node of a graph, a cooperative launch that does not fit is taken and never ends (recorded on
-/// an H200).
+/// The driver accepts a cooperative launch that does not fit as a node of a graph, and the graph never ends
+/// (recorded on an H200). This crate must refuse it.
 #[test]
 fn captures_take_only_what_fits() -> Outcome {
     let device = device()?;
@@ -241,7 +242,7 @@ fn captures_take_only_what_fits() -> Outcome {
     let config = |blocks| LaunchConfig::new(blocks, 1024).cooperative(true);
     let mut most = 0;
     let graph = bench.stream.capture(CaptureMode::Global, || -> Outcome {
-        // The kernel was not used before: this loads it.
+        // The kernel has not been used before: this call loads it.
         most = bench.fit(config(1))?.cooperative_blocks();
         assert_eq!(bench.kernel.fit(&other, config(1))?.cooperative_blocks(), most);
         let error = bench.launch(config(most + 1)).expect_err("it does not fit");
@@ -251,7 +252,7 @@ fn captures_take_only_what_fits() -> Outcome {
     })?;
     assert_eq!(graph.node_count()?, 1);
     let exec = graph.instantiate()?;
-    // SAFETY: what the kernel writes to is there, and nothing else uses it.
+    // SAFETY: `bench` keeps the kernel and its memory alive, and no other work uses the memory.
     unsafe { bench.stream.launch_graph(&exec) }?;
     bench.was_at_once(most)
 }

@@ -1,4 +1,4 @@
-//! Graphs: captured in one partition, run in another.
+//! Graphs that are captured in one partition and run in another.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -14,12 +14,12 @@ use green_ctx::{
 use crate::common::plans::plan;
 use crate::common::{Outcome, device, kernels, partition, raw, stream};
 
-/// Blocks that an H200 takes in eight turns, an SM two at a time.
+/// Blocks of the probe: eight waves on an H200, with two blocks per SM at a time.
 const BLOCKS: u32 = 1056;
-/// How long each of them stays at least.
+/// How long each block stays at least, in nanoseconds.
 const STAY_NS: u64 = 100_000;
 
-/// The probe, and where its blocks write.
+/// The probe and the memory for its results.
 struct Probe {
     kernel: Kernel,
     results: DeviceBuffer<u64>,
@@ -31,12 +31,12 @@ impl Probe {
         Ok(Probe { kernel: kernels::probe(device)?, results })
     }
 
-    /// Clears the results and launches the probe, both in the order of a stream.
+    /// Clears the results and launches the probe, both in stream order.
     fn submit(&self, stream: &Stream) -> green_ctx::Result<()> {
         raw::fill(stream, self.results.as_raw(), u32::MAX, BLOCKS as usize * 6)?;
         let arguments = (self.results.as_argument(), STAY_NS);
-        // SAFETY: the kernel's two parameters; each block writes three words, which the buffer has,
-        // and the tests keep it until the work is done.
+        // SAFETY: the arguments match the kernel's two parameters. Each block writes three words, which
+        // `results` has, and the tests keep `self` until the work is done.
         unsafe { stream.launch(&self.kernel, LaunchConfig::new(BLOCKS, 1024), arguments) }
     }
 
@@ -44,17 +44,17 @@ impl Probe {
         stream.capture(CaptureMode::default(), || self.submit(stream))
     }
 
-    /// Launches a graph of the probe and returns the SMs that its blocks ran on.
+    /// Launches a graph of the probe, and returns the SMs that its blocks ran on.
     fn sms(&self, graph: &GraphExec, stream: &Stream) -> green_ctx::Result<BTreeSet<u32>> {
-        // SAFETY: the probe and its buffer are there, and nothing else uses them.
+        // SAFETY: `self` keeps the probe and its memory alive, and no other work uses the memory.
         unsafe { stream.launch_graph(graph) }?;
         let words = self.results.read(stream)?;
-        // The id is the first word's low half.
+        // The SM is the low half of the first word.
         Ok(words.chunks_exact(3).map(|block| block[0] as u32).collect())
     }
 }
 
-/// The SMs of contexts, as verification sees them.
+/// Returns the SMs of each context, as verification observes them.
 fn sms_of(contexts: &[Context]) -> green_ctx::Result<Vec<BTreeSet<u32>>> {
     let report = verify::contexts(contexts, Duration::from_millis(1))?;
     assert!(report.ok());
@@ -82,7 +82,7 @@ fn a_graph_runs_where_it_is_moved_whatever_stream_launches_it() -> Outcome {
             assert_eq!(probe.sms(&moved, stream)?, expected[0]);
             assert_eq!(probe.sms(&again, stream)?, expected[1]);
         }
-        // The original stays where it is.
+        // The original graph still runs where it was captured.
         let count = if *graph == captured[0] { device.sm_count()? } else { 16 };
         assert_eq!(probe.sms(&home, &streams[0])?.len(), count as usize);
     }
@@ -109,7 +109,7 @@ fn a_cached_graph_follows_the_active_plan() -> Outcome {
     Ok(())
 }
 
-/// On hardware such a graph would never end.
+/// On hardware the moved graph would never end.
 #[test]
 fn a_cooperative_kernel_that_does_not_fit_is_not_moved() -> Outcome {
     let device = device()?;
@@ -122,7 +122,7 @@ fn a_cooperative_kernel_that_does_not_fit_is_not_moved() -> Outcome {
             let mut arguments = [(&raw mut to).cast(), (&raw mut stay).cast()];
             let (function, raw) = (probe.kernel.as_raw().cast(), stream.as_raw());
             let arguments = arguments.as_mut_ptr();
-            // SAFETY: kernel and stream are alive, and there is an argument for each parameter.
+            // SAFETY: the kernel and the stream are alive, and `arguments` has one entry per parameter.
             unsafe {
                 call!(
                     api,
@@ -144,7 +144,7 @@ fn a_cooperative_kernel_that_does_not_fit_is_not_moved() -> Outcome {
     Ok(())
 }
 
-/// Graphs are moved and made executable while another thread captures in the strictest mode.
+/// Moving and instantiating a graph does not invalidate a capture in global mode, the strictest.
 #[test]
 fn moving_a_graph_does_not_invalidate_a_capture() -> Outcome {
     let device = device()?;
@@ -159,7 +159,7 @@ fn moving_a_graph_does_not_invalidate_a_capture() -> Outcome {
     });
     let captured = captured.map_err(|error| format!("the capture was invalidated: {error}"))?;
     assert_eq!(captured.node_count()?, 0);
-    let made = made.ok_or("it ran")??;
+    let made = made.ok_or("the capture did not run")??;
     assert_eq!(probe.sms(&made, &stream(&small)?)?.len(), 8);
     drop(made);
     Ok(())

@@ -1,5 +1,5 @@
-//! The safe layer's behaviour, on the simulated H200 and, with `GREEN_CTX_DRIVER=cuda`, on a real
-//! GPU: the same tests hold on both.
+//! The behaviour of the safe layer on the simulated H200 and, with `GREEN_CTX_DRIVER=cuda`, on a real GPU. The
+//! same tests must pass on both.
 
 #[path = "../common/mod.rs"]
 mod common;

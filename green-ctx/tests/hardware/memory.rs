@@ -1,4 +1,4 @@
-//! Memory in stream order, copies that the host does not wait for, and what launches take beside numbers.
+//! Stream-ordered memory, asynchronous copies, and structures as kernel arguments.
 
 use green_ctx::{
     DeviceBuffer, Error, LaunchConfig, Library, SplitRequest, StreamOptions, graph::CaptureMode,
@@ -27,7 +27,7 @@ fn copies_of_several_streams_see_what_was_copied_before() -> Outcome {
         buffer.copy_from(&mut values, home)?;
         kept.copy_from_buffer(&buffer, other)?;
         drop(buffer);
-        // The memory is used again at once.
+        // This allocation reuses the memory immediately.
         let next = home.allocate(LEN)?;
         next.copy_from(&mut found, home)?;
         kept.copy_to(&mut found, other)?;
@@ -37,7 +37,8 @@ fn copies_of_several_streams_see_what_was_copied_before() -> Outcome {
     Ok(())
 }
 
-/// A strict capture forbids every thread what may not be safe. What this crate calls leaves it alone.
+/// A global capture forbids calls that may be unsafe on every thread. The calls that this crate makes do not
+/// invalidate it.
 #[test]
 fn allocations_and_questions_leave_captures_alone() -> Outcome {
     let device = device()?;
@@ -56,15 +57,15 @@ fn allocations_and_questions_leave_captures_alone() -> Outcome {
     Ok(())
 }
 
-/// As large and as aligned as a tensor map.
+/// A structure with the size and alignment of a tensor map (`CUtensorMap`).
 #[derive(Clone, Copy)]
 #[repr(C, align(128))]
 struct Map([u64; 16]);
 
-// SAFETY: the kernel's parameter has these 128 bytes.
+// SAFETY: the kernel's parameter has the same 128 bytes.
 unsafe impl Argument for Map {}
 
-/// What a real kernel finds in its parameter is looked at on a GPU only: simulated kernels do nothing.
+/// The kernel's output is checked on a GPU only, since simulated kernels do nothing.
 #[test]
 fn a_kernel_gets_an_aligned_structure() -> Outcome {
     let device = device()?;
@@ -75,7 +76,8 @@ fn a_kernel_gets_an_aligned_structure() -> Outcome {
     let map = Map(std::array::from_fn(|index| 100 + index as u64));
     let config = LaunchConfig::new(1, 1);
     for config in [config, config.programmatic_dependent_launch(true)] {
-        // SAFETY: as declared above; both launches write the same value, which nobody reads meanwhile.
+        // SAFETY: `Map` and the pointer match the kernel's parameters. Both launches write the same value, and
+        // no other work reads it.
         unsafe { stream.launch(&kernel, config, (map, out.as_argument())) }?;
     }
     let found = out.read(&stream)?;

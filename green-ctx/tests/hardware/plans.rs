@@ -1,5 +1,5 @@
-//! Plans that are switched while work runs: where each launch ran, and whether what one plan wrote is
-//! what the next one reads.
+//! Switches between plans while work runs: the SMs that each launch used, and whether the next plan reads what
+//! the previous plan wrote.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -16,17 +16,17 @@ use crate::common::{Outcome, device, is_real, kernels, simulated};
 
 const SWITCHES: usize = 10_000;
 
-/// The plans of day and night.
+/// The plans `day` and `night`.
 type Plans = [Arc<Plan>; 2];
 
-/// A set of all SMs, and its two plans.
+/// Creates a set of all SMs with its two plans.
 fn set(device: &Device) -> Result<(PlanSet, Plans), Box<dyn std::error::Error>> {
     let set = PlanSet::new(device.rest("all")?, plan("day", 16))?;
     let plans = [set.plan("day")?, set.prepare(plan("night", 64))?];
     Ok((set, plans))
 }
 
-/// The SMs of each partition of a plan, as verification sees them.
+/// Returns the SMs of each partition of a plan, as verification observes them.
 fn sms_of(plan: &Plan) -> green_ctx::Result<Vec<BTreeSet<u32>>> {
     let contexts: Vec<Context> =
         plan.partitions().iter().map(|part| part.context().clone()).collect();
@@ -35,8 +35,8 @@ fn sms_of(plan: &Plan) -> green_ctx::Result<Vec<BTreeSet<u32>>> {
     Ok(report.partitions.iter().map(verify::PartitionReport::observed_sms).collect())
 }
 
-/// Two blocks of the probe in each partition of the active plan after every switch, on top of a load
-/// that keeps all SMs busy: each is seen, and on its own plan's SMs. Memory does not grow.
+/// After every switch, each partition of the active plan runs two blocks of the probe, on top of a load that
+/// keeps all SMs busy. Every launch must be seen, on its own plan's SMs, and memory must not grow.
 #[test]
 fn every_launch_of_ten_thousand_switches_runs_on_its_plan_s_sms() -> Outcome {
     const BLOCKS: usize = 2;
@@ -45,18 +45,18 @@ fn every_launch_of_ten_thousand_switches_runs_on_its_plan_s_sms() -> Outcome {
     let expected = [sms_of(&plans[0])?, sms_of(&plans[1])?];
     let probe = kernels::probe(&device)?;
     let places = SWITCHES * 2 * BLOCKS;
-    // No SM has this number, so that a launch that was not seen is reported.
+    // Not a valid SM, so a launch that wrote nothing is found.
     let results = DeviceBuffer::from_slice(&device, &vec![u64::MAX; places * 3])?;
     let load = DeviceBuffer::<u64>::zeroed(&device, 264 * 3)?;
     let launch = |plan: &Plan, switch: usize| -> green_ctx::Result<()> {
         for (index, part) in plan.partitions().iter().enumerate() {
             let to = results.as_raw() + ((switch * 2 + index) * BLOCKS * 24) as u64;
             let blocks = u32::try_from(BLOCKS).expect("a few");
-            // SAFETY: the kernel's two parameters; its blocks write three words each, to places of
-            // their own in a buffer that is kept until the end.
+            // SAFETY: the arguments match the kernel's two parameters. Each block writes three words to its own
+            // place in `results`, which is kept until the end.
             unsafe { part.stream().launch(&probe, LaunchConfig::new(blocks, 32), (to, 0_u64)) }?;
             if switch % 16 == index {
-                // SAFETY: as above; nobody reads this buffer.
+                // SAFETY: as above; `load` has room for all blocks, and no code reads it.
                 unsafe {
                     let to = load.as_argument();
                     part.stream().launch(&probe, LaunchConfig::new(264, 1024), (to, 20_000_u64))
@@ -71,13 +71,14 @@ fn every_launch_of_ten_thousand_switches_runs_on_its_plan_s_sms() -> Outcome {
             set.switch(next, SwitchOptions::default())?;
             launch(&set.active(), index)?;
             if index % 64 == 63 {
-                // A host that is far ahead of the device waits for the driver's queues instead.
+                // Without this, the host runs far ahead of the device and waits for the driver's queues
+                // instead.
                 set.active().partitions()[0].stream().synchronize()?;
             }
         }
         Ok(device.primary_context()?.synchronize()?)
     };
-    // Once before, so that what the driver makes at first use is there.
+    // A first run, so that the driver's allocations at first use are not counted.
     switch(512)?;
     let before = device.free_memory()?;
     switch(SWITCHES)?;
@@ -97,11 +98,11 @@ fn every_launch_of_ten_thousand_switches_runs_on_its_plan_s_sms() -> Outcome {
     Ok(())
 }
 
-/// What the kernel does, for the simulator, which does not run text.
+/// The kernel's work for the simulator, which does not run PTX.
 fn count(call: &mut KernelCall<'_>) {
     let numbers = call.param_u64(0).unwrap_or(0);
     let mut bytes = [0; NUMBERS * 4];
-    // An address that is not the program's fails the launch.
+    // A foreign address makes the launch fail.
     if call.read(numbers, &mut bytes).is_err() {
         return;
     }
@@ -114,15 +115,15 @@ fn count(call: &mut KernelCall<'_>) {
 
 const NUMBERS: usize = 128 * 64;
 
-/// A simulated device that counts.
+/// Creates a simulated device that runs the counting kernel.
 fn counting() -> Result<(Option<Sim>, Device), Box<dyn std::error::Error>> {
     let (sim, device) = simulated("h200@13.0")?;
     sim.register_kernel("count", count);
     Ok((Some(sim), device))
 }
 
-/// The partition that has certain SMs in one plan hands its numbers on to whoever has them in the
-/// next, with nothing but the switch's fences between them.
+/// The partition on the same SMs continues the count of the previous plan's partition. Only the switch's fences
+/// order the two.
 #[test]
 fn what_one_plan_writes_is_what_the_next_reads() -> Outcome {
     const ROUNDS: u32 = 1000;
@@ -136,15 +137,15 @@ fn what_one_plan_writes_is_what_the_next_reads() -> Outcome {
         let active = set.active();
         let part = active.partition("prefill").ok_or("prefill")?;
         let arguments = (numbers.as_argument(), 5_000_u64);
-        // SAFETY: the kernel's two parameters; each thread has its number in the buffer, which is
-        // kept until the end. That launches do not overlap is what is tested.
+        // SAFETY: the arguments match the kernel's two parameters. Each thread has its own number in `numbers`,
+        // which is kept until the end. That launches do not overlap is the property under test.
         unsafe { part.stream().launch(&count, LaunchConfig::new(64, 128), arguments) }?;
     }
     let stream = device.primary_context()?.create_stream(StreamOptions::default())?;
     device.primary_context()?.synchronize()?;
     let numbers = numbers.read(&stream)?;
     let wrong = numbers.iter().filter(|number| **number != ROUNDS).count();
-    assert_eq!(wrong, 0, "of {NUMBERS} numbers, such as {}", numbers[0]);
+    assert_eq!(wrong, 0, "wrong numbers among {NUMBERS}; the first number is {}", numbers[0]);
     if let Some(sim) = sim {
         assert!(sim.races().is_empty(), "{:?}", sim.races().first());
     }

@@ -1,4 +1,4 @@
-//! Floors and ceilings, as the SMs see them.
+//! Floors and ceilings, checked by the SMs that kernels run on.
 
 use std::time::Duration;
 
@@ -26,7 +26,7 @@ fn nobody_runs_on_a_floor_and_nobody_leaves_its_ceiling() -> Outcome {
     ];
     for request in requests {
         let parts = device.partition(request)?;
-        // Again, with the contexts that the first run left.
+        // The second run reuses the contexts of the first.
         for _ in 0..2 {
             let report = verify::partitions(&parts, STAY)?;
             assert!(report.ok(), "{report:?}");
@@ -40,8 +40,8 @@ fn nobody_runs_on_a_floor_and_nobody_leaves_its_ceiling() -> Outcome {
     Ok(())
 }
 
-/// A grid that waits for itself must be there at once. Two of them that share SMs come one after the other
-/// where both do not fit, whichever was submitted first, and each whole.
+/// The blocks of a cooperative grid must all run at the same time. If two such grids on shared SMs do not fit
+/// together, they run one after the other, each as a whole, in either order of submission.
 #[test]
 fn cooperative_grids_of_sharers_are_there_at_once_each() -> Outcome {
     let device = device()?;
@@ -58,7 +58,7 @@ fn cooperative_grids_of_sharers_are_there_at_once_each() -> Outcome {
             .collect::<green_ctx::Result<_>>()?;
         for round in 0..10 {
             let (first, second) = if round % 2 == 0 { (0, 1) } else { (1, 0) };
-            // The second's plain work is in the first one's way, too.
+            // Ordinary work of the second partition also occupies SMs that the first one's grid needs.
             benches[second].launch(LaunchConfig::new(most[second] / 2, threads))?;
             benches[first].launch(config(most[first]))?;
             benches[second].launch(config(most[second]))?;
@@ -69,7 +69,8 @@ fn cooperative_grids_of_sharers_are_there_at_once_each() -> Outcome {
     Ok(())
 }
 
-/// A floor that grows waits for whoever was there; what has the same name waits for itself.
+/// A floor that grows waits for the previous user of its SMs. A partition with the same name waits for its own
+/// previous work.
 #[test]
 fn a_switch_fences_floors_and_names() -> Outcome {
     let device = device()?;
@@ -95,7 +96,7 @@ fn a_switch_fences_floors_and_names() -> Outcome {
         let (_, end) = former.ran()?;
         for later in [&decode, &prefill] {
             let (start, _) = later.ran()?;
-            assert!(start >= end, "it began {} ns too early", end - start);
+            assert!(start >= end, "it began {} ns before the previous work ended", end - start);
         }
     }
     Ok(())

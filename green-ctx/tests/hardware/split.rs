@@ -1,4 +1,4 @@
-//! How devices are split, and where partitions run.
+//! Splits of a device, and the SMs that their partitions run on.
 
 use green_ctx::{SplitRequest, resource::Granularity, verify};
 

@@ -1,4 +1,4 @@
-//! Streams, events, and what runs in them.
+//! Streams and events.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Work that escapes its partition, found.
+//! A watch finds the work that runs outside its partition.
 
 use green_ctx::{
     Error, Graph, Kernel, LaunchConfig, Stream,
@@ -10,7 +10,7 @@ use green_ctx::{
 use crate::common::{Outcome, device, kernels, partition, stream};
 
 fn launch(stream: &Stream, kernel: &Kernel) -> green_ctx::Result<()> {
-    // SAFETY: the kernel takes no parameters.
+    // SAFETY: the kernel has no parameters and touches no memory.
     unsafe { stream.launch(kernel, LaunchConfig::new(8, 32), ()) }
 }
 
@@ -18,7 +18,8 @@ fn captured(stream: &Stream, kernel: &Kernel) -> green_ctx::Result<Graph> {
     stream.capture(CaptureMode::default(), || launch(stream, kernel))
 }
 
-/// A program that uses a partition's streams and graphs, and four things that are none of its.
+/// A program uses a partition's streams and graphs, and four that belong elsewhere. The watch names exactly
+/// those four.
 #[test]
 fn four_planted_escapes_are_named_and_nothing_else() -> Outcome {
     let device = device()?;
@@ -38,15 +39,15 @@ fn four_planted_escapes_are_named_and_nothing_else() -> Outcome {
     assert!(!watch.stream("prefetch", &others)?);
     assert!(watch.graph("decode step", &graph)?);
     assert!(!watch.graph("warm-up step", &elsewhere)?);
-    // What a library is given that runs on "the default stream".
+    // A library that runs on "the default stream" gets this token.
     let null = green_ctx::stream::DefaultStream::Null.as_raw();
     {
         let _current = primary.make_current()?;
-        // SAFETY: the token of the default stream.
+        // SAFETY: null denotes the default stream, which always exists.
         assert!(!unsafe { watch.raw_stream("a library", null) }?);
     }
     {
-        // With the partition current it is the partition's.
+        // While the partition is current, the token denotes the partition's default stream.
         let _current = ours.make_current()?;
         // SAFETY: as above.
         assert!(unsafe { watch.raw_stream("a careful library", null) }?);
@@ -79,9 +80,9 @@ fn a_section_s_launches_are_watched() -> Outcome {
         let _watching = watch.launches();
         launch(&inside, &kernel)?;
         launch(&outside, &kernel)?;
-        // SAFETY: the graph's kernel takes no parameters.
+        // SAFETY: the graph's kernel has no parameters and touches no memory.
         unsafe { inside.launch_graph(&exec) }?;
-        // Other threads are other sections.
+        // Launches of other threads are outside the section.
         std::thread::scope(|scope| scope.spawn(|| launch(&outside, &kernel)).join())
             .map_err(|_| "a thread panicked")??;
     }
@@ -121,7 +122,7 @@ fn checked_launches_are_refused_outside_of_partitions() -> Outcome {
         let error = launch(&pooled, &kernel).expect_err("all SMs");
         assert!(matches!(&error, Error::Escapes(_)), "{error}");
         assert!(error.to_string().starts_with("step escapes every partition"), "{error}");
-        // SAFETY: the graph's kernel takes no parameters.
+        // SAFETY: the graph's kernel has no parameters and touches no memory.
         let error = unsafe { inside.launch_graph(&exec) }.expect_err("another partition's");
         assert!(matches!(&error, Error::Escapes(escape) if escape.kind == EscapeKind::GraphLaunch));
         Ok(())
@@ -134,7 +135,7 @@ fn checked_launches_are_refused_outside_of_partitions() -> Outcome {
     Ok(())
 }
 
-/// The manual's way: capture on any stream, move the graph, and launch it in the partition.
+/// The procedure of the manual: capture on any stream, move the graph, and launch it in the partition.
 #[test]
 fn a_captured_launch_is_checked_when_the_graph_is_launched() -> Outcome {
     let device = device()?;
@@ -149,7 +150,7 @@ fn a_captured_launch_is_checked_when_the_graph_is_launched() -> Outcome {
         let graph = captured(&pooled, &kernel)?;
         assert_eq!(watch.escapes(), []);
         let (moved, exec) = (graph.retarget(&ours)?.instantiate()?, graph.instantiate()?);
-        // SAFETY: the graph's kernel takes no parameters.
+        // SAFETY: the graph's kernel has no parameters and touches no memory.
         unsafe { inside.launch_graph(&moved) }?;
         assert_eq!(watch.escapes(), []);
         // SAFETY: as above.

@@ -1,4 +1,4 @@
-//! A copy of the registry that can have the mistakes that the shipped one must not have.
+//! A copy of the registry in which one mistake can be enabled. The real registry must have none of them.
 
 use std::collections::HashMap;
 
@@ -7,18 +7,17 @@ use crate::object::{Object, Table};
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Mistake {
-    /// `forget` removes whatever is there.
+    /// `forget` removes the entry of any object.
     ErasesByAddress,
-    /// `get_or_enter` looks up under one lock and enters under another.
+    /// `get_or_enter` looks up under one lock and inserts under another.
     TwoLocks,
     /// `find` drops an object under the lock.
     DropsUnderTheLock,
-    /// `seclude` removes the entry before it knows whether the object is anybody else's, and enters it
-    /// again when it is.
+    /// `seclude` removes the entry before it checks for other handles, and inserts it again if there are any.
     ForgetsBeforeItKnows,
     /// `seclude` counts the handles before it takes the lock.
     TrustsTheCount,
-    /// `put_back` enters over what another thread entered.
+    /// `put_back` overwrites an entry that another thread inserted.
     EntersOver,
 }
 

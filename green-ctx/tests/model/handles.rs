@@ -1,9 +1,9 @@
-//! Threads that make, look up, close and drop handles, above a small driver that gives freed addresses
-//! out again at once.
+//! Threads create, look up, close and drop handles on a small model of the driver that reuses freed addresses
+//! immediately.
 //!
-//! What must hold in each order: the handle of a living object leads to that object, no handle has
-//! two objects, nobody has an object whose handle was destroyed, and nothing stays behind. `object`
-//! has the checks. Copies of the registry with mistakes show that the checks find them.
+//! In every order the following must hold: the handle of a live object leads to that object, a handle has at
+//! most one object, no thread has an object whose handle was destroyed, and no entry is left at the end. Module
+//! `object` makes these checks. Copies of the registry with deliberate mistakes show that the checks find them.
 
 use std::panic::{self, AssertUnwindSafe};
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use crate::registry::Registry;
 
 type Scenario = fn(&SharedWorld);
 
-/// Two threads, one of them the scenario's own.
+/// Runs `here` on the scenario's thread and `there` on another.
 fn both<W: Send + Sync + 'static>(
     world: &Arc<W>,
     here: impl FnOnce(&Arc<W>),
@@ -30,13 +30,13 @@ fn both<W: Send + Sync + 'static>(
     other.join().expect("no panic");
 }
 
-/// Other threads' turns come while this one has a handle.
+/// Lets other threads run while this thread has a handle.
 fn have_for_a_moment(handle: Handle) {
     pause();
     drop(handle);
 }
 
-/// The last handle goes while another thread makes an object, which may get the address.
+/// The last handle is dropped while another thread creates an object, which may get the same address.
 fn reuse(world: &SharedWorld) {
     let old = world.create();
     old.as_raw();
@@ -51,7 +51,7 @@ fn reuse(world: &SharedWorld) {
     );
 }
 
-/// The last handle goes while another thread looks it up.
+/// The last handle is dropped while another thread looks it up.
 fn find(world: &SharedWorld) {
     let handle = world.create();
     let address = handle.as_raw();
@@ -66,28 +66,28 @@ fn find(world: &SharedWorld) {
     );
 }
 
-/// Two threads give a handle out for the first time, and with it enter the object.
+/// Two threads request the raw handle for the first time, which enters the object in the registry.
 fn give_out(world: &SharedWorld) {
     let handle = world.create();
     let clone = handle.clone();
     both(world, |_| handle.check_found(), move |_| clone.check_found());
 }
 
-/// Two threads come with the same foreign handle.
+/// Two threads adopt the same foreign handle.
 fn adopt(world: &SharedWorld) {
     let owner = world.foreign();
     let other = owner.clone();
     both(world, |world| have_for_a_moment(world.adopt(owner)), |world| drop(world.adopt(other)));
 }
 
-/// Two threads come with the same foreign handle, and look it up afterwards.
+/// Two threads adopt the same foreign handle, and look it up afterwards.
 fn adopt_and_find(world: &SharedWorld) {
     let owner = world.foreign();
     let other = owner.clone();
     both(world, |world| world.adopt(owner).check_found(), |world| world.adopt(other).check_found());
 }
 
-/// The last handle of a foreign stream goes while another thread comes with the stream.
+/// The last handle of an adopted stream is dropped while another thread adopts the stream again.
 fn adopt_again(world: &SharedWorld) {
     let owner = world.foreign();
     let other = owner.clone();
@@ -103,7 +103,7 @@ fn close_shared(world: &SharedWorld) {
     both(world, |_| drop(handle.close(false)), move |_| clone.check_found());
 }
 
-/// Two threads close the clones of one context.
+/// Two threads close two clones of one context.
 fn close_twice(world: &SharedWorld) {
     let handle = world.create();
     handle.as_raw();
@@ -111,7 +111,7 @@ fn close_twice(world: &SharedWorld) {
     both(world, |_| drop(handle.close(false)), move |_| drop(clone.close(false)));
 }
 
-/// A context is closed while another thread looks it up and has it for a moment.
+/// A context is closed while another thread looks it up and keeps it for a moment.
 fn close_found(world: &SharedWorld) {
     let handle = world.create();
     let address = handle.as_raw();
@@ -126,7 +126,7 @@ fn close_found(world: &SharedWorld) {
     );
 }
 
-/// The driver fails to close a context while another thread comes with its handle.
+/// The driver fails to close a context while another thread adopts its handle.
 fn close_failing(world: &SharedWorld) {
     let owner = world.foreign();
     let other = owner.clone();
@@ -134,7 +134,7 @@ fn close_failing(world: &SharedWorld) {
     both(world, |_| drop(handle.close(true)), |world| world.adopt(other).check_found());
 }
 
-/// Three threads that make, look up, close and drop at once.
+/// Three threads create, look up, close and drop at the same time.
 fn crowd(world: &SharedWorld) {
     let handle = world.create();
     let address = handle.as_raw();
@@ -161,14 +161,14 @@ fn crowd(world: &SharedWorld) {
     looking.join().expect("no panic");
 }
 
-/// Few enough changes of threads for all orders, 10 to 11,401 of them.
+/// Scenarios with few enough thread switches to run all orders: 10 to 11,401 per scenario.
 const SMALL: [Scenario; 8] =
     [reuse, find, give_out, adopt, adopt_again, close_shared, close_twice, close_found];
 
-/// Those with hundreds of thousands of orders, of which random ones are run.
+/// Scenarios with hundreds of thousands of orders; a random sample is run.
 const LARGE: [Scenario; 3] = [adopt_and_find, close_failing, crowd];
 
-/// Runs a scenario to its end in each order that the scheduler chooses.
+/// Runs a scenario in each order that the scheduler chooses.
 fn run(
     scheduler: impl Scheduler + 'static,
     scenario: Scenario,
@@ -186,7 +186,7 @@ fn all_orders() -> DfsScheduler {
     DfsScheduler::new(None, false)
 }
 
-/// The same ones in every run of the tests.
+/// Returns a scheduler with a fixed seed: every test run uses the same orders.
 fn random_orders(count: usize) -> RandomScheduler {
     RandomScheduler::new_from_seed(20_240_229, count)
 }
@@ -209,7 +209,8 @@ fn the_registry_holds_in_random_orders() {
     }
 }
 
-/// Objects forget before they destroy, and their entry alone. The second is enough for the registry.
+/// Objects unregister themselves before they destroy their handle, and remove only their own entry. The second
+/// rule alone is enough for the registry: here the first one is broken.
 #[test]
 fn the_registry_holds_when_objects_forget_late() {
     for scenario in SMALL.into_iter().chain(LARGE) {
@@ -217,21 +218,21 @@ fn the_registry_holds_when_objects_forget_late() {
     }
 }
 
-/// What the checker finds in the copy with a mistake; `None` where it finds nothing.
+/// Returns the failure that the checks find in the copy with this mistake, or `None`.
 fn found_in(mistake: Option<Mistake>, first: First, scenario: Scenario) -> Option<String> {
     let table = move || -> Box<dyn Table> { Box::new(Broken::new(mistake)) };
     let run = AssertUnwindSafe(|| run(random_orders(2_000), scenario, first, table));
     failure(run)
 }
 
-/// What a run fails with, if it does.
+/// Returns the panic message of a run, or `None` if it succeeds.
 fn failure(run: impl FnOnce() + panic::UnwindSafe) -> Option<String> {
     let panic = panic::catch_unwind(run).err()?;
     let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
     Some(text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default())
 }
 
-/// Without a mistake the copy holds: what is found in it is the mistake.
+/// Without a mistake, the copy passes. So every failure below is caused by the mistake.
 #[test]
 fn the_copy_holds() {
     for scenario in SMALL.into_iter().chain(LARGE) {
@@ -241,23 +242,24 @@ fn the_copy_holds() {
 
 #[test]
 fn every_mistake_is_found() {
-    const LOST: &str = "the handle of a living object leads to nothing";
-    const TWO: &str = "two objects stand for one handle";
+    const LOST: &str = "a live object is not found by its handle";
+    const TWO: &str = "one handle has two objects";
     const DEADLOCK: &str = "deadlock!";
-    const FOUND: &str = "somebody has an object that is being closed";
-    const STALE: &str = "entries of dead objects stay behind";
+    const FOUND: &str = "a closing object has another owner";
+    const STALE: &str = "entries of dropped objects remain";
     let cases: [(Mistake, First, Scenario, &str); 12] = [
-        // A foreign handle lives on when its object goes, and a newer object has it at once.
+        // A foreign handle outlives its object, so a newer object can have the same address immediately.
         (Mistake::ErasesByAddress, First::Forget, adopt_again, LOST),
         (Mistake::ErasesByAddress, First::Forget, adopt_and_find, LOST),
-        // The race of an object that is destroyed, whose address is used again, and that forgets.
+        // The race: an object destroys its handle, the address is reused, and then the object unregisters
+        // itself.
         (Mistake::ErasesByAddress, First::Destroy, reuse, LOST),
         (Mistake::TwoLocks, First::Forget, adopt, TWO),
         (Mistake::TwoLocks, First::Forget, adopt_and_find, TWO),
-        // The object that the look-up had for a moment was the last one, and forgets.
+        // The look-up briefly held the last reference; its drop unregisters the object.
         (Mistake::DropsUnderTheLock, First::Forget, find, DEADLOCK),
         (Mistake::ForgetsBeforeItKnows, First::Forget, close_shared, LOST),
-        // The first enters the object again after the second has forgotten it.
+        // The first thread inserts the object again after the second has removed it.
         (Mistake::ForgetsBeforeItKnows, First::Forget, close_twice, STALE),
         (Mistake::ForgetsBeforeItKnows, First::Forget, crowd, LOST),
         (Mistake::TrustsTheCount, First::Forget, close_found, FOUND),
@@ -267,6 +269,6 @@ fn every_mistake_is_found() {
     for (mistake, first, scenario, expected) in cases {
         let found = found_in(Some(mistake), first, scenario);
         let right = found.as_deref().is_some_and(|found| found.contains(expected));
-        assert!(right, "{mistake:?}: {expected:?} was to be found, not {found:?}");
+        assert!(right, "{mistake:?}: expected {expected:?}, found {found:?}");
     }
 }

@@ -1,26 +1,26 @@
-//! What the registry is made of, for the model checker: where threads share something, they may
-//! change over.
+//! The synchronisation primitives that the registry is built on, for the model checker: at every access to
+//! shared state the checker may switch threads.
 
 use std::ops::Deref;
 
 use shuttle::sync::MutexGuard;
 pub(crate) use shuttle::thread;
 
-/// Runs a test of the registry in every order that its threads can come in.
+/// Runs a test of the registry in every possible order of its threads.
 pub(crate) fn check(test: impl Fn() + Send + Sync + 'static) {
     shuttle::check_dfs(test, None);
 }
 
-/// Threads may change over here.
+/// Lets the checker switch threads here.
 pub(crate) fn pause() {
-    // A failed run is unwound on its own: nobody else's turn comes any more.
+    // The unwinding of a failed run must not be scheduled: no other thread gets a turn.
     if !std::thread::panicking() {
         thread::yield_now();
     }
 }
 
-/// The checker's lock with the shipped one's interface. Taking it is where threads change over, and
-/// taking it twice is a failure.
+/// The checker's mutex with the interface of the registry's own. The checker may switch threads when a thread
+/// locks it, and reports a second lock by the same thread.
 pub(crate) struct Mutex<T>(shuttle::sync::Mutex<T>);
 
 impl<T> Mutex<T> {
@@ -29,11 +29,11 @@ impl<T> Mutex<T> {
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
-        self.0.lock().expect("nobody panics under the lock")
+        self.0.lock().expect("no thread panics under the lock")
     }
 }
 
-/// Stands before a field whose drop others can notice.
+/// Pauses when it is dropped. Placed before a field whose drop other threads can notice.
 #[derive(Debug, PartialEq)]
 struct Pause;
 
@@ -43,11 +43,11 @@ impl Drop for Pause {
     }
 }
 
-/// The checker has no `Arc` of its own. Other threads can notice that the last one goes, and nothing
-/// else of it.
+/// A model of `Arc`, which the checker does not provide. Other threads can only notice when the last reference
+/// is dropped.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Arc<T> {
-    /// Dropped first.
+    /// The first field, so that it is dropped first.
     _pause: Pause,
     shared: std::sync::Arc<T>,
 }
@@ -66,7 +66,7 @@ impl<T> Arc<T> {
     }
 
     pub(crate) fn try_unwrap(this: Arc<T>) -> Result<T, Arc<T>> {
-        // Whether it succeeds depends on what other threads did before it.
+        // The result depends on what other threads did before.
         let Arc { _pause: pause, shared } = this;
         drop(pause);
         std::sync::Arc::try_unwrap(shared).map_err(Arc::from_std)
@@ -100,7 +100,7 @@ impl<T> Deref for Arc<T> {
     }
 }
 
-/// Whether an upgrade succeeds depends on what other threads did before it.
+/// The result of an upgrade depends on what other threads did before it.
 pub(crate) struct Weak<T>(std::sync::Weak<T>);
 
 impl<T> Weak<T> {

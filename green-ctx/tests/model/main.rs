@@ -1,7 +1,7 @@
-//! The source of the registry under a model checker. It runs threads in every order in which they can
-//! change over, or in thousands of random orders.
+//! The registry's source under a model checker, which runs the threads in every possible order, or in thousands
+//! of random orders.
 //!
-//! `handles` has the scenarios, and shows with deliberate mistakes that its checks find them.
+//! `handles` has the scenarios. Deliberate mistakes show that its checks work.
 
 mod broken;
 mod handles;

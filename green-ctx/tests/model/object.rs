@@ -1,4 +1,5 @@
-//! A driver, and objects that stand for its handles as this crate's contexts, streams and events do.
+//! A model of the driver, and of the objects that wrap its handles as this crate's contexts, streams and events
+//! do.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,9 +20,9 @@ pub(crate) trait Table: Send + Sync {
     fn seclude(&self, address: usize, object: &Arc<Object>) -> bool;
     fn len(&self) -> usize;
 
-    /// Enters an object again that was secluded and could not be closed, as `Context::close` does.
+    /// Registers an object again after a failed close, as `Context::close` does.
     fn put_back(&self, address: usize, object: Arc<Object>) -> Arc<Object> {
-        // Another thread may have come with the handle meanwhile.
+        // Another thread may have adopted the handle in the meantime.
         let (object, late) = self.get_or_enter(address, object);
         drop(late);
         object
@@ -58,27 +59,28 @@ impl Table for Registry<Object> {
     }
 }
 
-/// What an object's drop does first.
+/// The first step of an object's drop.
 #[derive(Clone, Copy, PartialEq)]
 pub(crate) enum First {
     Forget,
     Destroy,
 }
 
-/// All that the threads of one run share.
+/// State shared by the threads of one run.
 pub(crate) struct World {
     table: Box<dyn Table>,
     first: First,
-    /// The driver's living handles. A lock of the system: threads never change over under it.
+    /// The driver's live handles. A mutex of the standard library: the checker does not switch threads while it
+    /// is locked.
     living: std::sync::Mutex<BTreeSet<usize>>,
-    /// The handles that somebody has an object for, with the object's place.
+    /// The address and the object of each handle that some thread has.
     held: std::sync::Mutex<Vec<(usize, usize)>>,
 }
 
 pub(crate) type SharedWorld = std::sync::Arc<World>;
 
 fn lock<T>(mutex: &std::sync::Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex.lock().expect("nobody panics under the lock")
+    mutex.lock().expect("no thread panics under the lock")
 }
 
 impl World {
@@ -87,7 +89,7 @@ impl World {
         std::sync::Arc::new(World { table, first, living, held })
     }
 
-    /// The driver's call that makes a handle. A freed address is given out again at once.
+    /// The driver call that creates a handle. It reuses a freed address immediately.
     fn create_raw(&self) -> usize {
         pause();
         let mut living = lock(&self.living);
@@ -96,25 +98,25 @@ impl World {
         address
     }
 
-    /// The driver's call that destroys a handle.
+    /// The driver call that destroys a handle.
     fn destroy_raw(&self, address: usize) {
         pause();
         let lived = lock(&self.living).remove(&address);
         assert!(lived, "a handle was destroyed twice");
     }
 
-    /// As `Context::create_stream`.
+    /// Models `Context::create_stream`.
     pub(crate) fn create(self: &SharedWorld) -> Handle {
         let address = self.create_raw();
         Handle::new(Arc::new(Object::new(address, false, Ownership::Owned, self)))
     }
 
-    /// As `Driver::find_stream`.
+    /// Models `Driver::find_stream`.
     pub(crate) fn find(&self, address: usize) -> Option<Handle> {
         self.table.find(address).map(Handle::new)
     }
 
-    /// As `Stream::from_raw_borrowed`.
+    /// Models `Stream::from_raw_borrowed`.
     pub(crate) fn adopt(self: &SharedWorld, owner: Owner) -> Handle {
         let address = owner.address;
         if let Some(found) = self.find(address) {
@@ -126,16 +128,16 @@ impl World {
         Handle::new(object)
     }
 
-    /// A handle that somebody else makes, and destroys when the owner's last copy goes.
+    /// Creates a foreign handle, which is destroyed when the last clone of its owner is dropped.
     pub(crate) fn foreign(self: &SharedWorld) -> Owner {
         let address = self.create_raw();
         std::sync::Arc::new(Foreign { address, world: self.clone() })
     }
 
-    /// What must hold when nobody has a handle any more.
+    /// Checks the state after all handles are dropped.
     pub(crate) fn check_end(&self) {
         assert!(lock(&self.living).is_empty(), "a handle was never destroyed");
-        assert_eq!(self.table.len(), 0, "entries of dead objects stay behind");
+        assert_eq!(self.table.len(), 0, "entries of dropped objects remain");
     }
 }
 
@@ -148,14 +150,14 @@ pub(crate) type Owner = std::sync::Arc<Foreign>;
 
 impl Drop for Foreign {
     fn drop(&mut self) {
-        // After a failure nothing more is to be found out.
+        // After a failure the remaining checks say nothing.
         if !std::thread::panicking() {
             self.world.destroy_raw(self.address);
         }
     }
 }
 
-/// As `stream::Inner` and `context::Inner`.
+/// Models `stream::Inner` and `context::Inner`.
 pub(crate) struct Object {
     address: usize,
     known: AtomicBool,
@@ -163,7 +165,7 @@ pub(crate) struct Object {
     world: SharedWorld,
 }
 
-/// Who destroys the handle.
+/// Who destroys the raw handle.
 enum Ownership {
     Owned,
     Borrowed { _owner: Owner },
@@ -206,9 +208,9 @@ impl Drop for Object {
     }
 }
 
-/// As `Stream` and `Context`: what users have.
+/// Models `Stream` and `Context`, the handles that users have.
 pub(crate) struct Handle {
-    /// Dropped first: who drops a handle has it no longer.
+    /// The first field: the check must see the handle as gone before the object is dropped.
     held: Held,
     object: Arc<Object>,
 }
@@ -220,17 +222,17 @@ struct Held {
 }
 
 impl Held {
-    /// Nobody has an object whose handle was destroyed.
+    /// Checks that the driver has not destroyed the handle.
     fn check_alive(&self) {
         let alive = lock(&self.world.living).contains(&self.address);
-        assert!(alive, "somebody has an object of a destroyed handle");
+        assert!(alive, "a thread has an object whose handle was destroyed");
     }
 
     fn check_one(&self) {
         let held = lock(&self.world.held);
         let one = held.iter().all(|(of, place)| *of != self.address || *place == self.place);
         drop(held);
-        assert!(one, "two objects stand for one handle");
+        assert!(one, "one handle has two objects");
     }
 }
 
@@ -258,7 +260,7 @@ impl Handle {
         Handle { held, object }
     }
 
-    /// As `Stream::as_raw`.
+    /// Models `Stream::as_raw`.
     pub(crate) fn as_raw(&self) -> usize {
         let object = &self.object;
         if !object.known.load(Ordering::Acquire) {
@@ -268,14 +270,14 @@ impl Handle {
         object.address
     }
 
-    /// What must hold while somebody has the object, and the handle was given out.
+    /// Checks that the raw handle leads back to this object while the handle is alive.
     pub(crate) fn check_found(&self) {
         let found = self.object.world.find(self.as_raw());
-        let found = found.expect("the handle of a living object leads to nothing");
+        let found = found.expect("a live object is not found by its handle");
         assert!(Arc::ptr_eq(&found.object, &self.object), "the handle leads to another object");
     }
 
-    /// As `Context::close`, where the driver can fail.
+    /// Models `Context::close`; `fails` makes the driver call fail.
     pub(crate) fn close(self, fails: bool) -> Result<(), Handle> {
         let Handle { held, object } = self;
         drop(held);
@@ -286,8 +288,8 @@ impl Handle {
         if fails {
             return Err(Handle::new(world.table.put_back(address, object)));
         }
-        // It goes here, and its handle with it.
-        assert!(Arc::try_unwrap(object).is_ok(), "somebody has an object that is being closed");
+        // `try_unwrap` drops the object here, which destroys its handle.
+        assert!(Arc::try_unwrap(object).is_ok(), "a closing object has another owner");
         Ok(())
     }
 }

@@ -1,4 +1,4 @@
-//! Captures of one thread beside work of another.
+//! A capture on one thread while another thread works.
 
 use std::ptr;
 use std::sync::mpsc;
@@ -12,7 +12,7 @@ use green_ctx::{
 use crate::common::{Outcome, partition};
 use crate::{LONG, Machine, each_composing_driver, each_driver, launch};
 
-/// Does some work while another thread captures a stream in global mode.
+/// Calls `work` while another thread captures a stream in global mode.
 fn while_captured(
     stream: &Stream,
     work: impl FnOnce() -> Outcome,
@@ -23,7 +23,7 @@ fn while_captured(
         let capturing = scope.spawn(move || {
             stream.capture(CaptureMode::Global, || {
                 begun.send(()).expect("the test waits");
-                // Until the sender is dropped, whatever the work does.
+                // Returns when `over` is dropped, even if `work` fails.
                 let _ = ends.recv();
                 Ok::<(), Error>(())
             })
@@ -38,20 +38,20 @@ fn while_captured(
     captured.map_err(|error| format!("the capture was invalidated: {error}").into())
 }
 
-/// A stream of the primary context that waits for the context's default stream.
+/// Creates a stream of the primary context that synchronises with the default stream.
 fn blocking_stream(machine: &Machine) -> green_ctx::Result<Stream> {
     let primary = machine.device.primary_context()?;
     let _current = primary.make_current()?;
     let mut made = ptr::null_mut();
-    // SAFETY: the pointer is to a live handle.
+    // SAFETY: the context is current, and `made` outlives the call.
     unsafe { call!(machine.driver().api(), cuStreamCreate(&raw mut made, 0)) }?;
-    // SAFETY: it was made just now, and nobody else has it.
+    // SAFETY: the stream was created above in this context, and no other code has its handle.
     unsafe { Stream::from_raw_owned(&primary, made) }
 }
 
 type Work = fn(&Machine) -> Outcome;
 
-/// What a program does on one thread, of which a capture of another must not notice anything.
+/// Work on one thread that must not affect a capture on another.
 const WORK: [(&str, Work); 9] = [
     ("a zeroed buffer", |machine| {
         drop(DeviceBuffer::<u32>::zeroed(&machine.device, 8)?);
@@ -107,7 +107,7 @@ const WORK: [(&str, Work); 9] = [
         let graph = stream.capture(CaptureMode::ThreadLocal, || launch(&stream, &kernel))?;
         let exec = graph.retarget(&machine.device.primary_context()?)?.instantiate()?;
         exec.upload(&stream)?;
-        // SAFETY: the graph's kernel reaches no memory.
+        // SAFETY: the graph's kernel touches no memory.
         unsafe { stream.launch_graph(&exec) }?;
         Ok(())
     }),
@@ -124,14 +124,14 @@ const WORK: [(&str, Work); 9] = [
     }),
 ];
 
-/// Waits for graphs that ran in a partition of 16 SMs. The next partition on its SMs runs behind them; the waits of the
-/// primary context leave them out.
+/// Waits for graphs that ran in a partition of 16 SMs. The next partition on the same SMs waits for them
+/// through its fences; waits of the primary context do not cover them.
 fn wait_for_graphs(machine: &Machine) -> Outcome {
     partition(&machine.device, 16)?.create_stream(StreamOptions::default())?.synchronize()?;
     Ok(())
 }
 
-/// Other code may hold the last handles of things, so they may end at any time.
+/// The last handle of an object may be dropped on any thread at any time.
 #[test]
 fn what_ends_on_one_thread_invalidates_no_capture_of_another() -> Outcome {
     each_driver(|machine| {
@@ -143,7 +143,7 @@ fn what_ends_on_one_thread_invalidates_no_capture_of_another() -> Outcome {
         let stream = partition.create_stream(StreamOptions::default())?;
         let graph = stream.capture(CaptureMode::default(), || launch(&stream, &kernel))?;
         let exec = graph.instantiate()?;
-        // SAFETY: the graph's kernel reaches no memory.
+        // SAFETY: the graph's kernel touches no memory.
         unsafe { stream.launch_graph(&exec) }?;
         let live = machine.sim.live();
         while_captured(&captured, || {

@@ -1,4 +1,4 @@
-//! Closing partitions: refused ones stay what they were, granted ones give their SMs back.
+//! Closing partitions: a refused close leaves the partition unchanged, and a successful one returns its SMs.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ fn make(machine: &Machine) -> green_ctx::Result<Partition> {
     Ok(machine.device.create_partition(group(&machine.device, 16)?)?)
 }
 
-/// Refuses to close a partition, and returns it with the reason.
+/// Checks that a close is refused, and returns the partition with the reason.
 #[track_caller]
 fn refused(partition: Partition) -> (Partition, CloseReason) {
     let Refused { given: partition, reason } = partition.close().expect_err("in use");
@@ -47,7 +47,7 @@ fn a_refused_close_keeps_the_stream() -> Outcome {
         let (partition, reason) = refused(partition);
         assert!(matches!(reason, CloseReason::Driver(Error::Driver { .. })), "{reason}");
 
-        // It is the same stream, in order with what it was given before.
+        // The stream is the same, and new work runs after the work submitted before.
         assert_eq!(partition.stream().as_raw(), stream);
         assert_eq!(partition.context().as_raw(), context);
         assert!(weak.is(partition.context()));
@@ -63,7 +63,7 @@ fn a_refused_close_keeps_the_stream() -> Outcome {
     })
 }
 
-/// A close waits for the work, and fails where the context is current: the context is the same afterwards.
+/// A context stays the same object after a failed close.
 #[test]
 fn a_context_that_was_not_closed_is_recognised() -> Outcome {
     each_driver(|machine| {
@@ -88,7 +88,8 @@ fn a_context_that_was_not_closed_is_recognised() -> Outcome {
     })
 }
 
-/// Waiting for the partition's work would invalidate the capture, which goes on instead.
+/// A close waits for the partition's work, which would invalidate the capture. So it is refused, and the
+/// capture continues.
 #[test]
 fn a_partition_whose_stream_is_captured_is_not_closed() -> Outcome {
     each_composing_driver(|machine| {
@@ -97,7 +98,7 @@ fn a_partition_whose_stream_is_captured_is_not_closed() -> Outcome {
         let origin = other.create_stream(StreamOptions::default())?;
         let mut partition = Some(make(machine)?);
         let graph = origin.capture(CaptureMode::Relaxed, || -> Outcome {
-            let joined = partition.take().ok_or("it is there")?;
+            let joined = partition.take().ok_or("no partition")?;
             joined.stream().wait_for(&origin)?;
             launch(joined.stream(), &kernel)?;
             let (joined, reason) = refused(joined);
@@ -107,7 +108,7 @@ fn a_partition_whose_stream_is_captured_is_not_closed() -> Outcome {
             Ok(())
         })?;
         assert_eq!(graph.node_count()?, 1);
-        let partition = partition.ok_or("it came back")?;
+        let partition = partition.ok_or("the capture did not return it")?;
         let (partition, reason) = refused(partition);
         assert!(
             matches!(reason, CloseReason::Shared { .. }),
@@ -129,7 +130,7 @@ fn a_partition_that_is_not_made_gives_its_group_back() -> Outcome {
             machine.sim.clear_faults();
             let Err(error) = made else { continue };
             assert!(error.to_string().starts_with(&format!("{call} failed: ")), "{error}");
-            let provision = error.given.ok_or("nobody else has it")?;
+            let provision = error.given.ok_or("the error has no group")?;
             assert_eq!((provision.group.sm_count(), machine.free()?), (16, 116));
             drop(machine.device.create_partition(*provision)?);
         }

@@ -1,4 +1,4 @@
-//! Contexts: what they are, their streams and events, and how they are closed.
+//! Contexts: their properties, streams and events, and closing them.
 
 use std::collections::HashSet;
 
@@ -23,7 +23,7 @@ fn a_context_knows_what_it_is() -> Outcome {
         assert!(green.is_green() && green.as_raw_green().is_some());
         assert_eq!(green.group().map(|group| (group.name(), group.sm_count())), Some(("p0", 16)));
         assert_eq!((primary.device(), green.device()), (device, device));
-        // The primary context is one, retained once while a handle of it lives.
+        // All handles share one primary context, which is retained once while any of them is alive.
         assert_eq!((&device.primary_context()?, sim.live().primary_retains), (&primary, 1));
         assert_eq!((primary.sm_count()?, green.sm_count()?), (132, 16));
         Ok(())
@@ -46,7 +46,7 @@ fn ids_are_unique_and_stay() -> Outcome {
     })
 }
 
-/// The driver's number is that of the driver's context, which is used again; a weak handle tells apart.
+/// A reused driver context has the same id. A weak handle distinguishes the old context from the new one.
 #[test]
 fn a_recycled_context_has_its_number_and_is_another() -> Outcome {
     each_driver(|machine| {
@@ -61,7 +61,7 @@ fn a_recycled_context_has_its_number_and_is_another() -> Outcome {
     })
 }
 
-/// Streams do not synchronise with the default stream, and their priority is in the device's range.
+/// Streams do not synchronise with the default stream, and their priority is clamped to the device's range.
 #[test]
 fn streams_are_made_on_every_context() -> Outcome {
     each_driver(|machine| {
@@ -79,7 +79,7 @@ fn streams_are_made_on_every_context() -> Outcome {
                 assert_eq!(calls.get(call), Some(&1), "{calls:?}");
                 let mut flags = 0;
                 let api = machine.driver().api();
-                // SAFETY: the stream is alive, the pointer is to a live integer.
+                // SAFETY: the stream is alive, and `flags` outlives the call.
                 unsafe { call!(api, cuStreamGetFlags(stream.as_raw(), &raw mut flags)) }?;
                 assert_eq!(flags, 1);
             }
@@ -89,7 +89,8 @@ fn streams_are_made_on_every_context() -> Outcome {
     })
 }
 
-/// Where a stream is made with its context current, nobody sees that, whichever call fails.
+/// Some drivers create a stream in the current context. The previous context is current again afterwards, even
+/// if one of the calls fails.
 #[test]
 fn making_a_stream_leaves_what_is_current() -> Outcome {
     each_driver(|machine| {
@@ -125,7 +126,7 @@ fn making_a_stream_leaves_what_is_current() -> Outcome {
                     call.function
                 );
                 let reported = reported.lock().expect("no panic").len();
-                // Either there is no stream, or there is one and the hook was called.
+                // Either no stream was created, or the stream exists and the hook was called.
                 assert_eq!(result.is_err(), reported == 0, "{}: {result:?}", call.function);
                 drop(result);
                 assert_eq!(machine.state()?, before, "{}", call.function);
@@ -136,7 +137,7 @@ fn making_a_stream_leaves_what_is_current() -> Outcome {
     })
 }
 
-/// An event of a whole context is done when all its streams are, those that are gone included.
+/// An event of a context completes after the work of all its streams, including destroyed ones.
 #[test]
 fn events_cover_a_whole_context() -> Outcome {
     each_driver(|machine| {
@@ -160,12 +161,12 @@ fn events_cover_a_whole_context() -> Outcome {
         waiting.synchronize()?;
         assert!(done.is_complete()? && other.is_idle()?);
 
-        // A primary context's needs 12.5.
+        // Recording an event of a primary context needs CUDA 12.5.
         let primary = device.primary_context()?;
         launch(&kept, &kernel)?;
         if machine.has(COMPOSITION) {
             primary.record(&done)?;
-            assert!(!done.is_complete()?, "it covers the device's green contexts");
+            assert!(!done.is_complete()?, "the event does not cover the device's green contexts");
             primary.wait(&done)?;
             busy.synchronize()?;
             assert!(done.is_complete()?);
@@ -189,7 +190,7 @@ fn synchronize_waits_for_one_context() -> Outcome {
         launch(&second, &kernel)?;
         assert!(first.is_idle()? && !second.is_idle()?);
         one.synchronize()?;
-        assert!(!second.is_idle()?, "it waited for another context");
+        assert!(!second.is_idle()?, "the call waited for another context");
         two.synchronize()?;
         assert!(second.is_idle()?);
         assert_eq!(Context::current(machine.driver())?, None);
@@ -199,28 +200,28 @@ fn synchronize_waits_for_one_context() -> Outcome {
 
 #[test]
 fn a_context_in_use_is_not_closed() -> Outcome {
-    const KEPT: &str = "another handle of it, a guard, a graph, a capture or a context that shares its workqueues \
-                        is alive";
+    const KEPT: &str = "a clone, a guard, a graph, a capture or a context that shares its workqueues is alive; \
+                        drop that first";
     each_driver(|machine| {
         let Machine { sim, device } = machine;
-        // How many streams a primary context has is not known.
+        // This crate does not count the streams of a primary context.
         let (primary, again) = (device.primary_context()?, device.primary_context()?);
-        let error = primary.close().expect_err("there is another handle");
+        let error = primary.close().expect_err("another handle exists");
         assert!(matches!(error.reason, CloseReason::Shared { streams: None }), "{}", error.reason);
         drop((error, again));
         let mut context = partition(device, 24)?;
         let raw = context.as_raw();
-        // Each of these keeps it, and the reason says so.
+        // Each of these prevents the close, and the error's reason names it.
         let (clone, guard) = (context.clone(), context.make_current()?);
         let (user, other) = (stream(&context)?, stream(&context)?);
         let mut keepers: Vec<(Box<dyn std::any::Any>, &str)> = vec![
             (Box::new(clone), KEPT),
             (Box::new(guard), KEPT),
-            (Box::new((user.clone(), user)), "a stream of it is alive"),
-            (Box::new(other), "2 streams of it are alive"),
+            (Box::new((user.clone(), user)), "one of its streams is alive; drop the stream first"),
+            (Box::new(other), "2 of its streams are alive; drop the streams first"),
         ];
         while let Some((keeper, who)) = keepers.pop() {
-            let error = context.close().expect_err("somebody has it");
+            let error = context.close().expect_err("another owner exists");
             assert!(matches!(error.reason, CloseReason::Shared { .. }), "{}", error.reason);
             assert!(error.reason.to_string().ends_with(who), "{}", error.reason);
             context = error.given;
@@ -229,14 +230,14 @@ fn a_context_in_use_is_not_closed() -> Outcome {
             drop(keeper);
         }
 
-        // Current by somebody else's hand.
+        // The context is made current by a raw driver call.
         raw::push(device, raw)?;
         let error = context.close().expect_err("it is current");
         assert!(matches!(error.reason, CloseReason::Current), "{}", error.reason);
         context = error.given;
         assert_eq!(raw::pop(device)?, raw);
 
-        // The driver's failure leaves it usable too.
+        // A driver failure leaves the context usable too.
         for function in ["cuCtxGetCurrent", "cuCtxSynchronize", "cuCtxPushCurrent"] {
             sim.fail(Fault::on(function))?;
             let error = context.close().expect_err("the driver fails");
@@ -254,7 +255,8 @@ fn a_context_in_use_is_not_closed() -> Outcome {
     })
 }
 
-/// A partition that raw calls made current goes: the next one of the same SMs is not current then.
+/// A partition is dropped while raw calls have its context current. The next partition of the same SMs reuses
+/// the driver context, but is not current.
 #[test]
 fn what_ends_is_current_no_more() -> Outcome {
     each_driver(|machine| {
@@ -267,7 +269,7 @@ fn what_ends_is_current_no_more() -> Outcome {
         assert_eq!(device.context_counts().reused, 1, "it is the same context for the driver");
         assert_eq!(Context::current(machine.driver())?, Some(device.primary_context()?));
         assert_ne!(Context::current(machine.driver())?.as_ref(), Some(&next));
-        // As many contexts are on the thread's stack as before.
+        // The thread's stack still has the same number of contexts.
         raw::pop(device)?;
         assert_eq!(Context::current(machine.driver())?, None);
         Ok(())
@@ -285,10 +287,10 @@ fn closing_waits_and_gives_the_group() -> Outcome {
         context.record(&done)?;
         assert!(!done.is_complete()?);
         let group = context.close()?.ok_or("it has a group")?;
-        assert!(done.is_complete()?, "the group came back while its work went on");
+        assert!(done.is_complete()?, "the close did not wait for the work");
         assert_eq!((group.name(), group.share(), group.sm_count()), ("p0", Share::from(24), 24));
         drop(group);
-        // A primary context has no group, and is released.
+        // A primary context has no group; closing it releases it.
         drop((kernel, done));
         assert_eq!(device.primary_context()?.close()?.map(|group| group.sm_count()), None);
         assert_eq!(sim.live().primary_retains, 0);
@@ -326,7 +328,9 @@ fn a_guard_out_of_order_is_reported_and_harms_nothing() -> Outcome {
     assert_eq!(current()?, Some(green));
     drop(inner);
     assert_eq!(current()?, Some(primary));
-    let expected = ["a guard ended out of order: another context is current"];
+    let expected = [
+        "a guard was dropped out of order: another context is current; drop the newest guard first",
+    ];
     assert_eq!(*reported.lock().expect("no panic"), expected);
     Ok(())
 }

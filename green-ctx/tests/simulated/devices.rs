@@ -13,7 +13,7 @@ use green_ctx::{
 use crate::common::{Outcome, group, partition, simulated};
 use crate::{DRIVERS, launch, work};
 
-/// Runs a test on each driver with two devices. Nothing may be left behind.
+/// Runs a test on each driver with two devices. No object may be left afterwards.
 fn each_pair(test: impl Fn(&Sim, [&Device; 2]) -> Outcome) -> Outcome {
     for spec in DRIVERS {
         let sim = Sim::builder(spec).devices(2).build()?;
@@ -44,8 +44,8 @@ fn a_graph_over_two_devices_is_launched_once() -> Outcome {
             })?;
             assert_eq!(graph.contexts().len(), 2);
             let exec = graph.instantiate()?;
-            // The first launch makes what stands for it in the other device's partition.
-            // SAFETY: the kernel reaches no memory.
+            // The first launch creates the events that track it in the other device's partition.
+            // SAFETY: the kernel touches no memory.
             unsafe { stream.launch_graph(&exec) }?;
             stream.synchronize()?;
             sim.clear_trace();
@@ -58,7 +58,7 @@ fn a_graph_over_two_devices_is_launched_once() -> Outcome {
             unsafe { stream.launch_graph(&exec) }?;
             sim.clear_faults();
             assert_eq!(sim.launches().len(), 2, "after {fault:?}");
-            // The other device's partition waits for it when it is closed.
+            // Closing the other device's partition waits for the graph.
             drop((graph, exec, forked));
             let group = there.close()?.ok_or("a group")?;
             let end = sim.launches().iter().map(|launch| launch.end_ns).max();
@@ -97,7 +97,7 @@ fn a_graph_over_two_devices_is_not_moved() -> Outcome {
 fn devices_have_ledgers_of_their_own() -> Outcome {
     each_pair(|_, [first, second]| {
         assert_ne!(first, second);
-        let error = first.driver().device(2).expect_err("there are two");
+        let error = first.driver().device(2).expect_err("only two devices exist");
         assert!(matches!(error, Error::NoSuchDevice { ordinal: 2, .. }), "{error}");
         let _held = group(first, 132)?;
         assert_eq!(second.resources().sm()?.free_sm_count(), 132);
@@ -109,7 +109,7 @@ fn devices_have_ledgers_of_their_own() -> Outcome {
         let [here, there] = [first, second].map(|device| device.primary_context().and_then(stream));
         here?.wait_for(&there?)?;
         let event = first.create_event(EventOptions::default())?;
-        // SAFETY: the event is alive.
+        // SAFETY: `event` keeps the raw event alive.
         let error = unsafe { Event::from_raw_borrowed(second, event.as_raw(), ()) };
         assert!(matches!(error, Err(Error::DeviceMismatch { .. })));
         Ok(())
@@ -147,7 +147,7 @@ fn one_library_is_one_driver_and_two_are_two() -> Outcome {
     assert!(matches!(error, Error::DeviceMismatch { .. }), "{error}");
     let error = DeviceBuffer::<u32>::zeroed(&stranger, 1)?.read(&stream).expect_err("its buffer");
     assert!(matches!(error, Error::DeviceMismatch { .. }), "{error}");
-    // What belongs to one is refused by the other, and given back.
+    // An object of one driver is refused by the other, and returned in the error.
     let error = stranger.create_context(held).expect_err("another driver's group");
     assert!(matches!(error.reason, Error::DeviceMismatch { .. }), "{:?}", error.reason);
     assert_eq!((error.given.group.sm_count(), device.resources().sm()?.free_sm_count()), (100, 32));

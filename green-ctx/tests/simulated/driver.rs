@@ -1,4 +1,4 @@
-//! Drivers: loaded or not, and what ends with one.
+//! Loading drivers, and the end of a driver.
 
 use std::ptr;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::common::{Outcome, kernels, partition, raw, simulated};
 #[test]
 fn what_is_no_driver_is_not_loaded() {
     let text = concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml");
-    // SAFETY: a text file has no code.
+    // SAFETY: a text file contains no code.
     let error = unsafe { Driver::load_from(text) }.expect_err("a text file");
     assert_eq!(error.kind(), ErrorKind::NoDriver);
     let text = format!(
@@ -23,7 +23,7 @@ fn what_is_no_driver_is_not_loaded() {
     assert!(std::error::Error::source(&error).is_none(), "nothing is printed twice");
 }
 
-/// Leaves work running on a partition's SMs, and no object that holds a reference to the driver.
+/// Leaves work running on a partition's SMs. No remaining object holds a reference to the driver.
 fn leave_busy(sim: &Sim, device: &Device) -> Outcome {
     let nanoseconds = u64::try_from(LONG.as_nanos())?;
     sim.register_kernel("busy", move |call| call.set_duration_ns(nanoseconds));
@@ -31,7 +31,7 @@ fn leave_busy(sim: &Sim, device: &Device) -> Outcome {
     let text = std::ffi::CString::new(kernels::text("busy"))?;
     let (api, none) = (device.driver().api(), ptr::null_mut());
     let (mut library, mut kernel) = (ptr::null_mut(), ptr::null_mut());
-    // SAFETY: the text is terminated, the handle is a local variable, and there are no options.
+    // SAFETY: the text is NUL-terminated, `library` outlives the call, and no options are given.
     unsafe {
         call!(
             api,
@@ -47,12 +47,13 @@ fn leave_busy(sim: &Sim, device: &Device) -> Outcome {
             )
         )
     }?;
-    // SAFETY: the library was loaded just now, and the name is terminated.
+    // SAFETY: the library was loaded above, and the name is NUL-terminated.
     unsafe { call!(api, cuLibraryGetKernel(&raw mut kernel, library, c"busy".as_ptr())) }?;
     Ok(raw::launch(device, stream.as_raw(), kernel.cast(), [1, 32])?)
 }
 
-/// A fence ends with its driver, and once its work is done, when idle contexts are released.
+/// Fences are destroyed with their driver. Once their work is done, releasing the idle contexts destroys them
+/// too.
 #[test]
 fn fences_end_with_their_driver() -> Outcome {
     let (sim, device) = simulated("h200")?;

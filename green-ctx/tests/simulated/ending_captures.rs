@@ -1,7 +1,7 @@
-//! What other threads drop, close and launch while a capture is being ended.
+//! Drops, closes and launches on another thread while a capture is being ended.
 //!
-//! The simulated driver halts the capturing thread before one driver call of the end, and the other thread works
-//! then. Each test does so at each of those calls in turn.
+//! The simulated driver halts the capturing thread before one of the driver calls that end the capture, and the
+//! other thread works at that moment. Each test is repeated for every one of those calls.
 
 use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
@@ -16,14 +16,14 @@ use green_ctx::{
 use crate::common::Outcome;
 use crate::{LONG, Machine, each_composing_driver, each_driver, kernels, launch, raw};
 
-/// The call by which the end of a capture asks whether a stream takes part.
+/// The driver call that returns whether a stream takes part in a capture.
 const QUESTION: &str = "cuStreamGetCaptureInfo";
 
-/// A call of the end of a capture: its name, and which call of that name it is.
+/// One of the driver calls that end a capture: its name, and its number among the calls of that name.
 type Halt = (&'static str, u64);
 
-/// Runs a test for each driver call that ends its capture, on each driver. Without a call it says which
-/// calls there are.
+/// Runs a test for each driver call that ends the test's capture, on each driver. A first run without a halt
+/// records the calls.
 fn at_each_call(test: impl Fn(&Machine, Option<Halt>) -> Outcome) -> Outcome {
     each_composing_driver(|machine| {
         test(machine, None)?;
@@ -39,24 +39,25 @@ fn at_each_call(test: impl Fn(&Machine, Option<Halt>) -> Outcome) -> Outcome {
     })
 }
 
-/// Where the other thread works.
+/// The thread that does the interfering work.
 #[derive(Clone, Copy, PartialEq)]
 enum Place {
-    /// On a thread of its own. The capture goes on before the question is answered, since the end of a stream
-    /// may wait for the answer.
+    /// A separate thread. A halt before [`QUESTION`] does not wait for it, since the end of a stream may wait
+    /// for the answer.
     OtherThread,
-    /// On the halted thread. The capture goes on when the work is done.
+    /// The halted thread itself. The capture continues after the work.
     HaltedThread,
 }
 
 type Work = Box<dyn FnOnce() + Send>;
 
-/// What is left to do after the capture.
+/// The work that is left to do after the capture.
 #[derive(Clone, Default)]
 struct Other(Arc<Mutex<Option<Work>>>);
 
 impl Other {
-    /// Lets another thread work when the capture, which is about to end, makes this call.
+    /// Runs `work` when the capture, which is about to end, makes the call `at`. Without `at`, records the
+    /// calls and leaves the work for [`Other::finish`].
     fn halt(
         sim: &Sim,
         at: Option<Halt>,
@@ -92,7 +93,7 @@ impl Other {
         *self.0.lock().expect("no panic") = Some(Box::new(work));
     }
 
-    /// Does what is left, after the capture.
+    /// Does the remaining work after the capture.
     fn finish(&self, sim: &Sim) {
         sim.record_calls(false);
         let left = self.0.lock().expect("no panic").take();
@@ -103,17 +104,17 @@ impl Other {
 /// How the partition's stream takes part in the capture.
 #[derive(Clone, Copy, PartialEq)]
 enum Part {
-    /// A launch of this crate, on a stream whose raw handle was not given out.
+    /// A launch through this crate, on a stream whose raw handle was never given out.
     Launch,
-    /// The same, on a stream whose raw handle was given out.
+    /// A launch through this crate, on a stream whose raw handle was given out.
     LaunchExposed,
-    /// A memset by the raw handle. Drivers before CUDA 13.2 do not report its context.
+    /// A memset through the raw handle. Drivers before CUDA 13.2 do not report its context.
     Memset,
 }
 
 const PARTS: [Part; 3] = [Part::Launch, Part::LaunchExposed, Part::Memset];
 
-/// A stream that is captured, and a partition whose stream takes part.
+/// A stream to capture, and a partition whose stream takes part in the capture.
 struct Capture {
     origin: Stream,
     kernel: Kernel,
@@ -139,7 +140,7 @@ impl Capture {
         Ok(Capture { origin, kernel, memory, decode: shared(partition(machine, "decode", 16)?) })
     }
 
-    /// Captures work of the partition, and then calls `last`.
+    /// Captures work of the partition, then calls `last`.
     fn graph(
         &self,
         part: Part,
@@ -163,21 +164,21 @@ impl Capture {
         })
     }
 
-    /// Checks that the graph keeps the partition and can be used.
+    /// Checks that the graph keeps the partition alive and can be launched.
     fn check(&self, machine: &Machine, graph: Graph, nodes: usize) -> Outcome {
         assert_eq!(labels(&graph), ["decode", "primary"]);
         machine.device.release_idle();
-        assert_eq!(machine.free()?, 116, "the graph keeps its SMs");
+        assert_eq!(machine.free()?, 116, "the graph does not hold the SMs");
         assert_eq!(graph.audit()?.nodes.len(), nodes);
         let exec = graph.instantiate()?;
-        // SAFETY: the graph's kernels and memory are there, and nothing else uses them.
+        // SAFETY: the graph keeps its kernels, `self` the memory, and no other work uses the memory.
         unsafe { self.origin.launch_graph(&exec) }?;
         self.origin.synchronize()?;
         Ok(())
     }
 }
 
-/// A partition of this name.
+/// Creates a partition with this name.
 fn partition(
     machine: &Machine,
     name: &str,
@@ -187,12 +188,12 @@ fn partition(
     parts.into_iter().next().ok_or("one partition".into())
 }
 
-/// Gives out a stream's raw handle. The end of a capture asks about such streams.
+/// Gives out a stream's raw handle. The end of a capture asks the driver about such streams.
 fn expose(stream: &Stream) {
     let _raw = stream.as_raw();
 }
 
-/// The names of the contexts that a graph keeps.
+/// Returns the labels of the contexts that a graph holds, sorted.
 fn labels(graph: &Graph) -> Vec<String> {
     let mut labels: Vec<_> = graph.contexts().iter().map(|one| one.label().to_owned()).collect();
     labels.sort();
@@ -245,7 +246,7 @@ fn another_thread_cannot_close_a_partition_that_takes_part() -> Outcome {
     Ok(())
 }
 
-/// What another thread does with a partition that takes no part.
+/// Ends a partition that takes no part in the capture.
 type End = fn(Partition);
 
 #[test]
@@ -259,9 +260,10 @@ fn a_partition_that_takes_no_part_can_be_closed_at_any_moment() -> Outcome {
         .flat_map(|end| [Place::OtherThread, Place::HaltedThread].map(|place| (*end, place)))
     {
         at_each_call(|machine, at| {
-            // The capture asks about its own stream, the other partition's, and two more.
+            // The end of the capture asks about its origin, the other partition's stream, and two more.
             if place == Place::HaltedThread && at == Some((QUESTION, 2)) {
-                // A thread does not destroy the stream that it asks about.
+                // The second question is about the stream that `end` destroys; a thread does not destroy a
+                // stream in the middle of its own question.
                 return Ok(());
             }
             let capture = Capture::new(machine)?;
@@ -274,7 +276,7 @@ fn a_partition_that_takes_no_part_can_be_closed_at_any_moment() -> Outcome {
                 let work = move || {
                     end(unrelated);
                     let free = device.resources().sm().expect("the driver answers").free_sm_count();
-                    assert_eq!(free, 116, "its SMs are free at once");
+                    assert_eq!(free, 116, "the SMs are not free immediately");
                 };
                 other = Other::halt(&machine.sim, at, place, work);
                 Ok(())
@@ -303,7 +305,7 @@ fn a_graph_keeps_the_kernels_that_another_thread_launches_at_the_end() -> Outcom
                 };
                 launch().expect("the driver launches");
             };
-            // On this thread, so that the launch comes before the end of the capture.
+            // On the halted thread, so that the launch comes before the end of the capture.
             other = Other::halt(&machine.sim, at, Place::HaltedThread, work);
             Ok(())
         })?;
@@ -312,7 +314,7 @@ fn a_graph_keeps_the_kernels_that_another_thread_launches_at_the_end() -> Outcom
         let was_captured =
             at.is_some_and(|(function, _)| [QUESTION, "cuStreamEndCapture"].contains(&function));
         assert_eq!(nodes, if was_captured { 2 } else { 1 });
-        assert_eq!(machine.sim.live().libraries, nodes as u64, "those of the graph's kernels");
+        assert_eq!(machine.sim.live().libraries, nodes as u64, "of the graph's kernels only");
         capture.origin.synchronize()?;
         capture.check(machine, graph, nodes)
     })
@@ -330,7 +332,7 @@ fn each_of_several_open_captures_keeps_its_own() -> Outcome {
                 other = Other::halt(&machine.sim, at, Place::OtherThread, drop_them);
                 Ok(())
             })?);
-            // The outer capture ends unhalted.
+            // The end of the outer capture is not halted.
             machine.sim.record_calls(false);
             Ok(())
         });
@@ -346,8 +348,8 @@ fn each_of_several_open_captures_keeps_its_own() -> Outcome {
     })
 }
 
-/// A partition is closed while another thread captures, and the driver does not say whether its stream takes
-/// part.
+/// A partition is closed during another stream's capture, and the driver call that returns whether a stream
+/// takes part fails.
 #[test]
 fn a_close_during_a_capture_needs_no_answer_about_captures() -> Outcome {
     each_driver(|machine| {
@@ -365,7 +367,7 @@ fn a_close_during_a_capture_needs_no_answer_about_captures() -> Outcome {
     })
 }
 
-/// The other thread is halted after the last handle has gone and before it has noted anything.
+/// The other thread is halted after the last handle is dropped, before it has recorded anything.
 #[test]
 fn the_end_of_a_capture_waits_for_a_stream_that_is_ending() -> Outcome {
     each_composing_driver(|machine| {
@@ -375,17 +377,18 @@ fn the_end_of_a_capture_waits_for_a_stream_that_is_ending() -> Outcome {
             let ((halted, halts), (goes_on, go_on)) = (mpsc::channel(), mpsc::channel());
             let halt = move || {
                 halted.send(()).expect("the test waits");
-                go_on.recv().expect("the capture lets it go on");
+                go_on.recv().expect("the capture lets it continue");
             };
             sim.run_before(QUESTION, 1, halt).expect("there is such a call");
             let partition = take(&capture.decode);
             ending = Some(thread::spawn(move || drop(partition)));
             halts.recv().expect("the stream ends");
-            // When the capture asks about this stream, after its own, or at the latest when it ends.
+            // Released when the capture asks about this stream (the second question), and at the latest when
+            // the capture ends.
             for (function, nth) in [(QUESTION, 2), ("cuStreamEndCapture", 1)] {
                 let goes_on = goes_on.clone();
                 let go_on = move || {
-                    // Not received a second time.
+                    // The receiver may be gone: it receives only once.
                     let _sent = goes_on.send(());
                 };
                 sim.run_before(function, nth, go_on).expect("there is such a call");

@@ -1,4 +1,4 @@
-//! Errors: which constraint failed and what would work, and what is left after a fault.
+//! Error messages and classes: the failed constraint, the remedy, and the state after a fault.
 
 use green_ctx::sim::{Fault, Sim};
 use green_ctx::{
@@ -9,17 +9,18 @@ use green_ctx::{
 use crate::common::{Outcome, partition, simulated};
 use crate::{COMPOSITION, Machine, STRUCTURED, each_driver, each_failing_driver, kernels};
 
-/// What makes a driver call, so that it can fail.
+/// An operation that makes the driver call which is set to fail.
 type Work = fn(&Device, &Stream) -> green_ctx::Result<()>;
 
-/// A status, the call that answers it, its constraint, its remedy, and whether the caller is wrong.
+/// A status, the call that returns it, an operation that makes the call, the constraint and the remedy in the
+/// message, and whether it counts as misuse.
 const ANSWERS: [(CUresult, &str, Work, &str, &str, bool); 7] = [
     (
         CUresult::CUDA_ERROR_INVALID_RESOURCE_TYPE,
         "cuGreenCtxGetDevResource",
         |_, stream| stream.context().resources().sm().map(drop),
-        "not of the type that the call takes",
-        "SMs are asked for and split as SMs",
+        "has the wrong type for the call",
+        "query and split SMs as SMs",
         true,
     ),
     (
@@ -34,7 +35,7 @@ const ANSWERS: [(CUresult, &str, Work, &str, &str, bool); 7] = [
         CUresult::CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED,
         "cuStreamQuery",
         |_, stream| stream.is_idle().map(drop),
-        "being captured takes no call that waits",
+        "being captured accepts no call that waits",
         "end the capture first",
         true,
     ),
@@ -42,8 +43,8 @@ const ANSWERS: [(CUresult, &str, Work, &str, &str, bool); 7] = [
         CUresult::CUDA_ERROR_CONTEXT_IS_DESTROYED,
         "cuStreamGetPriority",
         |_, stream| stream.priority().map(drop),
-        "somebody destroyed the context",
-        "make a new context",
+        "the context was destroyed",
+        "create a new context",
         true,
     ),
     (
@@ -51,15 +52,15 @@ const ANSWERS: [(CUresult, &str, Work, &str, &str, bool); 7] = [
         "cuStreamSynchronize",
         |_, stream| stream.synchronize(),
         "green context was destroyed before the stream",
-        "make a new stream in a living context",
+        "create a new stream in a living context",
         true,
     ),
     (
         CUresult::CUDA_ERROR_NOT_SUPPORTED,
         "cuEventCreate",
         |device, _| device.create_event(EventOptions::default()).map(drop),
-        "the device or the system lacks this",
-        "ask the device's attributes first",
+        "the device or the system does not support this",
+        "check the device's attributes first",
         false,
     ),
     (
@@ -88,7 +89,7 @@ fn answers_say_what_was_wrong_and_what_would_work() -> Outcome {
             assert!(text.contains(constraint) && text.contains(remedy), "{text}");
             assert_eq!((error.status(), error.kind()), (Some(status), ErrorKind::Driver), "{text}");
             assert_eq!((error.is_misuse(), error.is_sticky()), (misuse, false), "{text}");
-            // Done again it succeeds: the failure was the call's alone.
+            // The next attempt succeeds: only the one call was set to fail.
             work(device, &stream)?;
             device.release_idle();
         }
@@ -120,7 +121,7 @@ fn a_missing_function_is_reported_with_its_version() -> Outcome {
                 format!("{call} needs CUDA {needs}, the driver supports {found}")
             );
         }
-        // And so through the interface.
+        // The safe interface returns the same error.
         let event = device.create_event(EventOptions::default())?;
         let primary = device.primary_context()?;
         if !machine.has(COMPOSITION) {
@@ -131,7 +132,8 @@ fn a_missing_function_is_reported_with_its_version() -> Outcome {
     })
 }
 
-/// The driver makes two groups of the three and says nothing; here it is an error with what fits.
+/// The driver would create two of the three groups without an error. This crate returns an error that names
+/// what fits.
 #[test]
 fn too_many_groups_name_what_would_fit() -> Outcome {
     each_driver(|machine| {
@@ -143,15 +145,15 @@ fn too_many_groups_name_what_would_fit() -> Outcome {
         assert!(error.to_string().contains("3 groups of 64 SMs do not fit, 2 fit"), "{error}");
         assert_eq!(shortage.nearest, [Share::from(40); 3], "{error}");
         assert!(error.to_string().contains("3 groups of 40 would fit"), "{error}");
-        // What it names does fit.
+        // The suggested request does fit.
         assert_eq!(sms.split(shortage.nearest.clone())?.groups.len(), 3);
         Ok(())
     })
 }
 
-/// Stores to an address that is not the program's.
+/// Stores to an address that is not allocated.
 fn fault(stream: &Stream, kernel: &Kernel) -> green_ctx::Result<()> {
-    // SAFETY: this ends the device's contexts, which is what it is for.
+    // SAFETY: the store faults and ends the device's contexts, which is the purpose of this function.
     unsafe { stream.launch(kernel, LaunchConfig::new(1, 1), (8_u64,)) }
 }
 
@@ -192,7 +194,7 @@ fn a_fault_is_returned_by_every_handle_and_dropped_quietly() -> Outcome {
         for (what, result) in all {
             let error = result.expect_err(what);
             assert!(error.is_sticky() && !error.is_misuse(), "{what}: {error}");
-            assert!(error.to_string().ends_with("start a new one"), "{what}: {error}");
+            assert!(error.to_string().ends_with("start a new process"), "{what}: {error}");
         }
         assert_eq!(device.context_counts().idle, 0);
 
@@ -219,7 +221,7 @@ fn errors_have_one_line_and_a_class() {
     }
     for status in [CUresult::CUDA_ERROR_LAUNCH_FAILED, CUresult::CUDA_ERROR_MISALIGNED_ADDRESS] {
         assert!(
-            error(status).is_sticky() && error(status).to_string().ends_with("start a new one")
+            error(status).is_sticky() && error(status).to_string().ends_with("start a new process")
         );
     }
     assert!(!error(CUresult::CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES).is_sticky());
@@ -227,15 +229,15 @@ fn errors_have_one_line_and_a_class() {
     assert!(Error::GuardOrder.is_misuse() && !Error::GuardOrder.is_sticky());
 }
 
-/// `?` in `main` prints an error for debugging.
+/// `main` prints an error with `Debug` if it returns one through `?`.
 #[test]
 fn errors_print_as_text_where_a_program_debugs() -> Outcome {
     let (_sim, device) = simulated("h200@13.0")?;
     let parts = device.partition([64])?;
     let shortage = device.partition([100]).expect_err("68 are free");
-    let refused = parts[0].clone().close().expect_err("there are two handles");
-    let unknown = Sim::new("h2000").expect_err("there is none");
-    let share = "half".parse::<Share>().expect_err("no share");
+    let refused = parts[0].clone().close().expect_err("two handles exist");
+    let unknown = Sim::new("h2000").expect_err("no such profile");
+    let share = "half".parse::<Share>().expect_err("not a share");
     for (debug, words) in [
         (format!("{shortage:?}"), "a group of 100 SMs does not fit: 68 of"),
         (format!("{refused:?}"), "is still in use"),

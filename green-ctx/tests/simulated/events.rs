@@ -1,4 +1,4 @@
-//! Events: what they keep, whatever thread they are created on.
+//! Events keep the primary context alive, whichever thread creates them.
 
 use std::thread;
 
@@ -7,10 +7,10 @@ use green_ctx::{Event, StreamOptions, event::EventOptions};
 use crate::common::{Outcome, partition};
 use crate::{Machine, each_driver};
 
-/// More than there are counts for.
+/// More threads than the counters that events share.
 const THREADS: usize = 20;
 
-/// With a partition, which holds the counts that events share, and without one.
+/// A partition has the counters that events share. One event is created without a partition, one with it.
 #[test]
 fn an_event_keeps_the_primary_context() -> Outcome {
     each_driver(|machine| {
@@ -61,7 +61,7 @@ fn events_of_many_threads_keep_it_until_the_last_is_gone() -> Outcome {
     })
 }
 
-/// The partition goes while other threads create and drop events.
+/// A partition is dropped while other threads create and drop events.
 #[test]
 fn partitions_come_and_go_beside_events() -> Outcome {
     each_driver(|machine| {

@@ -1,5 +1,5 @@
-//! The examples, run on the simulator: each succeeds, prints what it promises, orders every access to
-//! its memory, and leaves nothing alive.
+//! Runs the examples on the simulator. Each must succeed, print its expected lines, order every memory access,
+//! and leave nothing alive.
 #![allow(clippy::duplicate_mod, reason = "each example declares the module that all of them share")]
 
 #[path = "../../examples/common/mod.rs"]
@@ -11,7 +11,7 @@ use common::Outcome;
 use green_ctx::sim::Live;
 use green_ctx::{Device, Driver};
 
-/// Declares examples as modules, and a test for each.
+/// Declares each example as a module, with a test that checks its output.
 macro_rules! examples {
     ($($example:ident in $path:literal prints [$($line:literal),+ $(,)?];)+) => {
         $(
@@ -72,7 +72,7 @@ examples! {
     ];
     fit in "../../examples/06-fit.rs" prints [
         "kernel work, blocks of 1024 threads, on 16 SMs",
-        "blocks at once: 32, 2 an SM; asked for: 264",
+        "resident blocks: 32, 2 per SM; requested: 264",
         "refused: a cooperative grid of 264 blocks of kernel work does not fit on 16 SMs",
         "a cooperative grid of 32 blocks ran",
         "a plain grid of 264 blocks ran",
@@ -104,13 +104,13 @@ fn check(run: Example, lines: &[&str]) -> Outcome {
     let mut rest = output.as_str();
     for line in lines {
         let Some((_, after)) = rest.split_once(line) else {
-            panic!("`{line}` is missing, or in another place:\n{output}");
+            panic!("`{line}` is missing or out of order:\n{output}");
         };
         rest = after;
     }
-    assert_eq!(sim.races(), [], "each access to memory is ordered");
+    assert_eq!(sim.races(), [], "an access to memory is not ordered");
     device.release_idle();
     drop(device);
-    assert_eq!(sim.live(), Live::default(), "nothing is left");
+    assert_eq!(sim.live(), Live::default(), "an object is left");
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! What fits on a context's SMs, and launches held against it before they are submitted.
+//! The number of blocks that fit on a context's SMs, and the check of launches against it before they are submitted.
 
 use std::ptr;
 
@@ -14,10 +14,11 @@ use crate::common::kernels::{self, probe};
 use crate::common::{Outcome, partition, raw, simulated, stream};
 use crate::{Machine, each_driver};
 
-/// Launches the probe, which stays for a microsecond.
+/// Launches the probe, whose blocks stay for a microsecond.
 fn launch(stream: &Stream, kernel: &Kernel, config: LaunchConfig) -> green_ctx::Result<()> {
     let results = DeviceBuffer::<u64>::zeroed(stream.context().device(), 3 * 512)?;
-    // SAFETY: the kernel's two parameters, with room for more blocks than the tests launch.
+    // SAFETY: the arguments match the kernel's two parameters, and `results` has room for more blocks than the
+    // tests launch.
     unsafe { stream.launch(kernel, config, (results.as_argument(), 1000_u64)) }?;
     stream.synchronize()
 }
@@ -33,9 +34,8 @@ fn clusters(fit: &Fit) -> Vec<(u32, u32)> {
     fit.clusters.iter().map(|ClusterFit { size, count, .. }| (*size, *count)).collect()
 }
 
-/// Blocks of 1024 threads: two an SM, as recorded on an H200 (`launch/occupancy`,
-/// `launch/cooperative-*`, and of the whole device `launch/clusters-primary-*`). How many clusters a
-/// partition has depends on which SMs it has.
+/// An SM holds two blocks of 1024 threads, as recorded on an H200 (`launch/occupancy`, `launch/cooperative-*`, and for
+/// the whole device `launch/clusters-primary-*`). How many clusters a partition holds depends on its SMs.
 #[test]
 fn the_numbers_are_the_drivers() -> Outcome {
     each_driver(|machine| {
@@ -66,7 +66,7 @@ fn the_numbers_are_the_drivers() -> Outcome {
         let fit = kernel.fit(&contexts[2], shaped)?;
         assert_eq!((fit.resident_blocks, fit.persistent_grid()), (248, (124, 2, 1)));
         assert_eq!((fit.collective_blocks(0), fit.collective_blocks(5)), (248, 48));
-        // What is asked beyond the block takes its share.
+        // Dynamic shared memory limits the blocks per SM.
         let fit = kernel.fit(&contexts[0], LaunchConfig::new(1, 32).shared_bytes(16_384))?;
         assert_eq!((fit.blocks_per_sm, fit.resident_blocks), (13, 13 * 64));
         Ok(())
@@ -80,14 +80,14 @@ fn larger_clusters_have_to_be_allowed() -> Outcome {
         let (kernel, primary) = (probe(device)?, device.primary_context()?);
         let green = partition(device, 64)?;
         let config = LaunchConfig::new(64, 1024).cluster((16, 1, 1));
-        let refused = launch(&stream(&primary)?, &kernel, config).expect_err("it is not allowed");
+        let refused = launch(&stream(&primary)?, &kernel, config).expect_err("not allowed yet");
         assert_eq!(does_not_fit(refused)?.fit.largest_cluster, 8);
 
         let allow = CUfunction_attribute::CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED;
         let api = machine.driver().api();
-        // SAFETY: the kernel is alive.
+        // SAFETY: `kernel` keeps the raw kernel loaded.
         unsafe { call!(api, cuKernelSetAttribute(allow, 1, kernel.as_raw(), device.as_raw())) }?;
-        // As recorded: 14 on the whole device, and none within 64 SMs.
+        // As recorded: 14 clusters of 16 blocks on the whole device, and none within 64 SMs.
         let fit = kernel.fit(&primary, config)?;
         assert_eq!((fit.resident_blocks, fit.largest_cluster), (14 * 16, 16));
         assert_eq!(clusters(&fit).last(), Some(&(16, 14)));
@@ -95,8 +95,8 @@ fn larger_clusters_have_to_be_allowed() -> Outcome {
         let refused = launch(&stream(&green)?, &kernel, config).expect_err("none fits");
         assert_eq!(
             refused.to_string(),
-            "kernel green_ctx_probe does not fit in clusters of 16 blocks on 64 SMs: not one \
-             cluster is there at once; clusters of 1, 2, 4, 8 blocks would fit"
+            "kernel green_ctx_probe does not fit in clusters of 16 blocks on 64 SMs: not even \
+             one cluster fits; clusters of 1, 2, 4, 8 blocks would fit"
         );
         Ok(())
     })
@@ -121,7 +121,7 @@ fn what_does_not_fit_is_not_submitted() -> Outcome {
         assert_eq!(
             error.to_string(),
             "a cooperative grid of 129 blocks of kernel green_ctx_probe does not fit on 64 SMs: \
-             128 blocks are there at once, 2 of 1024 threads an SM"
+             at most 128 blocks can be resident, 2 of 1024 threads per SM"
         );
         let reported = does_not_fit(error)?;
         assert!(reported.cooperative);
@@ -133,7 +133,7 @@ fn what_does_not_fit_is_not_submitted() -> Outcome {
         assert_eq!(
             error.to_string(),
             "a cooperative grid of 248 blocks of kernel green_ctx_probe does not fit in clusters of \
-             8 blocks on 132 SMs: 30 clusters, 240 blocks, are there at once"
+             8 blocks on 132 SMs: at most 30 clusters (240 blocks) can be resident"
         );
         let error = launch(&stream, &kernel, LaunchConfig::new(1, 1025).cooperative(true))
             .expect_err("no SM runs it");
@@ -143,20 +143,20 @@ fn what_does_not_fit_is_not_submitted() -> Outcome {
             ),
             "{error}"
         );
-        assert_eq!(sim.launches().len(), 1, "nothing was submitted");
+        assert_eq!(sim.launches().len(), 1, "a refused launch was submitted");
         launch(&whole, &kernel, cooperative(264))?;
         Ok(())
     })
 }
 
-/// The hot path: one call, whatever else a launch can be.
+/// The hot path makes a single driver call, whatever other options a launch could have.
 #[test]
 fn a_plain_launch_is_one_call() -> Outcome {
     each_driver(|machine| {
         let kernel = machine.kernel(std::time::Duration::ZERO)?;
         let stream = stream(&partition(&machine.device, 8)?)?;
         for config in [LaunchConfig::new(1, 32), LaunchConfig::new(1, 32).cooperative(false)] {
-            // SAFETY: the kernel has no parameters and reaches no memory.
+            // SAFETY: the kernel has no parameters and touches no memory.
             let (result, calls) = machine.calls(|| unsafe { stream.launch(&kernel, config, ()) });
             result?;
             assert_eq!(calls.into_iter().collect::<Vec<_>>(), [("cuLaunchKernel", 1)]);
@@ -171,14 +171,14 @@ fn a_plain_launch_is_one_call() -> Outcome {
     })
 }
 
-/// How many driver calls a launch makes.
+/// Launches a kernel and returns the number of driver calls.
 fn calls(
     machine: &Machine,
     stream: &Stream,
     kernel: &Kernel,
     config: LaunchConfig,
 ) -> Result<u64, Box<dyn std::error::Error>> {
-    // SAFETY: the kernel has no parameters and reaches no memory.
+    // SAFETY: the kernel has no parameters and touches no memory.
     let (result, calls) = machine.calls(|| unsafe { stream.launch(kernel, config, ()) });
     result?;
     assert_eq!(calls.get("cuLaunchKernelEx"), Some(&1));
@@ -205,24 +205,25 @@ fn a_repeated_launch_asks_nothing() -> Outcome {
             LaunchConfig::new(16, 32).cooperative(true),
             LaunchConfig::new(8, 64).cooperative(true),
         ];
-        // Each shape asks for itself, whatever others are known.
+        // Each shape queries the driver once, whatever other shapes are cached.
         for config in shapes {
             assert!(calls(&stream, &kernel, config)? > 1, "{config:?}");
         }
         for config in shapes {
             assert_eq!(calls(&stream, &kernel, config)?, 1, "{config:?}");
-            // For every stream of the context, and every handle of the kernel.
+            // The cached answer serves every stream of the context and every handle of the kernel.
             let other = context.create_stream(StreamOptions::default())?;
             assert_eq!(calls(&other, &kernel.clone(), config)?, 1, "{config:?}");
         }
-        // Taken again from its library, a kernel remembers nothing.
+        // A new handle from the library starts with an empty cache.
         let again = kernel.library().kernel(kernel.name())?;
         assert!(calls(&stream, &again, shapes[0])? > 1);
         Ok(())
     })
 }
 
-/// The driver's context is recycled, and the new object may be where the former one was.
+/// A new context must not use the cached answers of an old one, even if it has the same driver context or the
+/// same address.
 #[test]
 fn another_context_asks_again() -> Outcome {
     each_driver(|machine| {
@@ -237,7 +238,7 @@ fn another_context_asks_again() -> Outcome {
             assert_eq!(calls(machine, &raw, &kernel, config)?, 1);
             assert!(calls(machine, &stream(&other)?, &kernel, config)? >= 1);
         }
-        // What is remembered keeps no context.
+        // Cached answers must not keep the contexts alive.
         drop(other);
         device.release_idle();
         assert_eq!(sim.live().green_contexts, 0);
@@ -254,7 +255,7 @@ fn few_shapes_are_remembered() -> Outcome {
         for blocks in 1..=17 {
             assert!(calls(machine, &stream, &kernel, config(blocks))? > 1);
         }
-        // The last 16 are there, and the first one is not.
+        // The last 16 shapes are cached; the first is not.
         for blocks in 2..=17 {
             assert_eq!(calls(machine, &stream, &kernel, config(blocks))?, 1);
         }
@@ -263,7 +264,7 @@ fn few_shapes_are_remembered() -> Outcome {
     })
 }
 
-/// Handles of both forms have the same answers, those about required clusters included.
+/// `CUkernel` and `CUfunction` handles give the same answers, including those about required clusters.
 #[test]
 fn foreign_kernels_have_the_same_answers() -> Outcome {
     each_driver(|machine| {
@@ -280,7 +281,7 @@ fn foreign_kernels_have_the_same_answers() -> Outcome {
                 let expected = kernel.fit(context, config)?;
                 assert_eq!(expected.cluster.is_some(), name == "pairs");
                 for foreign in [raw, RawKernel::Function(function)] {
-                    // SAFETY: both handles are alive, and of the forms that they say.
+                    // SAFETY: `kernel` and `module` keep both handles valid, and the variants match the handles.
                     assert_eq!(unsafe { foreign.fit(context, config) }?, expected);
                 }
             }
@@ -343,8 +344,8 @@ fn parts_without_clusters_have_none() -> Outcome {
     let stream = stream(&context)?;
     launch(&stream, &kernel, LaunchConfig::new(32, 1024).cooperative(true))?;
     let clusters = LaunchConfig::new(32, 1024).cluster((2, 1, 1));
-    let error = launch(&stream, &kernel, clusters).expect_err("there are no clusters");
-    assert!(error.to_string().ends_with("nor is one of any other size"), "{error}");
+    let error = launch(&stream, &kernel, clusters).expect_err("the device has no clusters");
+    assert!(error.to_string().ends_with("clusters of other sizes do not fit either"), "{error}");
     assert_eq!(sim.launches().len(), 1);
     Ok(())
 }
@@ -359,13 +360,13 @@ fn a_fit_prints_as_lines() -> Outcome {
         text,
         "kernel green_ctx_probe, blocks of 1024 threads and 1024 bytes of dynamic shared memory, \
          clusters of 4 blocks, on 16 SMs\n  \
-         blocks at once: 32, 2 an SM; asked for: 264\n  \
+         resident blocks: 32, 2 per SM; requested: 264\n  \
          largest cooperative grid: 32 blocks\n  \
          grid for a persistent kernel: 32\n  \
          blocks of a collective: 32\n  \
-         clusters at once: 32 of 1, 16 of 2, 8 of 4, 4 of 8"
+         resident clusters: 32 of 1, 16 of 2, 8 of 4, 4 of 8"
     );
     let text = kernel.fit(&context, LaunchConfig::new(1, 2000))?.to_string();
-    assert!(text.ends_with("clusters at once: none"), "{text}");
+    assert!(text.ends_with("resident clusters: none"), "{text}");
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! The contexts that a graph's nodes run in: kept, and reported as far as the driver reports them.
+//! The contexts that a graph's nodes run in: they are kept alive, and reported as far as the driver reports them.
 
 use green_ctx::{
     DeviceBuffer, Graph, Kernel, Stream, StreamOptions,
@@ -10,7 +10,7 @@ use green_ctx::{
 use crate::common::{Outcome, partition};
 use crate::{COMPOSITION, LONG, Machine, each_composing_driver, each_failing_driver, launch, raw};
 
-/// Two partitions, and a graph that one of their streams captures.
+/// Two partitions, whose streams are captured into one graph.
 struct Forked {
     small: Context,
     large: Context,
@@ -25,8 +25,8 @@ impl Forked {
         Ok(Forked { small, large, memory, kernel: machine.kernel(LONG)? })
     }
 
-    /// Captures a launch in the small partition, and a memset and a copy in a stream of the large one,
-    /// which ends before the capture where that is said.
+    /// Captures a launch in the small partition, and a memset and a copy on a stream of the large one. If
+    /// `ends_early`, that stream is dropped before the capture ends.
     fn capture(&self, ends_early: bool) -> green_ctx::Result<Graph> {
         let stream = self.small.create_stream(StreamOptions::default())?;
         let mut forked = Some(self.large.create_stream(StreamOptions::default())?);
@@ -73,7 +73,7 @@ fn a_graph_keeps_the_partitions_of_memsets_and_copies() -> Outcome {
             let (small, large) =
                 (kept(small, "the launch"), kept(large, "the executable's memset"));
             let stream = small.create_stream(StreamOptions::default())?;
-            // SAFETY: the buffer is there, and nothing else uses it.
+            // SAFETY: `memory` is alive, and no other work uses it.
             unsafe { stream.launch_graph(&exec) }?;
             assert_eq!(memory.read(&stream)?, [7; 64]);
             drop((exec, stream));
@@ -86,7 +86,7 @@ fn a_graph_keeps_the_partitions_of_memsets_and_copies() -> Outcome {
     Ok(())
 }
 
-/// What took part in other captures, or in none, is not kept.
+/// A graph does not hold the contexts of other captures, or of streams that are not captured.
 #[test]
 fn a_graph_keeps_no_other_partition() -> Outcome {
     each_composing_driver(|machine| {
@@ -111,7 +111,8 @@ fn a_graph_keeps_no_other_partition() -> Outcome {
     })
 }
 
-/// A driver that does not answer whether a stream takes part in a capture: its partition is kept then.
+/// If the driver fails to report whether a stream takes part in a capture, the graph keeps the stream's
+/// partition alive.
 #[test]
 fn a_stream_that_may_take_part_keeps_its_partition() -> Outcome {
     each_failing_driver(|machine| {

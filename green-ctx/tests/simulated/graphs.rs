@@ -1,4 +1,4 @@
-//! Graphs: captured, looked at, moved to another partition, kept.
+//! Graphs: capturing, auditing, moving to another partition, and caching.
 
 use std::ptr;
 use std::sync::Arc;
@@ -13,25 +13,25 @@ use green_ctx::{
 use crate::common::{Outcome, kernels, partition, raw, stream};
 use crate::{LONG, Machine, NODES, each_composing_driver, each_driver, launch};
 
-/// A graph of one launch of a kernel, captured in a context.
+/// Captures one launch of a kernel in a context.
 fn captured(context: &Context, kernel: &Kernel) -> green_ctx::Result<Graph> {
     let stream = stream(context)?;
     stream.capture(CaptureMode::default(), || launch(&stream, kernel))
 }
 
-/// Runs a graph on a stream of a context, and returns how many SMs each of its kernels ran on.
+/// Runs a graph on a stream of `on`, and returns the number of SMs that each of its kernels ran on.
 fn run(machine: &Machine, graph: &Graph, on: &Context) -> green_ctx::Result<Vec<usize>> {
     let (exec, stream) = (graph.instantiate()?, stream(on)?);
     machine.sim.clear_trace();
-    // SAFETY: the kernels of these tests reach no memory.
+    // SAFETY: the kernels of these tests touch no memory.
     unsafe { stream.launch_graph(&exec) }?;
     stream.synchronize()?;
     Ok(machine.sim.launches().iter().map(|launch| launch.sms.len()).collect())
 }
 
-/// A kernel that has a block for each SM of the device.
+/// Launches a block for each SM of the device.
 fn wide(stream: &Stream, kernel: &Kernel) -> green_ctx::Result<()> {
-    // SAFETY: the kernel has no parameters and reaches no memory.
+    // SAFETY: the kernel has no parameters and touches no memory.
     unsafe { stream.launch(kernel, LaunchConfig::new(132, 1024), ()) }
 }
 
@@ -43,7 +43,7 @@ fn a_graph_runs_where_it_was_captured() -> Outcome {
         let (first, second) = (stream(&small)?, stream(&large)?);
         let graph = first.capture(CaptureMode::default(), || {
             wide(&first, &kernel)?;
-            // To the other partition and back.
+            // Fork to the other partition and join again.
             second.wait_for(&first)?;
             wide(&second, &kernel)?;
             first.wait_for(&second)
@@ -63,7 +63,7 @@ fn a_graph_runs_where_it_was_captured() -> Outcome {
         for context in [&small, &large, &machine.device.primary_context()?] {
             assert_eq!(run(machine, &graph, context)?, [16, 64]);
         }
-        // It keeps both partitions.
+        // The graph keeps both partitions alive.
         drop((first, second));
         let large = large.close().expect_err("the graph has it").given;
         drop(graph);
@@ -91,7 +91,7 @@ fn a_graph_is_moved_and_stays_what_it_was() -> Outcome {
             let names: Vec<_> = graph.audit()?.nodes.iter().map(|n| n.node.clone()).collect();
             assert_eq!(names, ["0", "1", "1.0"]);
         }
-        // The copy does without the graph, and without its partition.
+        // The copy depends neither on the original graph nor on its partition.
         drop((graph, inner, everywhere, first));
         small.close()?;
         assert_eq!(run(machine, &moved, &large)?, [64, 64]);
@@ -99,12 +99,12 @@ fn a_graph_is_moved_and_stays_what_it_was() -> Outcome {
     })
 }
 
-/// Makes a graph a child of another, after its first node.
+/// Adds a graph as a child node of another, without dependencies.
 fn add_child(graph: &Graph, child: &Graph) -> green_ctx::Result<()> {
     let api = graph.device().driver().api();
     let mut node = ptr::null_mut();
     let (whole, child) = (graph.as_raw(), child.as_raw());
-    // SAFETY: both graphs are alive, the pointer is to a live handle.
+    // SAFETY: both graphs are alive, and `node` outlives the call.
     unsafe { call!(api, cuGraphAddChildGraphNode(&raw mut node, whole, ptr::null(), 0, child)) }
 }
 
@@ -134,7 +134,7 @@ fn copies_and_memsets_move_too() -> Outcome {
     })
 }
 
-/// A function of a module that was loaded by itself has no kernel that could be named in its place.
+/// Functions of a module loaded with `cuModuleLoadData` have no kernel handle that a moved node could use instead.
 #[test]
 fn functions_of_modules_move_too() -> Outcome {
     each_composing_driver(|machine| {
@@ -167,7 +167,8 @@ fn a_kernel_whose_blocks_do_not_fit_is_not_moved() -> Outcome {
                 Ok(moved) if blocks == 32 => assert_eq!(run(machine, &moved, &small)?[1], 16),
                 Err(error) if blocks == 33 => assert_eq!(
                     error.to_string(),
-                    "node 1 (work) needs 33 blocks at the same time, and the partition's 16 SMs hold 32"
+                    "node 1 (work) needs 33 blocks at the same time, and the partition's 16 SMs hold \
+                     32; use a larger partition"
                 ),
                 other => return Err(format!("{blocks} blocks: {other:?}").into()),
             }
@@ -176,11 +177,11 @@ fn a_kernel_whose_blocks_do_not_fit_is_not_moved() -> Outcome {
     })
 }
 
-/// Launches as many blocks of 1024 threads that wait for each other; an SM holds two.
+/// Launches a cooperative grid of `blocks` blocks of 1024 threads. An SM holds two of them.
 fn cooperative(stream: &Stream, kernel: &Kernel, blocks: u32) -> green_ctx::Result<()> {
     let api = stream.context().device().driver().api();
     let (function, to, none) = (kernel.as_raw().cast(), stream.as_raw(), ptr::null_mut());
-    // SAFETY: kernel and stream are alive, and the kernel has no parameters.
+    // SAFETY: the kernel and the stream are alive, and the kernel has no parameters.
     unsafe {
         call!(api, cuLaunchCooperativeKernel(function, blocks, 1, 1, 1024, 1, 1, 0, to, none))
     }
@@ -201,7 +202,7 @@ fn what_fails_in_a_capture_ends_it() -> Outcome {
             stream.capture(CaptureMode::Global, || -> green_ctx::Result<()> { panic!("no more") })
         }));
         assert!(panicked.is_err());
-        // A question invalidates a strict capture, which has no graph then.
+        // The query invalidates a global capture, so no graph results.
         let invalidated = stream.capture(CaptureMode::Global, || {
             let _ = stream.is_idle();
             Ok::<(), Error>(())
@@ -212,7 +213,7 @@ fn what_fails_in_a_capture_ends_it() -> Outcome {
             assert!(again.expect_err("it is being captured").status().is_some());
             Ok::<(), Error>(())
         });
-        // Whatever the driver says of the second, the stream can be used again.
+        // Whatever the driver returned for the second capture, the stream can be used again.
         drop(twice);
         assert!(!stream.is_capturing()?);
         assert_eq!(captured(&partition, &kernel)?.node_count()?, 1);
@@ -227,24 +228,24 @@ fn one_handle_one_graph() -> Outcome {
         let kernel = machine.kernel(LONG)?;
         let partition = partition(device, 16)?;
         let graph = captured(&partition, &kernel)?;
-        // SAFETY: `graph` keeps it.
+        // SAFETY: `graph` keeps the raw graph alive.
         let same = unsafe { Graph::from_raw_borrowed(device, graph.as_raw(), ()) }?;
         assert_eq!(same, graph);
-        // SAFETY: the graph is alive; here it is refused.
+        // SAFETY: the raw graph is alive, and the call refuses to own it twice.
         let twice = unsafe { Graph::from_raw_owned(device, graph.as_raw()) };
         assert!(matches!(twice, Err(Error::AlreadyOwned { what: "graph" })), "{twice:?}");
-        // SAFETY: null is refused.
+        // SAFETY: a null handle is refused.
         let null = unsafe { Graph::from_raw_borrowed(device, ptr::null_mut(), ()) };
         assert_eq!(null.expect_err("null").to_string(), "the graph's handle is null");
 
-        // Somebody else's: a copy, whose kernels keep the partition all the same.
+        // A foreign clone. Its kernels keep the partition alive too.
         let raw = clone_raw(&graph)?;
-        // SAFETY: it was made just now, and is destroyed below.
+        // SAFETY: the graph was created above, and is destroyed below.
         let borrowed = unsafe { Graph::from_raw_borrowed(device, raw, ()) }?;
         drop((graph, same));
         let partition = partition.close().expect_err("the borrowed graph has it").given;
         drop(borrowed);
-        // SAFETY: nobody else has it.
+        // SAFETY: no other code uses the graph.
         let owned = unsafe { Graph::from_raw_owned(device, raw) }?;
         assert_eq!(owned.node_count()?, 1);
         drop(owned);
@@ -253,7 +254,7 @@ fn one_handle_one_graph() -> Outcome {
     })
 }
 
-/// Whoever has the memory that a graph uses is kept by all that comes of it.
+/// The owner of a borrowed graph is kept alive by everything made from the graph.
 #[test]
 fn an_owner_outlives_what_comes_of_a_borrowed_graph() -> Outcome {
     each_driver(|machine| {
@@ -262,15 +263,15 @@ fn an_owner_outlives_what_comes_of_a_borrowed_graph() -> Outcome {
         let partition = partition(device, 16)?;
         let original = captured(&partition, &kernel)?;
         let (owner, raw) = (Arc::new(()), clone_raw(&original)?);
-        // SAFETY: it was made just now, and is destroyed below.
+        // SAFETY: the graph was created above, and is destroyed below.
         let borrowed = unsafe { Graph::from_raw_borrowed(device, raw, Arc::clone(&owner)) }?;
         let moved = borrowed.retarget(&partition)?;
         let exec = moved.instantiate()?;
         drop((borrowed, moved));
-        assert_eq!(Arc::strong_count(&owner), 2, "the executable does not keep the owner");
+        assert_eq!(Arc::strong_count(&owner), 2, "the executable does not keep the owner alive");
         drop(exec);
         assert_eq!(Arc::strong_count(&owner), 1);
-        // SAFETY: nobody else has it.
+        // SAFETY: no other code uses the graph.
         drop(unsafe { Graph::from_raw_owned(device, raw) }?);
         Ok(())
     })
@@ -278,7 +279,7 @@ fn an_owner_outlives_what_comes_of_a_borrowed_graph() -> Outcome {
 
 fn clone_raw(graph: &Graph) -> green_ctx::Result<CUgraph> {
     let (api, mut raw) = (graph.device().driver().api(), ptr::null_mut());
-    // SAFETY: the graph is alive, the pointer is to a live handle.
+    // SAFETY: the graph is alive, and `raw` outlives the call.
     unsafe { call!(api, cuGraphClone(&raw mut raw, graph.as_raw())) }?;
     Ok(raw)
 }
@@ -324,7 +325,7 @@ fn graphs_of_two_devices_do_not_meet() -> Outcome {
         let error = graph.retarget(&elsewhere).expect_err("another device");
         assert!(matches!(error, RetargetError::Error(Error::DeviceMismatch { .. })), "{error}");
         let (exec, stream) = (graph.instantiate()?, stream(&elsewhere)?);
-        // SAFETY: it is refused.
+        // SAFETY: the launch is refused.
         let error = unsafe { stream.launch_graph(&exec) }.expect_err("another device");
         assert!(matches!(error, Error::DeviceMismatch { .. }), "{error}");
         assert!(matches!(exec.upload(&stream), Err(Error::DeviceMismatch { .. })));
@@ -339,9 +340,9 @@ fn what_no_copy_can_have_is_named() -> Outcome {
         let partition = partition(device, 16)?;
         let api = device.driver().api();
         let (mut raw, mut node) = (ptr::null_mut(), ptr::null_mut());
-        // SAFETY: the pointer is to a live handle.
+        // SAFETY: `raw` outlives the call.
         unsafe { call!(api, cuGraphCreate(&raw mut raw, 0)) }?;
-        // SAFETY: integers and pointers may be zero.
+        // SAFETY: the structure consists of integers and pointers, which may be zero.
         let mut params: CUDA_MEM_ALLOC_NODE_PARAMS = unsafe { std::mem::zeroed() };
         params.poolProps.allocType = CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED;
         params.poolProps.location.type_ = CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE;
@@ -349,12 +350,12 @@ fn what_no_copy_can_have_is_named() -> Outcome {
         {
             let _current = device.primary_context()?.make_current()?;
             let none = ptr::null();
-            // SAFETY: the graph is alive, the pointers are to live values.
+            // SAFETY: the graph is alive, and all pointers outlive the call.
             unsafe {
                 call!(api, cuGraphAddMemAllocNode(&raw mut node, raw, none, 0, &raw mut params))
             }?;
         }
-        // SAFETY: it was made just now, and nobody else has it.
+        // SAFETY: the graph was created above, and no other code uses it.
         let graph = unsafe { Graph::from_raw_owned(device, raw) }?;
         let live = machine.sim.live();
         let error = graph.retarget(&partition).expect_err("an allocation");
@@ -363,7 +364,7 @@ fn what_no_copy_can_have_is_named() -> Outcome {
             error.to_string().starts_with("node 0 (memory allocation) cannot be moved"),
             "{error}"
         );
-        assert_eq!(machine.sim.live(), live, "something was made");
+        assert_eq!(machine.sim.live(), live, "an object was created");
         assert_eq!(graph.audit()?.to_string(), "0  memory allocation  no SMs\n");
 
         Ok(())

@@ -1,4 +1,4 @@
-//! Handles in sets: clones are one handle, and what was made twice is two.
+//! Handles as keys of sets: clones are equal, and separately created objects are not.
 
 use std::collections::HashSet;
 use std::fmt::Debug;
@@ -9,7 +9,7 @@ use green_ctx::{Error, Library, StreamOptions, event::EventOptions, graph::Captu
 use crate::common::{Outcome, simulated};
 use crate::{each_driver, kernels};
 
-/// `same` and `again` are equal, `other` is not.
+/// Checks that `same` and `again` are equal, and that `other` is not.
 #[track_caller]
 fn is_a_key<T: Hash + Eq + Debug>(same: T, again: T, other: T) {
     assert_eq!(same, again);

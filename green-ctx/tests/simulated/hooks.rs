@@ -1,4 +1,4 @@
-//! The program's hooks, which may panic: whatever failed goes on as if they had not.
+//! Hooks of the program that panic: the library continues as if they had not.
 
 use std::panic::{self, AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -9,20 +9,20 @@ use green_ctx::{StreamOptions, driver::CleanupHook, sim::Fault};
 use crate::common::{Outcome, partition};
 use crate::{LONG, Machine, each_failing_driver, launch};
 
-/// A hook that counts its calls and panics.
+/// Installs a hook that counts its calls and panics.
 fn panicking(machine: &Machine) -> (CleanupHook, Arc<AtomicUsize>) {
     let calls = Arc::new(AtomicUsize::new(0));
     let of_hook = Arc::clone(&calls);
     let hook = machine.driver().on_cleanup_failure(move |_| {
         of_hook.fetch_add(1, Ordering::Relaxed);
-        // Without a message on standard error.
+        // Panics without a message on standard error.
         panic::resume_unwind(Box::new("the hook"));
     });
     (hook, calls)
 }
 
-/// Every clean-up of a partition with work fails once, and the hook panics each time: the next partition of the
-/// SMs waits for that work all the same.
+/// Each clean-up call of a busy partition fails once, and the hook panics each time. The next owner of the SMs
+/// must wait for the work nevertheless.
 #[test]
 fn a_hook_that_panics_breaks_no_floor() -> Outcome {
     let calls = [
@@ -43,7 +43,7 @@ fn a_hook_that_panics_breaks_no_floor() -> Outcome {
                 let stream = context.create_stream(StreamOptions::default())?;
                 launch(&stream, &kernel)?;
                 machine.sim.fail(Fault::on(call).nth(nth))?;
-                // Whether it unwinds is looked at, too.
+                // A panic that leaves the library must be noticed.
                 let dropped = catch_unwind(AssertUnwindSafe(|| drop((stream, context))));
                 machine.sim.clear_faults();
                 assert!(dropped.is_ok(), "{call}: the hook's panic left the library");
@@ -55,7 +55,7 @@ fn a_hook_that_panics_breaks_no_floor() -> Outcome {
                 launch(&stream, &kernel)?;
                 let launches = machine.sim.launches();
                 let (former, later) = (&launches[0], &launches[1]);
-                assert!(!former.overlaps(later), "{call}: common SMs, unordered");
+                assert!(!former.overlaps(later), "{call}: unordered work on common SMs");
                 assert_eq!(machine.free()? + next.sm_count()?, 132, "{call}");
                 Ok(())
             })?;
@@ -79,7 +79,8 @@ fn a_hook_that_panics_is_called_again() -> Outcome {
     })
 }
 
-/// A function that is forgotten owns a handle, which calls the driver when it is dropped.
+/// A function set to run before a driver call, and cleared without running, may own a handle whose drop calls
+/// the driver.
 #[test]
 fn functions_that_have_not_run_can_be_forgotten() -> Outcome {
     each_failing_driver(|machine| {

@@ -1,4 +1,4 @@
-//! Functions of the host in streams: refused, dropped, and panicking.
+//! Host functions in streams that are refused, dropped, or panic.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -39,7 +39,7 @@ fn a_panic_goes_to_the_hook() -> Outcome {
     let hook = Arc::clone(&reported);
     let _hook = device.driver().on_cleanup_failure(move |error| {
         hook.lock().expect("no panic").push(error.to_string());
-        // Nor does this one leave.
+        // This panic must not leave the library either.
         panic!("the hook panics too");
     });
     let stream = partition(&device, 8)?.create_stream(StreamOptions::default())?;
@@ -48,7 +48,7 @@ fn a_panic_goes_to_the_hook() -> Outcome {
     stream.synchronize()?;
     let expected = [
         "a function submitted to a stream panicked: number 7",
-        "a function submitted to a stream panicked: something that is no text",
+        "a function submitted to a stream panicked: something that is not text",
     ];
     assert_eq!(*reported.lock().expect("no poison"), expected);
     Ok(())

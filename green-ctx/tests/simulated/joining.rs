@@ -1,4 +1,4 @@
-//! Groups put together, to become one context.
+//! Joining groups into one.
 
 use std::collections::BTreeSet;
 
@@ -9,7 +9,7 @@ use crate::{
     COMPOSITION, LONG, disjoint, each_composing_driver, each_driver, each_newer_driver, launch, of,
 };
 
-/// What a join that is refused says. The groups come back as they were.
+/// Checks that a join is refused and returns both groups unchanged. Returns them with the error.
 #[track_caller]
 fn refused(one: SmGroup, other: SmGroup) -> ([SmGroup; 2], Error) {
     let what = |group: &SmGroup| (group.name().to_owned(), group.unit_indices().to_vec());
@@ -38,7 +38,7 @@ fn two_groups_become_one_context() -> Outcome {
         assert_eq!(joined.share().to_string(), "48");
         assert_eq!(joined.unit_indices().iter().copied().collect::<BTreeSet<_>>(), units);
         assert_eq!(machine.free()?, 132 - 72);
-        // A refusal names it with all it has.
+        // A shortage lists the joined group with all its SMs.
         let Err(Error::NotEnoughSms(shortage)) = machine.sms()?.split([100]) else {
             return Err("60 SMs are free".into());
         };
@@ -49,7 +49,7 @@ fn two_groups_become_one_context() -> Outcome {
         assert_eq!(contexts[0].sm_count()?, 48);
         let ran = disjoint(&contexts)?;
         assert_eq!((ran[0].len(), ran[1].len()), (48, 24));
-        // All of it comes back, and the context is used again by whoever joins the same.
+        // Closing returns the whole group. The same join later reuses the driver context.
         let [joined, second] = contexts.map(|context| context.close());
         let joined = joined?.ok_or("a group")?;
         assert_eq!(joined.sm_count(), 48);
@@ -64,10 +64,10 @@ fn two_groups_become_one_context() -> Outcome {
 }
 
 fn split<const N: usize>(groups: Vec<SmGroup>) -> [SmGroup; N] {
-    groups.try_into().expect("as many as were asked for")
+    groups.try_into().expect("one group per share")
 }
 
-/// Of requests by count every group is of the same units, whichever request gave it.
+/// Groups of requests by count consist of the same units, whichever request they come from.
 #[test]
 fn groups_of_two_requests_and_the_rest_join() -> Outcome {
     each_composing_driver(|machine| {
@@ -76,7 +76,7 @@ fn groups_of_two_requests_and_the_rest_join() -> Outcome {
         let [two] = self::split(split.groups);
         let all = one.join(two)?.join(split.remainder.ok_or("92 SMs")?)?;
         assert_eq!((all.sm_count(), machine.free()?), (132, 0));
-        // It is divided again as any other.
+        // A joined group can be split again.
         let parts = all.split(SplitRequest::from([64]).rest("rest"))?;
         let [part] = self::split(parts.groups);
         let whole = parts.remainder.ok_or("68 SMs")?.join(part)?;
@@ -85,12 +85,12 @@ fn groups_of_two_requests_and_the_rest_join() -> Outcome {
     })
 }
 
-/// A context of the joined group waits for what still runs on the SMs of either.
+/// A context of the joined group waits for the work that still runs on the SMs of either group.
 #[test]
 fn the_work_of_both_former_owners_comes_first() -> Outcome {
     each_composing_driver(|machine| {
         let kernel = machine.kernel(LONG)?;
-        // Making a context would wait for the device.
+        // Create the joined context before the work starts, since creating one waits for the device.
         let [one, other] = split(machine.sms()?.split([16, 16])?.groups);
         drop(machine.device.create_context(one.join(other)?)?);
         for group in machine.sms()?.split([16, 16])?.groups {
@@ -125,13 +125,13 @@ fn groups_of_other_devices_and_shares_do_not_join() -> Outcome {
                         ask for one share instead";
         assert_eq!(error.to_string(), expected);
         assert!(error.is_misuse());
-        // Within a group that was divided with shares the parts are in an account of their own.
+        // The groups of a request with shares inside a group have their own account, separate from the device's.
         drop(groups);
         let [one, other] = split(machine.sms()?.split([64, 16])?.groups);
         let request = SplitRequest::new().group("a", 16).group("b", 16).group("c", ..=32);
         let [a, b, _c] = split(one.split(request)?.groups);
         let (groups, error) = machine.without_calls(|| refused(a, other));
-        assert!(error.to_string().ends_with("they are not of one split"), "{error}");
+        assert!(error.to_string().ends_with("they do not come from the same split"), "{error}");
         let [a, other] = groups;
         assert_eq!(a.join(b)?.sm_count(), 32);
         drop(other);
@@ -145,14 +145,14 @@ fn structured_groups_join_where_their_constraints_are_the_same() -> Outcome {
         let request = SplitRequest::from([16, 32, 32]).coscheduled([16, 16, 8]);
         let [one, same, finer] = split(machine.sms()?.split(request.clone())?.groups);
         let (groups, error) = machine.without_calls(|| refused(one, finer));
-        let expected = "groups p0 and p2 cannot be joined: they differ in how many SMs are \
-                        scheduled together, or in locality";
+        let expected = "groups p0 and p2 cannot be joined: they differ in co-scheduled SMs or in \
+                        locality domain";
         assert_eq!(error.to_string(), expected);
         let [one, _finer] = groups;
         let context = machine.device.create_context(one.join(same)?)?;
         assert_eq!(context.sm_count()?, 48);
         disjoint(std::slice::from_ref(&context))?;
-        // The driver's own parts of a group join, and not with what it was split beside.
+        // Parts that the driver split out of the joined group can be joined again.
         let [one, other] = split(group_of(context)?.split([16, 16])?.groups);
         assert_eq!(one.join(other)?.sm_count(), 32);
         Ok(())

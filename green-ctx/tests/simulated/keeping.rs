@@ -1,4 +1,5 @@
-//! Streams that foreign code may use after their last handle: neither they nor their contexts are destroyed.
+//! Streams that foreign code may use after their last handle is dropped. Neither they nor their contexts are
+//! destroyed.
 
 use green_ctx::{Graph, Stream, StreamOptions, resource::ContextCounts, sim::Fault};
 
@@ -6,7 +7,7 @@ use crate::common::{Outcome, partition};
 use crate::raw;
 use crate::{LONG, Machine, each_failing_driver, launch};
 
-/// A stream of a new partition, kept, and the partition's handle.
+/// Creates a partition with a stream that is kept alive. Returns the stream and the address of its context.
 fn kept(machine: &Machine, sm_count: u32) -> Result<(Stream, usize), green_ctx::Error> {
     let context = partition(&machine.device, sm_count)?;
     let stream = context.create_stream(StreamOptions::default().priority(-2))?;
@@ -22,7 +23,7 @@ fn a_kept_stream_serves_the_next_partition_of_its_sms() -> Outcome {
         let (stream, context) = kept(machine, 16)?;
         let raw = stream.as_raw();
         drop(stream);
-        assert_eq!(machine.free()?, 132, "the SMs are free all the same");
+        assert_eq!(machine.free()?, 132, "the SMs are not free");
         assert_eq!((sim.live().streams, sim.live().green_contexts), (1, 1));
         assert!(machine.driver().find_stream(raw).is_none());
 
@@ -31,10 +32,10 @@ fn a_kept_stream_serves_the_next_partition_of_its_sms() -> Outcome {
         let other = again.create_stream(StreamOptions::default())?;
         assert_ne!(other.as_raw(), raw, "of another priority");
         let second = again.create_stream(StreamOptions::default().priority(-2))?;
-        // Foreign code has had the handle all the time.
+        // Foreign code may still use the same raw handle.
         assert_eq!(machine.driver().find_stream(raw).as_ref(), Some(&second));
         assert_eq!((second.as_raw(), second.priority()?), (raw, -2));
-        // It is in use, and the next one is new and like any other.
+        // The kept stream is in use, so the next stream is a new one.
         let third = again.create_stream(StreamOptions::default().priority(-2))?;
         assert_ne!(third.as_raw(), raw);
         assert_eq!(machine.driver().find_stream(raw).as_ref(), Some(&second));
@@ -71,7 +72,7 @@ fn contexts_of_kept_streams_are_never_destroyed() -> Outcome {
         for sm_count in [16, 32, 48] {
             drop(kept(machine, sm_count)?);
         }
-        // Others are, as ever.
+        // Contexts without kept streams are destroyed as usual.
         for sm_count in [64, 72, 80] {
             drop(partition(device, sm_count)?);
         }
@@ -80,7 +81,7 @@ fn contexts_of_kept_streams_are_never_destroyed() -> Outcome {
         device.set_idle_limit(0);
         let ContextCounts { created, idle, .. } = device.context_counts();
         assert_eq!((created, idle, sim.live().green_contexts), (6, 3, 3));
-        // Foreign code goes on with them, and however often they come, there are no more.
+        // However often the same partitions are created, kept streams and their contexts do not accumulate.
         for _ in 0..20 {
             for sm_count in [16, 32, 48] {
                 drop(kept(machine, sm_count)?);
@@ -98,13 +99,13 @@ fn the_next_user_of_a_kept_stream_waits_for_others_work() -> Outcome {
         let Machine { device, .. } = machine;
         let kernel = machine.kernel(LONG)?;
         drop(kept(machine, 16)?);
-        // Another partition has its SMs, and goes while its work runs.
+        // An overlapping partition is dropped while its work runs.
         let wide = partition(device, 32)?;
         let busy = wide.create_stream(StreamOptions::default())?;
         launch(&busy, &kernel)?;
         drop((busy, wide));
         let (stream, _) = kept(machine, 16)?;
-        assert!(!stream.is_idle()?, "it waits for what runs on its SMs");
+        assert!(!stream.is_idle()?, "the stream does not wait for the work on its SMs");
         stream.synchronize()?;
         Ok(())
     })
@@ -122,7 +123,7 @@ fn a_kept_stream_that_foreign_code_captures_is_not_given_out() -> Outcome {
         let other = context.create_stream(StreamOptions::default())?;
         assert_ne!(other.as_raw(), raw);
         let graph = raw::end_capture(&machine.device, raw)?;
-        // SAFETY: made just now, and nobody else has it.
+        // SAFETY: the graph was captured above, and no other code uses it.
         drop(unsafe { Graph::from_raw_owned(&machine.device, graph) }?);
         assert_eq!(context.create_stream(StreamOptions::default())?.as_raw(), raw);
         Ok(())

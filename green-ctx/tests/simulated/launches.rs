@@ -1,4 +1,4 @@
-//! Launches: what a kernel is passed, and what a launch asks for beside its shape.
+//! Launches: kernel arguments, launch shapes and attributes.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -10,7 +10,7 @@ use green_ctx::{
 use crate::common::{Outcome, partition};
 use crate::{Machine, each_driver, kernels};
 
-/// A structure with a gap after its first field.
+/// A structure with padding after its first field.
 #[derive(Clone, Copy)]
 #[repr(C)]
 struct Extent {
@@ -18,15 +18,15 @@ struct Extent {
     columns: u32,
 }
 
-// SAFETY: the kernel's parameter has these 8 bytes.
+// SAFETY: the kernel's parameter has the same 8 bytes.
 unsafe impl Argument for Extent {}
 
-/// As large and as aligned as a tensor map.
+/// A structure with the size and alignment of a tensor map (`CUtensorMap`).
 #[derive(Clone, Copy)]
 #[repr(C, align(128))]
 struct Map([u64; 16]);
 
-// SAFETY: the kernel's parameter has these 128 bytes.
+// SAFETY: the kernel's parameter has the same 128 bytes.
 unsafe impl Argument for Map {}
 
 fn config() -> LaunchConfig {
@@ -36,7 +36,7 @@ fn config() -> LaunchConfig {
 /// The bytes of each parameter of the last launch.
 type Noted = Arc<Mutex<Vec<Vec<u8>>>>;
 
-/// A kernel that notes its parameters.
+/// Loads a kernel that records its parameters.
 fn noting(machine: &Machine, ptx: &str) -> green_ctx::Result<(Kernel, Noted)> {
     let kernel = Library::from_ptx(&machine.device, ptx)?.kernel("take")?;
     let noted = Noted::default();
@@ -55,7 +55,7 @@ fn a_kernel_gets_the_bytes_of_the_program_s_own_types() -> Outcome {
         let stream = partition(&machine.device, 16)?.create_stream(StreamOptions::default())?;
         let map = Map(std::array::from_fn(|index| index as u64));
         let extent = Extent { rows: 3, columns: 5 };
-        // SAFETY: as declared above; the kernel reaches no memory.
+        // SAFETY: the arguments match the kernel's parameters, and the kernel touches no memory.
         unsafe { stream.launch(&kernel, config(), (7_u32, map, extent)) }?;
         stream.synchronize()?;
         let noted = noted.lock().expect("no panic");
@@ -73,16 +73,15 @@ fn a_value_of_another_size_does_not_reach_the_driver() -> Outcome {
         let stream = machine.device.primary_context()?.create_stream(StreamOptions::default())?;
         let (map, extent) = (Map([0; 16]), Extent { rows: 0, columns: 0 });
         let error = machine.without_calls(|| {
-            // SAFETY: it is refused.
+            // SAFETY: the launch is refused.
             unsafe { stream.launch(&kernel, config(), (7_u32, extent, map)) }
         });
         let error = error.expect_err("the sizes are swapped");
         assert!(matches!(error, Error::Arguments { .. }), "{error}");
         let expected = "kernel take takes parameters of [4, 128, 8] bytes, not [4, 8, 128]";
         assert_eq!(error.to_string(), expected);
-        // SAFETY: it is refused.
-        let error =
-            unsafe { stream.launch(&kernel, config(), (7_u32,)) }.expect_err("two are missing");
+        // SAFETY: the launch is refused.
+        let error = unsafe { stream.launch(&kernel, config(), (7_u32,)) }.expect_err("two too few");
         assert_eq!(error.to_string(), "kernel take takes 3 parameters, not 1");
         Ok(())
     })
@@ -100,7 +99,7 @@ fn a_kernel_takes_32_arguments() -> Outcome {
             12_u32, 13_u32, 14_u32, 15_u32, 16_u32, 17_u32, 18_u32, 19_u32, 20_u32, 21_u32, 22_u32,
             23_u32, 24_u32, 25_u32, 26_u32, 27_u32, 28_u32, 29_u32, 30_u32, 31_u32,
         );
-        // SAFETY: the kernel takes 32 numbers of 4 bytes and reaches no memory.
+        // SAFETY: the kernel has 32 parameters of 4 bytes and touches no memory.
         unsafe { stream.launch(&kernel, config(), arguments) }?;
         stream.synchronize()?;
         let expected: Vec<Vec<u8>> = (0..32_u32).map(|n| n.to_ne_bytes().to_vec()).collect();
@@ -138,7 +137,7 @@ fn a_shape_that_no_device_runs_is_explained() -> Outcome {
                 "in clusters of 2 × 2 × 1 blocks, which do not divide a grid of 4 × 3 × 1",
             ),
         ] {
-            // SAFETY: the kernel takes no parameters.
+            // SAFETY: the kernel has no parameters and touches no memory.
             let error = unsafe { stream.launch(&kernel, config, ()) }.expect_err(words);
             assert_eq!(error.kind(), ErrorKind::InvalidRequest);
             assert!(error.to_string().ends_with(words), "{error}");
@@ -147,8 +146,8 @@ fn a_shape_that_no_device_runs_is_explained() -> Outcome {
     })
 }
 
-/// The simulator lets no launch begin early, which the header allows. So the test looks at the calls: the
-/// attribute goes with `cuLaunchKernelEx`, and there is no other call.
+/// The simulator starts no launch early, which cuda.h allows. So this test checks the calls: the attribute is
+/// passed to `cuLaunchKernelEx`, and no other call is made.
 #[test]
 fn a_dependent_launch_is_one_call() -> Outcome {
     each_driver(|machine| {
@@ -158,7 +157,7 @@ fn a_dependent_launch_is_one_call() -> Outcome {
         for (allowed, call) in [(true, "cuLaunchKernelEx"), (false, "cuLaunchKernel")] {
             let config = config().programmatic_dependent_launch(allowed);
             let (launched, calls) = machine.calls(|| {
-                // SAFETY: the kernel reaches no memory.
+                // SAFETY: the arguments match the kernel's parameters, and the kernel touches no memory.
                 unsafe { stream.launch(&kernel, config, arguments()) }
             });
             launched?;
@@ -166,9 +165,9 @@ fn a_dependent_launch_is_one_call() -> Outcome {
         }
         stream.synchronize()?;
         assert_eq!(noted.lock().expect("no panic").len(), 3);
-        // A cooperative one is held against what fits all the same.
+        // A cooperative launch with the attribute is still checked against the fit.
         let config = LaunchConfig::new(1 << 20, 32).cooperative(true);
-        // SAFETY: it is refused.
+        // SAFETY: the launch is refused.
         let refused = unsafe {
             stream.launch(&kernel, config.programmatic_dependent_launch(true), arguments())
         };

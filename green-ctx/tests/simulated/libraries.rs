@@ -1,4 +1,4 @@
-//! Libraries of kernels: what counts as PTX text, and how long they stay loaded.
+//! Kernel libraries: what is accepted as PTX, and how long a library stays loaded.
 
 use green_ctx::{
     LaunchConfig, Library, StreamOptions,
@@ -9,13 +9,13 @@ use green_ctx::{
 use crate::common::{Outcome, partition};
 use crate::{LONG, Machine, each_composing_driver, each_driver, kernels};
 
-/// Texts that the driver would take for another format, whose offsets it follows past the end of the
-/// text, and texts that are in no format.
+/// Inputs that are not PTX. The driver would take some of them for a binary format, and follow offsets past the
+/// end of the text.
 const OTHERS: [&str; 12] = [
-    // A cubin whose sections are said to lie far past the end of the text.
+    // A cubin whose header places its sections far past the end of the text.
     "\x7fELF\x02\x01\x01aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa",
     "\x7fELF",
-    // CUDA Tile IR, once the text is terminated.
+    // CUDA Tile IR, once the text is NUL-terminated.
     "\x7fTileIR",
     "!<arch>\n.version 7.0",
     "; ModuleID = '.version 7.0'",
@@ -31,7 +31,7 @@ const OTHERS: [&str; 12] = [
 #[test]
 fn only_ptx_text_reaches_the_driver() -> Outcome {
     each_driver(|machine| {
-        // Brings the primary context up, which the first library does otherwise.
+        // Retains the primary context first, which the first library would do otherwise.
         let _primary = machine.device.primary_context()?;
         for text in OTHERS {
             let refused = machine.without_calls(|| Library::from_ptx(&machine.device, text));
@@ -49,7 +49,7 @@ fn a_kernel_that_is_not_there_is_named() -> Outcome {
     each_driver(|machine| {
         let error = machine.kernel(LONG)?.library().kernel("attentoin").expect_err("misspelt");
         assert_eq!(error.kind(), ErrorKind::InvalidRequest);
-        let words = "the library has no kernel of the name \"attentoin\"; C++ names are mangled";
+        let words = "the library has no kernel named \"attentoin\"; C++ names are mangled";
         assert_eq!(error.to_string(), words);
         Ok(())
     })
@@ -67,7 +67,7 @@ fn comments_and_white_space_come_before_the_version() -> Outcome {
     })
 }
 
-/// A graph keeps the libraries of its kernels, and so does whatever is made of it.
+/// A graph, and everything made from it, holds references to the libraries of its kernels.
 #[test]
 fn a_library_stays_loaded_while_a_graph_has_its_kernels() -> Outcome {
     for cooperative in [false, true] {
@@ -78,25 +78,25 @@ fn a_library_stays_loaded_while_a_graph_has_its_kernels() -> Outcome {
             let stream = small.create_stream(StreamOptions::default())?;
             let kernel = kernels::plain(device, "work")?;
             let config = LaunchConfig::new(1, 32).cooperative(cooperative);
-            // SAFETY: the kernel has no parameters and reaches no memory.
+            // SAFETY: the kernel has no parameters and touches no memory.
             let launch = || unsafe { stream.launch(&kernel, config, ()) };
             let graph = stream.capture(CaptureMode::default(), launch)?;
             drop(kernel);
-            assert_eq!(loaded(), 1, "the graph launches a kernel that was unloaded");
+            assert_eq!(loaded(), 1, "the graph's library was unloaded");
             let audit = graph.audit()?;
             assert!(audit.nodes.iter().any(|node| node.kernel.as_deref() == Some("work")));
             let moved = graph.retarget(&large)?;
             let cache = GraphCache::new();
             let exec = cache.get(&graph, &large)?;
             drop((graph, cache));
-            // SAFETY: the kernel reaches no memory.
+            // SAFETY: the graph's kernel touches no memory.
             unsafe { stream.launch_graph(&exec) }?;
             assert_eq!(loaded(), 1);
             stream.synchronize()?;
             drop(exec);
-            assert_eq!(loaded(), 1, "the copy has the kernel");
+            assert_eq!(loaded(), 1, "the copy's library was unloaded");
             drop(moved);
-            assert_eq!(loaded(), 0, "nothing launches it any more");
+            assert_eq!(loaded(), 0, "the library is still loaded");
             Ok(())
         })
         .map_err(|error| format!("cooperative: {cooperative}: {error}"))?;
@@ -104,7 +104,7 @@ fn a_library_stays_loaded_while_a_graph_has_its_kernels() -> Outcome {
     Ok(())
 }
 
-/// A driver reads the text only when a program looks up a kernel (recorded on an H200).
+/// The driver compiles the PTX only when a kernel is looked up (recorded on an H200).
 #[test]
 fn text_that_is_wrong_after_its_version_is_refused() -> Outcome {
     each_driver(|machine| {

@@ -1,4 +1,5 @@
-//! Locality domains, of a part that has them on drivers that know them: by the header, on a model.
+//! Locality domains, on a simulated part that has them and drivers that support them. The model follows cuda.h,
+//! not a record.
 
 use green_ctx::{Error, SplitRequest, resource::LocalityDomain};
 
@@ -38,7 +39,7 @@ fn groups_and_their_contexts_are_of_their_domain() -> Outcome {
         assert_eq!(domains, [Some(FIRST), Some(SECOND), None]);
         drop(made);
 
-        // Of a domain that is not there, and more than a domain has.
+        // A domain that does not exist, and more SMs than a domain has.
         for wrong in [
             of([8]).coscheduled(2).locality_domain(LocalityDomain::Id(2)),
             of([74]).coscheduled(2).locality_domain(FIRST),
@@ -46,7 +47,7 @@ fn groups_and_their_contexts_are_of_their_domain() -> Outcome {
             let error = machine.refused(|| sms.split(wrong.clone()))?;
             assert!(matches!(error, Error::NotEnoughSms(_)), "{error}");
         }
-        // What is in no domain fills a group up before the other domain does.
+        // Backfill takes SMs outside every domain first, before it takes SMs of the other domain.
         let filled = of([74, 74]).coscheduled(2).backfill(true).locality_domain([FIRST, SECOND]);
         assert_eq!(sms.dry_run(filled)?.remainder, 0);
     }

@@ -1,7 +1,7 @@
-//! The library on simulated drivers, a module for each of its nouns.
+//! The library on simulated drivers, one module per topic.
 //!
-//! Most tests run on every driver in [`DRIVERS`]; what differs from one to the next is an expectation of
-//! the test. `faults` fails every driver call in turn, and `fences` and `plans` look at the order of work.
+//! Most tests run on every driver in [`DRIVERS`] and expect the driver's differences. `faults` fails every
+//! driver call in turn. `fences` and `plans` check the order of work.
 
 #[path = "../common/mod.rs"]
 mod common;
@@ -62,21 +62,21 @@ use green_ctx::{
     verify,
 };
 
-/// The drivers that every test runs on.
+/// The drivers that most tests run on.
 const DRIVERS: [&str; 7] =
     ["h200@12.4", "h200@12.5", "h200@12.8", "h200@13.0", "h200@13.1", "h200@13.4", "h200@13.5"];
 
-/// The first driver whose contexts can be made of several pieces.
+/// The first driver that creates a context from several resources.
 const COMPOSITION: Version = Version::new(12, 5);
-/// The first driver that says its own limits.
+/// The first driver that reports its minimum and alignment of SM counts.
 const LIMITS: Version = Version::new(13, 0);
-/// The first driver with structured splits, workqueues and a stream's own resources.
+/// The first driver with structured splits, workqueues and resources of a stream.
 const STRUCTURED: Version = Version::new(13, 1);
 /// The first driver with locality domains.
 const LOCALITY: Version = Version::new(13, 4);
 /// The first driver that reports the contexts of copies and memsets in graphs.
 const NODES: Version = Version::new(13, 2);
-/// The first driver with SMs beyond those that it counts for each domain.
+/// The first driver with supplemental SMs, beyond those counted for each domain.
 const SUPPLEMENTAL: Version = Version::new(13, 5);
 
 /// A simulated driver and its device.
@@ -85,7 +85,7 @@ struct Machine {
     device: Device,
 }
 
-/// Says which driver a test failed on.
+/// Prints the driver's name if a test panics.
 struct Name(&'static str);
 
 impl Drop for Name {
@@ -96,28 +96,28 @@ impl Drop for Name {
     }
 }
 
-/// Runs a test on every driver. Nothing may be left behind.
+/// Runs a test on every driver. No object may be left afterwards.
 fn each_driver(test: impl Fn(&Machine) -> Outcome) -> Outcome {
     each_failing_driver(|machine| {
         test(machine)?;
-        assert_eq!(machine.free()?, 132, "SMs are still held");
+        assert_eq!(machine.free()?, 132, "some SMs are still held");
         machine.device.release_idle();
-        assert_eq!(machine.sim.live(), Live::default(), "something is left");
+        assert_eq!(machine.sim.live(), Live::default(), "an object is left");
         Ok(())
     })
 }
 
-/// Runs a test on the drivers that have structured splits.
+/// Runs a test on the drivers with structured splits.
 fn each_newer_driver(test: impl Fn(&Machine) -> Outcome) -> Outcome {
     each_driver(|machine| if machine.has(STRUCTURED) { test(machine) } else { Ok(()) })
 }
 
-/// Runs a test on the drivers that have contexts of several pieces.
+/// Runs a test on the drivers that create a context from several resources.
 fn each_composing_driver(test: impl Fn(&Machine) -> Outcome) -> Outcome {
     each_driver(|machine| if machine.has(COMPOSITION) { test(machine) } else { Ok(()) })
 }
 
-/// Runs a test on every driver, of which something may be left.
+/// Runs a test on every driver, without the check that no object is left.
 fn each_failing_driver(test: impl Fn(&Machine) -> Outcome) -> Outcome {
     for spec in DRIVERS {
         let _name = Name(spec);
@@ -149,12 +149,12 @@ impl Machine {
         Ok(self.sms()?.free_sm_count())
     }
 
-    /// What there is, to be compared.
+    /// Returns the state of the driver and the ledger, for comparison.
     fn state(&self) -> Result<(Live, u32, ContextCounts), Error> {
         Ok((self.sim.live(), self.free()?, self.device.context_counts()))
     }
 
-    /// Runs what must make no call.
+    /// Runs `work`, which must not call the driver.
     fn without_calls<T>(&self, work: impl FnOnce() -> T) -> T {
         let before = self.sim.calls();
         let result = work();
@@ -162,14 +162,14 @@ impl Machine {
         result
     }
 
-    /// The calls that something makes.
+    /// Runs `work`, and returns its result with the driver calls that it made.
     fn calls<T>(&self, work: impl FnOnce() -> T) -> (T, BTreeMap<&'static str, u64>) {
         self.sim.clear_calls();
         let result = work();
         (result, self.sim.calls())
     }
 
-    /// Checks that something is refused by this driver for its age, and changes nothing.
+    /// Checks that the driver is too old for `work`, and that nothing changed.
     #[track_caller]
     fn unsupported<T: Debug>(
         &self,
@@ -189,24 +189,24 @@ impl Machine {
         Ok(())
     }
 
-    /// Checks that something is refused, and changes nothing. Returns what was said.
+    /// Checks that `work` is refused without changing anything. Returns the error.
     #[track_caller]
     fn refused<T: Debug>(
         &self,
         work: impl FnOnce() -> Result<T, Error>,
     ) -> Result<Error, Box<dyn std::error::Error>> {
         let before = self.state()?;
-        let error = work().expect_err("it cannot be");
+        let error = work().expect_err("the work is refused");
         assert_eq!(self.state()?, before, "{error}");
         Ok(error)
     }
 
-    /// A kernel of one block that does nothing, for as long as is said.
+    /// Loads a kernel that runs for `duration` and does nothing.
     fn kernel(&self, duration: Duration) -> green_ctx::Result<Kernel> {
         work::kernel(&self.sim, &self.device, "work", duration)
     }
 
-    /// Collects what the clean-up hook gets.
+    /// Collects the messages of clean-up failures.
     fn hook(&self) -> Arc<Mutex<Vec<String>>> {
         let reported = Arc::new(Mutex::new(Vec::new()));
         let hook = Arc::clone(&reported);
@@ -220,31 +220,31 @@ impl Machine {
 }
 
 fn launch(stream: &Stream, kernel: &Kernel) -> green_ctx::Result<()> {
-    // SAFETY: the kernel has no parameters and reaches no memory.
+    // SAFETY: the kernel has no parameters and touches no memory.
     unsafe { stream.launch(kernel, LaunchConfig::new(1, 32), ()) }
 }
 
-/// A long time of the simulated device.
+/// A long time on the simulated device.
 const LONG: Duration = Duration::from_secs(1);
 
-/// The counts of a split's groups, and of its remainder.
+/// Returns the SM counts of a split's groups and of its remainder.
 fn counts(split: &Split) -> (Vec<u32>, Option<u32>) {
     let groups = split.groups.iter().map(SmGroup::sm_count).collect();
     (groups, split.remainder.as_ref().map(SmGroup::sm_count))
 }
 
-/// A request for groups of these counts.
+/// Returns a request for groups of these counts.
 fn of(counts: impl Into<SplitRequest>) -> SplitRequest {
     counts.into()
 }
 
-/// A context of each group, the remainder last.
+/// Creates a context of each group, the remainder last.
 fn contexts(device: &Device, split: Split) -> green_ctx::Result<Vec<Context>> {
     let groups = split.groups.into_iter().chain(split.remainder);
     groups.map(|group| Ok(device.create_context(group)?)).collect()
 }
 
-/// The SMs that contexts run on, as the probe sees it: as many as each has, and of no other.
+/// Checks that each context runs on as many SMs as it has, and that no two share an SM. Returns the SMs.
 #[track_caller]
 fn disjoint(contexts: &[Context]) -> green_ctx::Result<Vec<BTreeSet<u32>>> {
     let report = verify::contexts(contexts, Duration::from_millis(1))?;

@@ -1,4 +1,4 @@
-//! Memory that is allocated in stream order, pinned memory, and copies that the host does not wait for.
+//! Stream-ordered memory, pinned memory, and asynchronous copies.
 
 use std::mem;
 use std::time::Duration;
@@ -13,14 +13,14 @@ use crate::{LONG, Machine, each_driver, each_failing_driver, kernels};
 
 const LEN: usize = 64;
 
-/// A kernel that fills a buffer of [`LEN`] numbers, for as long as is said.
+/// Loads a kernel that fills a buffer of [`LEN`] numbers and runs for `duration`.
 fn filling(machine: &Machine, duration: Duration) -> green_ctx::Result<Kernel> {
     let nanoseconds = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
     machine.sim.register_kernel("fill", move |call| {
         let (address, value) = (call.param_u64(0), call.param_u32(1));
         call.set_duration_ns(nanoseconds);
         let bytes = value.expect("a number").to_ne_bytes().repeat(LEN);
-        // Whether it was there shows in the numbers.
+        // If the memory is not allocated, the numbers show it.
         let _ = call.write(address.expect("an address"), &bytes);
     });
     Library::from_ptx(&machine.device, kernels::WITH_PARAMETERS)?.kernel("fill")
@@ -33,11 +33,12 @@ fn fill(
     value: u32,
 ) -> green_ctx::Result<()> {
     let arguments = (buffer.as_argument(), value);
-    // SAFETY: the tests keep the buffer for as long, and nothing else reaches it meanwhile.
+    // SAFETY: the arguments match the kernel's parameters. The tests keep the buffer until the work is done,
+    // and no other work uses it.
     unsafe { stream.launch(kernel, LaunchConfig::new(1, 32), arguments) }
 }
 
-/// Streams of two partitions.
+/// Creates two streams, each in its own partition.
 fn streams(machine: &Machine) -> green_ctx::Result<[Stream; 2]> {
     let stream = || partition(&machine.device, 16)?.create_stream(StreamOptions::default());
     Ok([stream()?, stream()?])
@@ -58,7 +59,7 @@ fn nothing_waits_for_memory_in_stream_order() -> Outcome {
             fill(&stream, &kernel, &buffer, value)?;
             buffer.copy_to(&mut result, &stream)?;
             drop(buffer);
-            assert!(!stream.is_idle()?, "the kernel runs, and the buffer is gone");
+            assert!(!stream.is_idle()?, "dropping the buffer waited for the kernel");
         }
         assert_eq!(result.as_slice()?, [8; LEN]);
         stream.synchronize()?;
@@ -82,7 +83,7 @@ fn copies_on_another_stream_come_between_allocation_and_end() -> Outcome {
         buffer.copy_from(&mut values, &other)?;
         buffer.copy_to(&mut values, &other)?;
         drop(buffer);
-        // The memory is used again, and what follows on its stream does not disturb the copy.
+        // The memory is reused immediately. Later work on its stream must not disturb the copy.
         let next = home.allocate(LEN)?;
         fill(&home, &kernel, &next, 9)?;
         assert_eq!((result.as_slice()?, values.as_slice()?), (&[5; LEN][..], &[6; LEN][..]));
@@ -92,7 +93,7 @@ fn copies_on_another_stream_come_between_allocation_and_end() -> Outcome {
     })
 }
 
-/// Neither buffer's stream is the one that copies.
+/// The copying stream belongs to neither buffer.
 #[test]
 fn a_copy_between_buffers_comes_between_their_allocations_and_ends() -> Outcome {
     each_driver(|machine| {
@@ -118,7 +119,7 @@ fn a_copy_between_buffers_comes_between_their_allocations_and_ends() -> Outcome 
     })
 }
 
-/// One pinned buffer in two streams: the copies come one after the other.
+/// Two streams copy with one pinned buffer. The second copy waits for the first.
 #[test]
 fn a_pinned_buffer_is_in_one_copy_at_a_time() -> Outcome {
     each_driver(|machine| {
@@ -147,13 +148,13 @@ fn a_pinned_buffer_goes_when_its_copy_is_done() -> Outcome {
         buffer.copy_to(&mut result, &stream)?;
         assert!(!stream.is_idle()?);
         drop(result);
-        assert!(stream.is_idle()?, "dropping it has waited");
+        assert!(stream.is_idle()?, "the drop did not wait for the copy");
         assert_eq!(machine.sim.live().host_allocations, 0);
         Ok(())
     })
 }
 
-/// A leaked buffer stays where it is, so that the copy hits nothing else.
+/// A leaked buffer is never freed, so a pending copy cannot write to other memory.
 #[test]
 fn a_leaked_pinned_buffer_is_never_freed() -> Outcome {
     each_failing_driver(|machine| {
@@ -176,7 +177,8 @@ fn a_captured_stream_takes_none_of_it() -> Outcome {
         let [stream, _] = streams(machine)?;
         let (buffer, mut values) = (stream.allocate::<u32>(LEN)?, pinned(machine)?);
         let other = stream.allocate(LEN)?;
-        // The capture goes on: nothing of it reaches the driver but the question.
+        // These calls do not reach the driver, apart from the query whether the stream is capturing; so the
+        // capture stays valid.
         stream.capture(CaptureMode::Global, || {
             let refused = [
                 stream.allocate::<u32>(LEN).map(drop),
@@ -196,7 +198,7 @@ fn a_captured_stream_takes_none_of_it() -> Outcome {
     })
 }
 
-/// Nobody can free it in the stream's order then, so the memory is lost, and the hook hears of it.
+/// Memory cannot be freed in the order of a stream that is being captured. It leaks, and the hook is called.
 #[test]
 fn memory_dropped_in_a_capture_of_its_stream_is_reported() -> Outcome {
     each_failing_driver(|machine| {
@@ -225,8 +227,8 @@ fn what_does_not_belong_together_is_refused() -> Outcome {
         let mut ours = pinned(machine)?;
         machine.without_calls(|| {
             let error = buffer.copy_to(&mut shorter, &stream).expect_err("63 values");
-            let expected = "64 values cannot be copied between buffers of 64 and 63";
-            assert!(error.to_string() == expected && error.is_misuse(), "{error}");
+            let expected = "64 values cannot be copied between buffers of 64 and 63 values;";
+            assert!(error.to_string().starts_with(expected) && error.is_misuse(), "{error}");
             for mixed in
                 [buffer.copy_from(&mut theirs, &stream), buffer.copy_from(&mut ours, &elsewhere)]
             {
@@ -243,7 +245,7 @@ fn what_does_not_belong_together_is_refused() -> Outcome {
     })
 }
 
-/// The buffer keeps its partition, as its stream does.
+/// A buffer holds a reference to its stream, and so to the partition.
 #[test]
 fn memory_keeps_its_stream() -> Outcome {
     each_driver(|machine| {
@@ -257,14 +259,14 @@ fn memory_keeps_its_stream() -> Outcome {
     })
 }
 
-/// Makes the next record of an event fail.
+/// Makes the next event record fail.
 fn fail_record(machine: &Machine) -> Outcome {
     let fault = Fault::on("cuEventRecord").with(CUresult::CUDA_ERROR_OUT_OF_MEMORY);
     Ok(machine.sim.fail(fault)?)
 }
 
-/// Whoever gets at a pinned buffer's values finds all its copies done, those on several streams too whose end
-/// could not be recorded; and such a copy comes before the next.
+/// Access to a pinned buffer's values waits for all its copies, including those on several streams whose end
+/// could not be recorded. Such a copy is also ordered before the next one.
 #[test]
 fn copies_whose_end_is_not_recorded_are_waited_for() -> Outcome {
     each_driver(|machine| {
@@ -282,7 +284,7 @@ fn copies_whose_end_is_not_recorded_are_waited_for() -> Outcome {
             assert!(matches!(error, Error::Driver { .. }), "{error}");
         }
         values.as_slice()?;
-        assert!(a.is_idle()? && b.is_idle()?, "the device still writes the values");
+        assert!(a.is_idle()? && b.is_idle()?, "a copy is still running");
 
         fill(&a, &kernel, &slow, 5)?;
         fail_record(machine)?;
@@ -291,12 +293,12 @@ fn copies_whose_end_is_not_recorded_are_waited_for() -> Outcome {
         assert_eq!(quick.read(&b)?, [5; LEN]);
         assert!(machine.sim.races().is_empty(), "{:?}", machine.sim.races());
         drop((a, b));
-        assert_eq!(machine.free()?, 132, "a buffer keeps a partition");
+        assert_eq!(machine.free()?, 132, "a buffer keeps a partition alive");
         Ok(())
     })
 }
 
-/// Copies of memory whose own stream is captured would become part of that graph.
+/// A copy of memory whose own stream is being captured would become part of the graph.
 #[test]
 fn memory_is_not_copied_while_its_stream_is_captured() -> Outcome {
     each_driver(|machine| {
@@ -326,7 +328,7 @@ fn memory_is_not_copied_while_its_stream_is_captured() -> Outcome {
     })
 }
 
-/// Memory whose end nothing orders with a copy that may be under way stays.
+/// Memory is leaked if a copy of it may still run, and its free cannot be ordered after the copy.
 #[test]
 fn memory_of_a_copy_that_cannot_be_waited_for_stays() -> Outcome {
     each_failing_driver(|machine| {
@@ -340,7 +342,7 @@ fn memory_of_a_copy_that_cannot_be_waited_for_stays() -> Outcome {
         target.copy_from_buffer(&source, &other).expect_err("it fails");
         assert_eq!(reported.lock().expect("no panic").len(), 1);
         drop((target, source));
-        assert_eq!(machine.sim.live().allocations, 2, "memory was freed under a copy");
+        assert_eq!(machine.sim.live().allocations, 2, "memory was freed during a copy");
         Ok(())
     })
 }

@@ -1,4 +1,4 @@
-//! Groups that the driver splits out of a group, from 13.1 on.
+//! Groups that the driver splits out of a group, from CUDA 13.1 on.
 
 use std::sync::Arc;
 
@@ -32,19 +32,19 @@ fn structure_within_a_group_needs_its_version() -> Outcome {
     })
 }
 
-/// Children of a group, however it was made: disjoint, within it, and its SMs are held until the last
-/// of them is gone.
+/// Children are disjoint and inside their parent, however the parent was split. The parent's SMs are held until
+/// the last child is dropped.
 #[test]
 fn children_are_within_their_parent() -> Outcome {
     each_newer_driver(|machine| {
         let Machine { device, .. } = machine;
-        // Not the first SMs of the device, which a split of the device would give.
+        // The parent does not have the device's first SMs, which a split of the device would give.
         let plain = SplitRequest::new().group("other", 16).group("parent", 64);
         let children = of([16, 20]).coscheduled([8, 4]);
         for (parent, request, given) in [
             (plain.clone(), children.clone(), vec![16, 20]),
             (plain.clone().coscheduled(8), children, vec![16, 20]),
-            // By count out of a structured group: rounded up, as such counts always are.
+            // A split by count out of a structured group: counts are rounded up as usual.
             (plain.clone().coscheduled(8), of([17, 8]), vec![24, 8]),
         ] {
             let mut groups = machine.sms()?.split(parent)?.groups;
@@ -59,8 +59,8 @@ fn children_are_within_their_parent() -> Outcome {
             assert!(split.groups.iter().all(|group| group.floor() == group.sm_count()));
             let mut made = contexts(device, split)?;
             let seen = disjoint(&made)?;
-            assert!(seen.iter().all(|sms| sms.is_subset(&whole)), "a child left its parent");
-            // All of the parent's SMs are held while one child lives, be it in a stream.
+            assert!(seen.iter().all(|sms| sms.is_subset(&whole)), "a child ran outside its parent");
+            // All SMs of the parent are held while one child lives, even if only a stream refers to it.
             let stream = made.remove(0).create_stream(StreamOptions::default())?;
             drop(made);
             assert_eq!(machine.free()?, 132 - 80);
@@ -77,7 +77,7 @@ fn children_are_within_their_parent() -> Outcome {
     })
 }
 
-/// A child splits as its parent did, and keeps it.
+/// A child can be split like its parent, and keeps its parent's SMs.
 #[test]
 fn structured_groups_nest() -> Outcome {
     each_newer_driver(|machine| {
@@ -97,7 +97,7 @@ fn structured_groups_nest() -> Outcome {
     })
 }
 
-/// What a structured split leaves has no structure, and is split all the same.
+/// The remainder of a structured split has no structure, but can be split too.
 #[test]
 fn what_is_left_is_split_too() -> Outcome {
     each_newer_driver(|machine| {
@@ -111,7 +111,7 @@ fn what_is_left_is_split_too() -> Outcome {
     })
 }
 
-/// The work of a child that is gone is waited for by whoever gets its parent's SMs.
+/// The next owner of the parent's SMs waits for the work of a dropped child.
 #[test]
 fn the_work_of_children_is_waited_for() -> Outcome {
     each_newer_driver(|machine| {
@@ -131,7 +131,7 @@ fn the_work_of_children_is_waited_for() -> Outcome {
     })
 }
 
-/// The same children again: of the contexts that wait, and anew where none does.
+/// The same children get the same contexts while those are idle, and new ones otherwise.
 #[test]
 fn the_same_children_get_the_same_contexts() -> Outcome {
     each_newer_driver(|machine| {
@@ -143,7 +143,7 @@ fn the_same_children_get_the_same_contexts() -> Outcome {
             Ok((raw, disjoint(&children)?))
         };
         let first = make()?;
-        // One of them is the parent's.
+        // One of the contexts is the parent's.
         assert_eq!(device.context_counts().created, 3);
         assert_eq!(make()?, first);
         assert_eq!((device.context_counts().created, device.context_counts().idle), (3, 3));

@@ -1,4 +1,5 @@
-//! Who owns which SMs: disjoint wherever they were split, accounted for, and given back.
+//! Ownership of SMs: partitions are disjoint wherever they were split, the ledger accounts for them, and their
+//! SMs are returned.
 
 use std::thread;
 
@@ -8,7 +9,7 @@ use green_ctx::{Driver, Error, SplitRequest, StreamOptions, error::ErrorKind};
 use crate::common::{Outcome, group, partition};
 use crate::{COMPOSITION, Machine, contexts, disjoint, each_driver, of};
 
-/// Two handles of a device, two of its driver, and another thread: one ledger.
+/// Two handles of a device, two handles of its driver, and another thread all use the same ledger.
 #[test]
 fn splits_anywhere_are_disjoint() -> Outcome {
     each_driver(|machine| {
@@ -33,7 +34,7 @@ fn asking_for_more_names_who_has_the_rest() -> Outcome {
         let sms = machine.sms()?;
         let request = SplitRequest::new().group("decode", 16).group("draft", 16);
         let mut groups = sms.split(request)?.groups;
-        // Whether a group waits or is a context, it holds its SMs.
+        // A group holds its SMs with or without a context.
         let draft = machine.device.create_context(groups.remove(1))?;
         let error = machine.refused(|| sms.split([16; 8]))?;
         assert_eq!(error.kind(), ErrorKind::Unavailable);
@@ -41,7 +42,7 @@ fn asking_for_more_names_who_has_the_rest() -> Outcome {
         assert!(text.starts_with("8 groups of 16 SMs do not fit, 6 fit: 100 of"), "{text}");
         assert!(text.ends_with("held by decode (16 SMs), draft (16 SMs)"), "{text}");
         drop(groups);
-        // More than the device ever has, even: the error is the same.
+        // A request for more SMs than the device has gets the same error.
         let error = machine.refused(|| sms.split([16; 9]))?;
         assert!(error.to_string().ends_with("held by draft (16 SMs)"), "{error}");
         let error = machine.refused(|| sms.split([16; 8]))?;
@@ -51,7 +52,7 @@ fn asking_for_more_names_who_has_the_rest() -> Outcome {
             shortage.holders.iter().map(|holder| (&*holder.name, holder.sm_count)).collect();
         assert_eq!(holders, [("draft", 16)]);
         drop(draft);
-        // With nobody in the way it is the request that is wrong.
+        // If no SMs are held, the request itself is invalid.
         for count in [133, u32::MAX] {
             let error = machine.refused(|| sms.split([count]))?;
             assert_eq!(error.kind(), ErrorKind::InvalidRequest, "{error}");
@@ -67,17 +68,17 @@ fn sharing_has_to_be_asked_for() -> Outcome {
         let sms = machine.sms()?;
         let owned = group(device, 132)?;
         let shared = || of([16, 16]).overlapping(true).rest("rest");
-        // Nobody shares a floor.
+        // Floors cannot be shared.
         machine.refused(|| sms.split(shared()))?;
         drop(owned);
         let (plan, split) = (sms.dry_run(shared())?, sms.split(shared())?);
         assert_eq!((plan.remainder, sms.free_sm_count()), (100, 0));
         assert!(split.groups.iter().chain(&split.remainder).all(|group| group.floor() == 0));
-        // One request is disjoint in itself, and others share with it.
+        // Groups of one request are disjoint. Groups of several requests share SMs.
         let more = contexts(device, sms.split(shared())?)?;
         let sharing = contexts(device, split)?;
         assert_eq!(disjoint(&sharing)?, disjoint(&more)?);
-        // What is shared is nobody's floor until the last sharer goes.
+        // Shared SMs are available for floors only after the last sharer is dropped.
         machine.refused(|| sms.split([16]))?;
         drop(sharing);
         machine.refused(|| sms.split([16]))?;
@@ -88,7 +89,7 @@ fn sharing_has_to_be_asked_for() -> Outcome {
     })
 }
 
-/// By close, by drop, by the last of clones and streams, however many hands they went through.
+/// SMs are returned by a close, or by the drop of the last clone, stream or guard, on any thread.
 #[test]
 fn sms_come_back_with_the_last_handle() -> Outcome {
     each_driver(|machine| {
@@ -96,8 +97,8 @@ fn sms_come_back_with_the_last_handle() -> Outcome {
         let free = || machine.free();
         drop(group(device, 24)?);
         assert_eq!(free()?, 132);
-        // A group that was closed is owned still, and makes another context.
-        let closed = partition(device, 24)?.close()?.ok_or("it has a group")?;
+        // A closed context returns its group, which still owns its SMs and can get another context.
+        let closed = partition(device, 24)?.close()?.ok_or("no group")?;
         assert_eq!((closed.sm_count(), closed.name(), free()?), (24, "p0", 108));
         let context = device.create_context(closed)?;
         let stream = context.create_stream(StreamOptions::default())?;
@@ -109,7 +110,7 @@ fn sms_come_back_with_the_last_handle() -> Outcome {
         assert_eq!(other.context().sm_count()?, 24);
         thread::scope(|scope| scope.spawn(move || drop(other)).join().expect("no panic"));
         assert_eq!(free()?, 132);
-        // A guard is a handle too.
+        // A guard keeps the context alive too.
         let context = partition(device, 24)?;
         let current = context.make_current()?;
         drop(context);
@@ -124,7 +125,7 @@ fn sms_come_back_with_the_last_handle() -> Outcome {
 fn what_fails_on_the_way_takes_nothing() -> Outcome {
     each_driver(|machine| {
         let Machine { sim, device } = machine;
-        // What every driver calls for a split and a context.
+        // Driver calls that every driver version makes to split and to create a context.
         drop(device.create_context(group(device, 16)?)?);
         device.release_idle();
         let functions = [
@@ -141,7 +142,7 @@ fn what_fails_on_the_way_takes_nothing() -> Outcome {
             assert!(error.to_string().starts_with(function), "{error}");
             assert_eq!((sim.live(), machine.free()?), (live, 132), "{function}");
         }
-        // The first cut of its kind, in each of its two calls.
+        // The first split at a granularity makes two driver calls. Either may fail.
         for nth in [1, 2] {
             let before = machine.state()?;
             sim.fail(Fault::on("cuDevSmResourceSplitByCount").nth(nth))?;
@@ -156,14 +157,14 @@ fn what_fails_on_the_way_takes_nothing() -> Outcome {
     })
 }
 
-/// The ledger can be read, tested and changed alone.
+/// The ledger does not depend on the rest of the crate, so it can be read, tested and changed separately.
 #[test]
 fn the_ledger_imports_nothing_of_the_crate() -> Outcome {
     for file in std::fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/src/ledger"))? {
         let path = file?.path();
         let source = std::fs::read_to_string(&path)?;
         let mut code = source.lines().filter(|line| !line.trim_start().starts_with("//"));
-        // The module `tests` of a file is one level deeper.
+        // The `tests` module of a file is one level deeper.
         let outside = code.find(|line| {
             let names = ["crate::", "super::super::super"];
             names.iter().any(|name| line.contains(name)) || line.starts_with("use super::super")

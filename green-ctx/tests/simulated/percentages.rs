@@ -1,4 +1,4 @@
-//! Percentages as shares, on every simulated GPU and driver version.
+//! Shares in percent, on every simulated GPU and driver version.
 
 use green_ctx::sim::Spec;
 use green_ctx::{
@@ -10,14 +10,14 @@ use green_ctx::{
 
 use crate::common::{Outcome, simulated};
 
-/// Four quarters, three thirds, one and three quarters, the smallest and the largest.
+/// Four quarters, three thirds, one quarter and three quarters, and the smallest percentage with the largest.
 const REQUESTS: [&[u32]; 4] = [&[25; 4], &[33; 3], &[25, 75], &[1, 99]];
 
 fn shares(percents: &[u32]) -> Vec<Share> {
     percents.iter().map(|percent| Share::percent(*percent)).collect()
 }
 
-/// Checks that each count is less than a unit away from its percentage of `total` SMs.
+/// Checks that each count differs from its percentage of `total` SMs by less than a unit.
 fn check(what: &str, percents: &[u32], counts: &[u32], total: u32, unit: u32) {
     assert_eq!(percents.len(), counts.len(), "{what}");
     assert!(counts.iter().sum::<u32>() <= total, "{what}: {counts:?}");
@@ -52,7 +52,7 @@ fn they_fit_on_every_gpu_and_driver() -> Outcome {
                     assert!(parts.iter().all(|part| part.floor() == part.sm_count()));
                     assert_eq!(parts[0].share().to_string(), format!("{}%", percents[0]));
                 }
-                // Such a driver makes contexts of one piece, and so groups of one size.
+                // Before CUDA 12.5 a context has a single resource, so all groups have the same size.
                 Err(error @ Error::Unsupported { .. }) => {
                     assert!(version < Version::new(12, 5), "{what}: {error}");
                     assert!(
@@ -102,9 +102,9 @@ fn of_a_group_that_is_split_again() -> Outcome {
     assert_eq!(split.groups.iter().map(|group| group.sm_count()).collect::<Vec<_>>(), [16, 48]);
     drop(split);
 
-    // The floor counts, as floors of parts come from it.
+    // Percentages refer to the group's floor, since the floors of its parts come from it.
     let parts = device.partition([Share::from(32..=64)])?;
-    let group = parts.into_iter().next().expect("there is one").close()?;
+    let group = parts.into_iter().next().expect("one partition").close()?;
     let split = group.split(shares(&[50, 50]))?;
     assert_eq!(split.groups.iter().map(|group| group.sm_count()).collect::<Vec<_>>(), [16, 16]);
     drop(split);
@@ -140,7 +140,7 @@ fn of_a_structured_split() -> Outcome {
             assert_eq!(given, counts[..percents.len()], "{spec} {percents:?}");
         }
         let group = sms.split(SplitRequest::from([64]).coscheduled(2))?.groups.remove(0);
-        // A wrong request makes no context.
+        // An invalid request must not create a context.
         let request = SplitRequest::from(shares(&[25, 75]));
         let refused = group.split(request.clone().coscheduled([2, 4])).expect_err("two sets");
         assert_eq!(device.context_counts().created, 0, "{spec}");
@@ -152,7 +152,7 @@ fn of_a_structured_split() -> Outcome {
     Ok(())
 }
 
-/// Larger sets leave SMs that are in none, and percentages then fit into the others.
+/// With larger co-scheduled sets some SMs belong to no set. Percentages must fit into the SMs of the sets.
 #[test]
 fn of_larger_sets() -> Outcome {
     let all = shares(&[100]);
@@ -204,7 +204,7 @@ fn what_is_refused_says_what_to_write() -> Outcome {
         "{error}"
     );
     let structured = |request: SplitRequest| {
-        let (_sim, device) = simulated("b200@13.4").expect("it is simulated");
+        let (_sim, device) = simulated("b200@13.4").expect("a simulated device");
         device.partition(request).expect_err("it cannot be met").to_string()
     };
     let error = structured(SplitRequest::from(shares(&[25, 75])).coscheduled([2, 8]));

@@ -1,4 +1,5 @@
-//! SMs whose last work could not be recorded: nobody gets them until it is.
+//! SMs whose last work could not be recorded stay in quarantine: no request gets them as a floor until it can
+//! be recorded.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -16,10 +17,10 @@ use crate::work::{self, launch};
 
 const DRIVERS: [&str; 4] = ["h200@12.5", "h200@12.8", "h200@13.0", "h200@13.4"];
 
-/// What the error texts say of such SMs.
+/// The part of the error messages that reports such SMs.
 const WAITS: &str = "16 SMs wait for work that could not be recorded";
 
-/// Counts the failures that the clean-up hook gets.
+/// Counts the failures that are reported to the clean-up hook.
 fn reports(device: &Device) -> impl Fn() -> usize + use<> {
     let reported = Arc::new(AtomicUsize::new(0));
     let counter = Arc::clone(&reported);
@@ -39,9 +40,9 @@ fn end_capture(device: &Device, stream: CUstream) -> green_ctx::Result<()> {
     Ok(())
 }
 
-/// A context whose last handle goes while a foreign stream of it is being captured. The stream.
+/// Drops a context's last handle while a foreign stream of the context is being captured. Returns that stream.
 fn stick(device: &Device, context: Context) -> Result<CUstream, Box<dyn std::error::Error>> {
-    let stream = raw::stream_of(device, context.as_raw_green().ok_or("it is a partition")?)?;
+    let stream = raw::stream_of(device, context.as_raw_green().ok_or("not a partition")?)?;
     raw::begin_capture(device, stream)?;
     drop(context);
     Ok(stream)
@@ -62,7 +63,7 @@ fn sms_whose_work_cannot_be_recorded_are_nobodys() -> Outcome {
             "{spec}"
         );
 
-        // Nobody gets them, in whatever way.
+        // No request can get these SMs as its own.
         let error = sms.split([132]).expect_err("16 SMs are in quarantine");
         assert!(error.to_string().ends_with(WAITS), "{error}");
         assert_eq!(error.kind(), ErrorKind::Unavailable);
@@ -74,13 +75,13 @@ fn sms_whose_work_cannot_be_recorded_are_nobodys() -> Outcome {
         let fine = SplitRequest::from([2]).granularity(Granularity::Fine);
         let error = sms.split(fine.clone()).expect_err("the cut is in use");
         assert!(matches!(&error, Error::CutInUse { held, .. } if held.contains(WAITS)), "{error}");
-        // Those who share SMs with anybody may.
+        // Sharing them is possible.
         assert_eq!(sms.split(SplitRequest::from([132]).overlapping(true))?.groups.len(), 1);
-        // It was tried before each of them, and reported once.
+        // Each request tried to record the work again. The failure was reported once.
         assert_eq!((reported(), device.release_idle()), (1, 0), "{spec}");
 
-        // From the moment on when it can be recorded they are as after any other partition: given
-        // out at once with their context, and what comes next waits on the device.
+        // Once the work can be recorded, the SMs and their context are given out immediately, and the next work
+        // waits on the device.
         end_capture(&device, stream)?;
         let next = partition(&device, 16)?;
         assert_eq!(device.context_counts().reused, 1, "{spec}");
@@ -100,13 +101,13 @@ fn sms_whose_work_cannot_be_recorded_are_nobodys() -> Outcome {
     Ok(())
 }
 
-/// What is in quarantine keeps no driver, and goes with it.
+/// SMs in quarantine do not keep the driver alive, and end with it.
 #[test]
 fn a_driver_ends_with_sms_in_quarantine() -> Outcome {
     let (sim, device) = simulated("h200")?;
     let reported = reports(&device);
     let outer = device.create_context(
-        partition(&device, 32)?.close()?.ok_or("it has a group")?.split([16])?.groups.remove(0),
+        partition(&device, 32)?.close()?.ok_or("no group")?.split([16])?.groups.remove(0),
     )?;
     let streams = [stick(&device, outer)?, stick(&device, partition(&device, 16)?)?];
     for stream in streams {
@@ -119,7 +120,7 @@ fn a_driver_ends_with_sms_in_quarantine() -> Outcome {
     Ok(())
 }
 
-/// Recording and waiting fail without any capture.
+/// Recording and waiting can fail without any capture.
 #[test]
 fn a_failure_that_passes_costs_nothing() -> Outcome {
     let (sim, device) = simulated("h200")?;
@@ -136,11 +137,11 @@ fn a_failure_that_passes_costs_nothing() -> Outcome {
         fail()?;
         drop(context);
         assert_eq!((reported(), sms.free_sm_count()), (idle, 116));
-        // `free` asks the ledger alone; clearing up tries again, as a split does.
+        // `release_idle` retries, as a split does; `free_sm_count` only reads the ledger.
         device.release_idle();
         assert_eq!(sms.free_sm_count(), 132);
     }
-    // Where the work is waited for it is done, and the SMs are free at once.
+    // If only the record fails, the drop waits for the work, and the SMs are free immediately.
     let context = partition(&device, 16)?;
     sim.fail(Fault::on("cuGreenCtxRecordEvent"))?;
     drop(context);
@@ -150,7 +151,7 @@ fn a_failure_that_passes_costs_nothing() -> Outcome {
     Ok(())
 }
 
-/// When the device fails nothing runs any more, so that nobody waits for it.
+/// After a fault of the device no work runs, so quarantined SMs need not wait.
 #[test]
 fn a_device_that_fails_frees_what_is_in_quarantine() -> Outcome {
     let (sim, device) = simulated("h200")?;
@@ -162,7 +163,7 @@ fn a_device_that_fails_frees_what_is_in_quarantine() -> Outcome {
     assert_eq!((reported(), sms.free_sm_count()), (1, 116));
     let illegal = CUresult::CUDA_ERROR_ILLEGAL_ADDRESS;
     sim.fail(Fault::on("cuGreenCtxRecordEvent").with(illegal))?;
-    // A dry run only reads, and says what it does not count on; a split tries again.
+    // A dry run only reads, and reports the quarantined SMs. A split retries.
     assert_eq!(sms.dry_run([16])?.quarantined, 16);
     assert!(sms.dry_run([132]).is_err());
     assert_eq!(sms.split([132])?.groups[0].sm_count(), 132);
@@ -170,7 +171,7 @@ fn a_device_that_fails_frees_what_is_in_quarantine() -> Outcome {
     Ok(())
 }
 
-/// The partition of a plan that is gone keeps its SMs from later plans of the set.
+/// SMs of a dropped plan's partition are in quarantine inside the set: later plans cannot use them.
 #[test]
 fn plans_leave_out_what_is_in_quarantine() -> Outcome {
     let (sim, device) = simulated("h200")?;
@@ -188,7 +189,7 @@ fn plans_leave_out_what_is_in_quarantine() -> Outcome {
     let expected = "132 SMs wait for work that could not be recorded";
     assert!(error.to_string().ends_with(expected), "{error}");
     end_capture(&device, stream)?;
-    // The context is used again: making one would wait for all work.
+    // Reuses the context; creating one would wait for all work.
     let next = set.prepare(PlanRequest::new("next", SplitRequest::new().rest("y")))?;
     assert_eq!(device.context_counts().reused, 1);
     launch(next.partitions()[0].stream(), &kernel)?;
@@ -196,7 +197,7 @@ fn plans_leave_out_what_is_in_quarantine() -> Outcome {
     let launches = sim.launches();
     assert!(launches[0].happens_before(&launches[1]));
 
-    // The set's SMs are not free before the last of its contexts is recorded, nested or not.
+    // The set's SMs are not free before the work of its last context is recorded, including nested contexts.
     let context = next.partitions()[0].context().clone();
     drop(next);
     set.retire("next")?;
@@ -217,7 +218,7 @@ fn plans_leave_out_what_is_in_quarantine() -> Outcome {
     Ok(())
 }
 
-/// A group that the driver split is held until the work of each of its children is recorded.
+/// A group that the driver split is held until the work of all its children is recorded.
 #[test]
 fn a_stuck_child_keeps_its_parent() -> Outcome {
     let (sim, device) = simulated("h200@13.1")?;
@@ -240,7 +241,7 @@ fn a_stuck_child_keeps_its_parent() -> Outcome {
     Ok(())
 }
 
-/// Foreign code may capture a stream that was kept for it after the partition is gone.
+/// Foreign code may capture a kept stream after its partition is dropped.
 #[test]
 fn a_kept_streams_capture_outlives_its_partition() -> Outcome {
     for spec in DRIVERS {
@@ -258,7 +259,7 @@ fn a_kept_streams_capture_outlives_its_partition() -> Outcome {
         }
         let graph = raw::end_capture(&device, raw)?;
         assert_eq!((sms.split([132])?.groups.len(), reported()), (1, 0), "{spec}");
-        // SAFETY: it was captured just now, and has no other owner.
+        // SAFETY: the graph was captured above, and has no other owner.
         drop(unsafe { Graph::from_raw_owned(&device, graph) }?);
         drop((sms, device));
         assert_eq!(sim.live().graphs, 0, "{spec}");

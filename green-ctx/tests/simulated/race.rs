@@ -1,5 +1,5 @@
-//! Memory that partitions share: the simulated driver reports accesses that nothing orders, which
-//! on a GPU go wrong now and then.
+//! Memory shared by partitions: the simulated driver reports unordered accesses, which on a GPU fail only
+//! occasionally.
 
 use green_ctx::sim::{Accessor, Race, Sim};
 use green_ctx::{
@@ -9,10 +9,10 @@ use green_ctx::{
 
 use crate::common::{Outcome, kernels, partition, simulated};
 
-/// How long `produce` takes; longer than a test's calls.
+/// How long `produce` runs: longer than a test's calls take.
 const LONG_NS: u64 = 50_000_000;
 
-/// Two partitions, a kernel that writes 64 bytes and one that copies them.
+/// Two partitions, a kernel that writes 64 bytes, and one that copies them.
 struct Shared {
     sim: Sim,
     device: Device,
@@ -49,8 +49,8 @@ impl Shared {
 
     fn produce(&self, stream: &Stream) -> green_ctx::Result<()> {
         let arguments = (self.buffer.as_argument(),);
-        // SAFETY: the buffer is what the kernel writes, and outlives it. That others may read it
-        // meanwhile is harmless in a simulation, and what is tested.
+        // SAFETY: the kernel writes 64 bytes, which `buffer` has, and the tests keep `buffer` until the work is
+        // done. An unordered read is harmless in the simulation, and is what these tests look for.
         unsafe { stream.launch(&self.produce, LaunchConfig::new(64, 128), arguments) }
     }
 
@@ -60,8 +60,7 @@ impl Shared {
         unsafe { stream.launch(&self.consume, LaunchConfig::new(64, 128), arguments) }
     }
 
-    /// Produces on the first partition and consumes on the second, with something between them;
-    /// returns the result and the races.
+    /// Produces in the first partition, calls `between`, and consumes in the second. Returns the result and the races.
     fn run(
         &self,
         between: impl FnOnce(&Stream, &Stream) -> green_ctx::Result<()>,
@@ -135,7 +134,7 @@ fn waiting_the_wrong_way_round_is_reported() -> Outcome {
     let shared = Shared::new()?;
     let (_, races) = shared.run(|producer, consumer| producer.wait_for(consumer))?;
     assert_eq!(races.len(), 1);
-    // An event that was recorded too early covers nothing.
+    // An event recorded too early does not cover the work.
     let shared = Shared::new()?;
     let event = shared.device.create_event(EventOptions::default())?;
     let producer = shared.stream(0)?;
@@ -155,7 +154,7 @@ fn a_second_round_needs_a_wait_of_its_own() -> Outcome {
     shared.produce(&producer)?;
     consumer.wait_for(&producer)?;
     shared.consume(&consumer)?;
-    // The producer writes again what may not have been read.
+    // The producer writes again without waiting for the reader.
     shared.produce(&producer)?;
     let races = shared.sim.races();
     let [race] = &races[..] else { panic!("one race, not {races:?}") };
@@ -167,8 +166,8 @@ fn a_second_round_needs_a_wait_of_its_own() -> Outcome {
     Ok(())
 }
 
-/// A partition is dropped while its kernel runs, and the same SMs are taken again: the fence that
-/// keeps the new owner off them orders its work after the old.
+/// A partition is dropped while its kernel runs, and the same SMs are taken again. The fence between the owners
+/// also orders their accesses.
 #[test]
 fn the_fence_of_recycled_sms_orders_their_owners() -> Outcome {
     for same_sms in [true, false] {

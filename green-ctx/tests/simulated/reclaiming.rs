@@ -1,4 +1,4 @@
-//! Functions that let go of partitions before SMs are wanted.
+//! Reclaim hooks: functions of the program that release partitions before SMs are taken.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -9,7 +9,7 @@ use green_ctx::{Error, StreamOptions, context::CloseReason};
 use crate::common::{Outcome, group, partition};
 use crate::{Machine, STRUCTURED, each_driver, of};
 
-/// A count, and what adds one to it.
+/// Returns a counter, and a function that increments it.
 fn counter() -> (Arc<AtomicUsize>, impl Fn()) {
     let count = Arc::new(AtomicUsize::new(0));
     let of_hook = Arc::clone(&count);
@@ -28,7 +28,7 @@ fn whatever_wants_sms_calls_first() -> Outcome {
         let called = || calls.swap(0, Ordering::Relaxed);
         let sms = device.resources().sm()?;
         assert_eq!(called(), 0);
-        // A question only reads.
+        // A dry run only reads.
         sms.dry_run([16])?;
         if machine.has(STRUCTURED) {
             sms.structured_counts(of([16]).coscheduled(8))?;
@@ -38,11 +38,11 @@ fn whatever_wants_sms_calls_first() -> Outcome {
         assert_eq!(called(), 1);
         let group = context.close()?;
         assert_eq!(called(), 1);
-        // Where SMs come back, nobody wants any.
+        // Returning SMs does not call the hook.
         drop(group);
         device.release_idle();
         assert_eq!((called(), sms.free_sm_count()), (0, 132));
-        // A request that cannot be is not one for SMs.
+        // An invalid request does not call the hook.
         assert!(sms.split([0]).is_err());
         assert_eq!(called(), 0);
 
@@ -69,7 +69,7 @@ fn what_is_let_go_of_is_free_at_once() -> Outcome {
         drop(context);
         let context = partition(device, 128)?;
         keep(context.create_stream(StreamOptions::default())?);
-        // The stream would keep the context.
+        // The close succeeds only if the hook dropped the stream, which keeps the context alive.
         context.close()?;
         Ok(())
     })
@@ -83,7 +83,7 @@ fn functions_are_called_in_order_and_not_by_each_other() -> Outcome {
             let order = Arc::clone(&order);
             device.driver().on_reclaim(move |driver| {
                 order.lock().expect("no panic").push(number);
-                // It may want SMs itself.
+                // The hook may take SMs itself.
                 let device = driver.device(0).expect("a device");
                 let context = partition(&device, 8).expect("8 SMs are free");
                 context.close().expect("nothing else has it");
@@ -115,7 +115,7 @@ fn a_panic_goes_to_whoever_wanted_sms() -> Outcome {
         assert!(split.is_err());
         let other = context.clone();
         assert!(catch_unwind(AssertUnwindSafe(|| other.close())).is_err());
-        // Nothing was taken, and the next call is like the first.
+        // The panic left no SMs taken, and the next call behaves like the first.
         assert_eq!(sms.free_sm_count(), 116);
         assert!(catch_unwind(AssertUnwindSafe(|| sms.split([16]))).is_err());
         drop(hook);
@@ -128,7 +128,7 @@ fn a_panic_goes_to_whoever_wanted_sms() -> Outcome {
     })
 }
 
-/// A function may own handles, and go away with them while it is called.
+/// A hook may own handles, and may remove itself while it runs.
 #[test]
 fn a_function_may_remove_itself() -> Outcome {
     each_driver(|Machine { device, .. }| {
@@ -143,7 +143,7 @@ fn a_function_may_remove_itself() -> Outcome {
         *its_own.lock().expect("no panic") = Some(hook);
         let refused = partition(device, 128);
         assert!(matches!(refused, Err(Error::NotEnoughSms(_))));
-        // The stream ended when the call returned.
+        // The stream was dropped with the hook, after the call returned.
         context.close()?;
         Ok(())
     })

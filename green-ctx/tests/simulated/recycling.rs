@@ -1,4 +1,4 @@
-//! Driver contexts: made once, kept, used again, and destroyed when asked.
+//! Driver contexts: created once, kept, reused, and destroyed on request.
 
 use std::time::Duration;
 
@@ -29,11 +29,11 @@ fn contexts_of_the_same_sms_are_used_again() -> Outcome {
             let context = partition(device, 16)?;
             assert_eq!((context.as_raw_green(), context.sm_count()?), (raw, 16));
             check(machine, 1, round, 0);
-            // By close as well as by drop.
+            // After a close the context is idle too, as after a drop.
             drop(context.close()?);
             check(machine, 1, round, 1);
         }
-        // Where those SMs are taken there is none for others.
+        // While those SMs are held, a new partition needs another context.
         let held = group(device, 16)?;
         let other = partition(device, 16)?;
         assert_ne!(other.as_raw_green(), raw);
@@ -60,7 +60,7 @@ fn no_more_are_kept_than_allowed() -> Outcome {
         let last = all[3].as_raw_green();
         drop(all);
         assert_eq!((device.context_counts().idle, sim.live().green_contexts), (2, 2));
-        // The oldest go first.
+        // The oldest contexts are destroyed first.
         device.set_idle_limit(1);
         assert_eq!(device.context_counts().idle, 1);
         let all = partitions()?;
@@ -74,7 +74,7 @@ fn no_more_are_kept_than_allowed() -> Outcome {
     })
 }
 
-/// Recycling takes SMs as they are: new work there waits for what still runs.
+/// Reusing a context does not wait on the host: new work waits on the device for the work that still runs.
 #[test]
 fn a_context_that_is_used_again_waits_for_what_was_there() -> Outcome {
     each_driver(|machine| {
@@ -99,7 +99,7 @@ fn a_context_that_is_used_again_waits_for_what_was_there() -> Outcome {
     })
 }
 
-/// A context whose last work cannot be found out about is not kept, whatever the failure was.
+/// A context is destroyed if the state of its last work cannot be determined, whatever call failed.
 #[test]
 fn a_context_in_doubt_is_not_kept() -> Outcome {
     each_driver(|machine| {
@@ -124,7 +124,7 @@ fn a_context_in_doubt_is_not_kept() -> Outcome {
     })
 }
 
-/// After a failure of the device no context of it is used again, not even those that were idle.
+/// After a device fault no context is reused, including contexts that were already idle.
 #[test]
 fn a_failed_device_recycles_nothing() -> Outcome {
     each_failing_driver(|machine| {
@@ -135,7 +135,7 @@ fn a_failed_device_recycles_nothing() -> Outcome {
         let event = device.create_event(EventOptions::default())?;
         sim.fail(Fault::on("cuEventQuery").with(CUresult::CUDA_ERROR_ILLEGAL_ADDRESS))?;
         assert!(event.is_complete().expect_err("it fails").is_sticky());
-        // The fault was the simulator's word only, so that making a new one succeeds.
+        // The simulator only reported the fault, so creating a new context succeeds.
         drop(partition(device, 16)?);
         check(machine, 2, 0, 0);
         drop(partition(device, 16)?.close()?);

@@ -1,4 +1,4 @@
-//! One raw handle is one object.
+//! A raw handle corresponds to exactly one object.
 
 use std::ptr;
 use std::sync::Barrier;
@@ -25,19 +25,19 @@ fn handles_are_found_while_they_live() -> Outcome {
             assert_eq!(driver.find_stream(of).as_ref(), Some(&stream));
             assert_eq!(driver.find_event(done).as_ref(), Some(&event));
             assert_eq!((stream.context(), event.context()), (&context, &device.primary_context()?));
-            // SAFETY: `stream` keeps the stream and its context.
+            // SAFETY: `stream` keeps the stream and its context alive.
             assert_eq!(unsafe { Stream::from_raw_borrowed(driver, of, ()) }?, stream);
-            // SAFETY: `event` keeps the event.
+            // SAFETY: `event` keeps the raw event alive.
             assert_eq!(unsafe { Event::from_raw_borrowed(device, done, ()) }?, event);
-            // SAFETY: `context` keeps the context.
+            // SAFETY: `context` keeps the raw context alive.
             assert_eq!(unsafe { Context::from_raw_borrowed(driver, at, ()) }?, context);
-            // SAFETY: the stream is alive; here it is refused.
+            // SAFETY: the stream is alive, and the call refuses to own it twice.
             let twice = unsafe { Stream::from_raw_owned(&context, of) };
             assert!(matches!(twice, Err(Error::AlreadyOwned { what: "stream" })), "{twice:?}");
-            // SAFETY: the event is alive; here it is refused.
+            // SAFETY: the event is alive, and the call refuses to own it twice.
             let twice = unsafe { Event::from_raw_owned(device, done) };
             assert!(matches!(twice, Err(Error::AlreadyOwned { what: "event" })), "{twice:?}");
-            // A clone keeps the entry, and its end removes it.
+            // A clone keeps the registry entry, and its drop removes the entry.
             let clone = stream.clone();
             drop(stream);
             assert_eq!(driver.find_stream(of).as_ref(), Some(&clone));
@@ -57,8 +57,8 @@ fn handles_are_found_while_they_live() -> Outcome {
     })
 }
 
-/// The driver gives addresses out again: a primary context's at once, a partition's when its context
-/// is used again. The address is the newer object's then.
+/// The driver reuses an address: a primary context's immediately, a partition's when its context is reused. The
+/// look-up then returns the new object.
 #[test]
 fn an_address_that_is_used_again_is_the_new_object() -> Outcome {
     each_driver(|machine| {
@@ -80,7 +80,7 @@ fn an_address_that_is_used_again_is_the_new_object() -> Outcome {
     })
 }
 
-/// An object that is late to go takes only its own entry with it.
+/// An object that is dropped late removes only its own registry entry.
 #[test]
 fn a_handle_that_is_adopted_again_is_the_new_object() -> Outcome {
     each_driver(|machine| {
@@ -89,7 +89,7 @@ fn a_handle_that_is_adopted_again_is_the_new_object() -> Outcome {
         let context = partition(device, 8)?;
         let (stream, event) = (raw::stream(&context)?, raw::event(device)?);
         for _ in 0..2 {
-            // SAFETY: the stream is destroyed below, after its objects; its context is kept.
+            // SAFETY: the stream is destroyed below, after its objects, and `context` keeps its context alive.
             let adopted = unsafe { Stream::from_raw_borrowed(driver, stream, ()) }?;
             // SAFETY: the event is destroyed below, after its objects.
             let also = unsafe { Event::from_raw_borrowed(device, event, ()) }?;
@@ -103,8 +103,7 @@ fn a_handle_that_is_adopted_again_is_the_new_object() -> Outcome {
     })
 }
 
-/// Four threads take over one stream, and one of them gets it. The model checker asks the same about borrowed
-/// handles.
+/// Four threads take ownership of one stream, and exactly one succeeds. The model tests cover borrowed handles.
 #[test]
 fn threads_that_own_one_handle_get_one_owner() -> Outcome {
     each_driver(|machine| {
@@ -114,7 +113,7 @@ fn threads_that_own_one_handle_get_one_owner() -> Outcome {
             let stream = raw::stream(&context)?.addr();
             let own = || {
                 barrier.wait();
-                // SAFETY: the threads alone destroy the stream.
+                // SAFETY: only these threads use the stream, and the one that becomes its owner destroys it.
                 unsafe { Stream::from_raw_owned(&context, ptr::without_provenance_mut(stream)) }
             };
             let owned = thread::scope(|scope| {

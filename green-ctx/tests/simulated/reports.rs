@@ -1,4 +1,4 @@
-//! Reports that are written down and read again.
+//! Reports serialised to JSON and read back.
 
 use std::fmt::Debug;
 use std::time::Duration;
@@ -74,7 +74,7 @@ fn a_fit_survives() -> Outcome {
     assert_eq!(written["cluster"], json!([2, 1, 1]));
     assert_eq!(written["clusters"][3], json!({ "size": 8, "count": 2 }));
     let stream = context.create_stream(StreamOptions::default())?;
-    // SAFETY: refused before anything runs.
+    // SAFETY: the launch is refused, so the null arguments are never used.
     let Err(Error::DoesNotFit(reported)) =
         (unsafe { stream.launch(&kernel, config, (0_u64, 0_u64)) })
     else {

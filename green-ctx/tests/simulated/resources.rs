@@ -1,4 +1,4 @@
-//! What devices, contexts and streams say of their SMs and workqueues.
+//! The SM and workqueue resources of devices, contexts and streams.
 
 use green_ctx::sys::CUdevSmResourceGroup_flags;
 use green_ctx::{
@@ -16,11 +16,11 @@ fn every_level_reports_its_sms() -> Outcome {
         let (primary, green) = (device.primary_context()?, partition(device, 24)?);
         let ours = green.create_stream(StreamOptions::default())?;
         let plain = primary.create_stream(StreamOptions::default())?;
-        // From 13.1 on a stream answers itself, before that its context does.
+        // From CUDA 13.1 on a stream reports its own resources. Before that, its context's are used.
         let stream_call =
             |context| if machine.has(STRUCTURED) { "cuStreamGetDevResource" } else { context };
         let levels = [
-            // Asked for once, when the partition was made.
+            // The device's resource is queried once, when the partition is created.
             (device.resources(), 132, None),
             (primary.resources(), 132, Some("cuCtxGetDevResource")),
             (green.resources(), 24, Some("cuGreenCtxGetDevResource")),
@@ -39,7 +39,7 @@ fn every_level_reports_its_sms() -> Outcome {
     })
 }
 
-/// Asking for resources is no driver call; asking for one of them is.
+/// `resources()` makes no driver call; only querying a resource does.
 #[test]
 fn asking_is_lazy() -> Outcome {
     each_driver(|machine| {
@@ -120,7 +120,7 @@ fn free_sms_are_those_of_the_device() -> Outcome {
         let held = group(device, 8)?;
         let context = partition(device, 8)?;
         let stream = context.create_stream(StreamOptions::default())?;
-        // One resource goes on reporting, whoever took the SMs.
+        // An existing resource reports the current number of free SMs.
         assert_eq!((sms.free_sm_count(), machine.free()?), (116, 116));
         assert_eq!(primary.resources().sm()?.free_sm_count(), 116);
         for own in [context.resources().sm()?, stream.resources().sm()?] {
@@ -152,7 +152,7 @@ fn a_partition_is_split_as_its_group() -> Outcome {
                     "{error}"
                 );
             }
-            machine.without_calls(|| own.split([8]).expect_err("refused before any call"));
+            machine.without_calls(|| own.split([8]).expect_err("the split is refused"));
         }
         Ok(())
     })
@@ -162,7 +162,7 @@ fn a_partition_is_split_as_its_group() -> Outcome {
 fn the_rest_is_taken_if_another_thread_gives_sms_back_at_this_moment() -> Outcome {
     each_driver(|machine| {
         if machine.has(LIMITS) || !machine.has(COMPOSITION) {
-            // No driver call comes between the split and the question who has the SMs.
+            // These drivers make no call between the split and the look-up of holders.
             return Ok(());
         }
         let all = machine.device.rest("all")?;

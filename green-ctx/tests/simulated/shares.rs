@@ -1,4 +1,4 @@
-//! Floors and ceilings, on every driver version where it matters.
+//! Floors and ceilings, on the driver versions that treat them differently.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -15,15 +15,15 @@ use crate::{LONG, launch, work};
 
 const STAY: Duration = Duration::from_millis(1);
 
-/// Ids of SMs.
+/// SM ids.
 type Sms = BTreeSet<u32>;
 
-/// What each partition was given: its floor and its ceiling.
+/// Returns the floor and the ceiling that each partition got.
 fn given(parts: &Partitions) -> Vec<(u32, u32)> {
     parts.iter().map(|part| (part.floor(), part.sm_count())).collect()
 }
 
-/// The SMs of each partition's floor and ceiling, by where the probe ran.
+/// Returns the SMs of each partition's floor and ceiling, as the probe observed them.
 fn sms(parts: &Partitions) -> Result<Vec<(Sms, Sms)>, Error> {
     let report = verify::partitions(parts, STAY)?;
     assert!(report.ok(), "{report:?}");
@@ -45,7 +45,7 @@ fn the_worked_examples() -> Outcome {
     let parts = device.partition([Share::from(32..), Share::from(..=100)])?;
     assert_eq!(given(&parts), [(32, 132), (0, 100)]);
     let seen = sms(&parts)?;
-    assert!(seen[0].0.is_disjoint(&seen[1].1), "nobody runs on the floor");
+    assert!(seen[0].0.is_disjoint(&seen[1].1), "the other partition runs on the floor");
     drop(parts);
 
     let parts = device.partition([Share::from(16..), Share::from(16..=48), Share::from(16)])?;
@@ -82,8 +82,8 @@ fn bad_shares_say_what_would_work() -> Outcome {
         (ask(Share::from(200..)), "a group of 132.. would fit"),
         (ask(Share::from(100..)).group("b", 40..), "groups of 100.., 32.. would fit"),
         (ask(Share::from(32..)).rest("others"), "ask for `..` instead of the rest"),
-        (ask(Share::from(32..)).coscheduled(8), "a structured request takes counts"),
-        (ask(Share::from(..=32)).overlapping(true), "an overlapping request takes counts"),
+        (ask(Share::from(32..)).coscheduled(8), "a structured request takes only counts"),
+        (ask(Share::from(..=32)).overlapping(true), "an overlapping request takes only counts"),
     ];
     let live = sim.live();
     for (request, needle) in cases {
@@ -98,7 +98,7 @@ fn bad_shares_say_what_would_work() -> Outcome {
 fn a_dry_run_leaves_what_the_split_leaves() -> Outcome {
     let (_sim, device) = simulated("h200")?;
     let sms = device.resources().sm()?;
-    // The odd unit is shared already, and is no loss for floors a second time.
+    // The odd unit is shared already, so it is not lost to floors a second time.
     let _first = device.partition(SplitRequest::new().group("first", ..=12))?;
     let request = SplitRequest::new().group("second", ..=20);
     let dry = sms.dry_run(request.clone())?;
@@ -118,10 +118,10 @@ fn one_share_blocks_later_floors_and_says_so() -> Outcome {
     assert!(error.contains("0 of the device's 132 SMs are free"), "{error}");
     assert!(error.contains("held by decode (32 SMs)"), "{error}");
     assert!(
-        error.contains("100 SMs can only be shared, which decode (100 SMs) may use"),
+        error.contains("100 SMs can only be shared, because decode (100 SMs) may use them"),
         "{error}"
     );
-    // Somebody who wants no floor joins.
+    // A partition without a floor can join.
     let prefill = device.partition(SplitRequest::new().group("prefill", ..=64))?;
     let with = |name, sm_count| vec![(name, sm_count)];
     let sharers = |parts: &Partitions| -> Vec<(String, u32)> {
@@ -146,7 +146,7 @@ fn the_same_shares_get_the_same_contexts() -> Outcome {
         assert_eq!(sms(&device.partition(request())?)?, seen);
     }
     assert_eq!(device.context_counts().created, made.created);
-    // Units and not shares are what a context is used again for.
+    // A context is reused for the same units, whatever the shares are.
     let exclusive = device.partition([Share::from(100)])?;
     assert_eq!(device.context_counts().created, made.created);
     drop(exclusive);
@@ -161,7 +161,7 @@ fn levels_divide_floors_and_share_the_rest() -> Outcome {
     let (outer, beside) = (parts.next().ok_or("two")?, parts.next().ok_or("two")?);
     let group = outer.close()?;
     let error = group.split([64]).expect_err("the floor has 32").reason;
-    // The group is lost to the error's `error` here, which the next lines make up for.
+    // This discards the group in the error; a new one is made below.
     assert!(error.to_string().contains("p0 has 32 SMs"), "{error}");
     assert!(error.to_string().contains("32 SMs can only be shared"), "{error}");
     drop(beside);
@@ -177,12 +177,12 @@ fn levels_divide_floors_and_share_the_rest() -> Outcome {
     };
     assert_eq!(names(0), ["b (40 SMs)"]);
     assert_eq!(names(2), [""; 0]);
-    // Somebody outside shares what the level shares, and none of its floor.
+    // A partition outside shares the SMs that the inner groups share, but none of their floors.
     let outside = device.partition(SplitRequest::new().group("outside", ..))?;
     assert_eq!(outside[0].sm_count(), 100);
     assert_eq!(names(1).len(), 2);
     drop(outside);
-    // The level stays until its last child goes.
+    // The SMs are held until the last child is dropped.
     drop(split.groups);
     assert_eq!(device.resources().sm()?.free_sm_count(), 132);
     Ok(())
@@ -278,7 +278,8 @@ fn overlapping_groups_of_another_cut_share_all_that_there_is() -> Outcome {
         SplitRequest::from(counts).granularity(Granularity::Fine).overlapping(true)
     };
     let coarse = || SplitRequest::from([64]).overlapping(true);
-    // Where somebody has a floor, nobody knows which of its SMs they would be.
+    // While a floor exists, a different division of the device is refused: which of its SMs the floor has would
+    // be unknown.
     let floor = device.partition([8])?;
     let error = device.partition(fine(&[64, 64])).expect_err("a floor is cut otherwise");
     assert!(matches!(error, Error::CutInUse { .. }), "{error}");
@@ -294,17 +295,17 @@ fn overlapping_groups_of_another_cut_share_all_that_there_is() -> Outcome {
     assert_eq!(device.resources().sm()?.free_sm_count(), 0);
     let error = refused(&device, SplitRequest::from([8]));
     assert!(error.contains("0 of the device's 132 SMs are free"), "{error}");
-    // The cut stays while one of them lives, whichever goes first.
+    // The fine division is kept while any of its groups is alive, in any order of drops.
     drop(first);
     assert!(device.partition([8]).is_err());
     let again = device.partition(fine(&[32, 32, 32, 32]).rest("rest"))?;
     assert_eq!(again[4].sm_count(), 4);
     let busy = again[0].stream().clone();
-    // Unloading the kernel would wait for it.
+    // Kept until the end of the test, since unloading the kernel would wait for it.
     let kernel = work::kernel(&sim, &device, "work", LONG)?;
     launch(&busy, &kernel)?;
     drop((parts, again, busy));
-    // A floor waits for what they left, on whichever units it is.
+    // A new floor waits for the work left on its SMs, whatever units they were divided into.
     let last = device.partition([8])?;
     assert!(!last[0].stream().is_idle()?);
     last[0].stream().synchronize()?;

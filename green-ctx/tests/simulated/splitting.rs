@@ -1,4 +1,4 @@
-//! Splits by count: what groups get, what remains, dry runs, groups within groups.
+//! Splits by count: the groups, the remainder, dry runs, and groups within groups.
 
 use green_ctx::sim::Spec;
 use green_ctx::{
@@ -10,39 +10,39 @@ use green_ctx::{
 use crate::common::{Outcome, group, simulated};
 use crate::{COMPOSITION, Machine, STRUCTURED, contexts, counts, disjoint, each_driver, of};
 
-/// What a driver says that makes contexts of one piece, of what needs several.
+/// The error's subject if the driver creates contexts of a single resource only.
 const COMPOSED: &str = "cuDevResourceGenerateDesc with several resources";
 
-/// A request, what it gives, and whether a driver before 12.5 can do it.
+/// A request, the counts that it gets, the remainder, and whether drivers before CUDA 12.5 can do it.
 type Case = (SplitRequest, Vec<u32>, Option<u32>, bool);
 
 fn cases() -> Vec<Case> {
     let fine = |counts: &[u32]| of(counts.to_vec()).granularity(Granularity::Fine);
     let large = |counts: &[u32]| of(counts.to_vec()).granularity(Granularity::LargestClusters);
     vec![
-        // One, many, and as many as there are units.
+        // One group, several, and one per unit.
         (of([8]), vec![8], None, true),
         (of([132]), vec![132], None, true),
         (of([8; 15]), vec![8; 15], None, true),
         (of([40; 3]), vec![40; 3], None, true),
-        // Rounded up, and reported.
+        // Counts are rounded up, and the result reports it.
         (of([17]), vec![24], None, true),
         (of([1; 4]), vec![8; 4], None, true),
-        // What remains, where something does.
+        // With a rest, which may be empty.
         (of([16; 2]).rest("rest"), vec![16; 2], Some(100), true),
         (of([17]).rest("rest"), vec![24], Some(108), true),
         (of([132]).rest("rest"), vec![132], None, true),
-        // Of several sizes, or of several units.
+        // Groups of several sizes, or of several resources.
         (of([8, 24, 100]), vec![8, 24, 100], None, false),
         (of([16, 24]).rest("rest"), vec![16, 24], Some(92), false),
         (of([20]).rest("rest"), vec![20], Some(112), false),
         (of([108, 24]), vec![108, 24], None, false),
-        // As many as can be scheduled together.
+        // All SMs that can be scheduled together.
         (SplitRequest::new().group("all", None).rest("odd"), vec![120], Some(12), true),
         (of([16]).group("all", None), vec![16, 104], None, false),
         (SplitRequest::new().group("all", None), vec![120], None, true),
         (SplitRequest::new().rest("all"), vec![], Some(132), true),
-        // The other granularities.
+        // Other granularities.
         (fine(&[]).group("all", None), vec![132], None, true),
         (fine(&[2; 66]), vec![2; 66], None, true),
         (fine(&[6; 2]).rest("rest"), vec![6; 2], Some(120), true),
@@ -53,14 +53,14 @@ fn cases() -> Vec<Case> {
     ]
 }
 
-/// Each request gives what its dry run says, on SMs of its own; the dry run takes nothing.
+/// Each request gives what its dry run reports, on disjoint SMs. The dry run takes nothing.
 #[test]
 fn requests_give_what_they_plan() -> Outcome {
     each_driver(|machine| {
         let sms = machine.sms()?;
         for (request, groups, rest, before_composition) in cases() {
             if !before_composition && !machine.has(COMPOSITION) {
-                // 20 SMs are 24 where a group is one piece.
+                // These drivers give 24 SMs for 20, since a group is a single resource.
                 if groups != [20] {
                     machine.unsupported(COMPOSED, COMPOSITION, || sms.dry_run(request.clone()))?;
                     machine.unsupported(COMPOSED, COMPOSITION, || sms.split(request))?;
@@ -83,7 +83,7 @@ fn requests_give_what_they_plan() -> Outcome {
                 .map(|group| (group.name(), group.share(), group.sm_count()))
                 .collect();
             assert_eq!(planned, given, "{request:?}");
-            // What remains is free, or in the group that takes it.
+            // The remainder is free, unless a group takes the rest.
             let left = 132 - groups.iter().sum::<u32>();
             assert_eq!(
                 (plan.remainder, sms.free_sm_count()),
@@ -97,7 +97,7 @@ fn requests_give_what_they_plan() -> Outcome {
     })
 }
 
-/// A count that is not a sum of units is rounded up, never down, and by less than a unit of 16.
+/// Counts are rounded up, by less than a unit (16).
 #[test]
 fn every_count_gives_what_it_plans() -> Outcome {
     each_driver(|machine| {
@@ -141,8 +141,8 @@ fn groups_have_the_names_they_were_given() -> Outcome {
     })
 }
 
-/// Three levels deep: every child is disjoint from its siblings and within its parent, and what no
-/// child takes is free.
+/// Splits three levels deep: every child is inside its parent and disjoint from its siblings. SMs that no child
+/// takes are free.
 #[test]
 fn groups_are_split_to_any_depth() -> Outcome {
     each_driver(|machine| {
@@ -151,7 +151,7 @@ fn groups_are_split_to_any_depth() -> Outcome {
         if !machine.has(COMPOSITION) {
             machine.unsupported("splitting a group", COMPOSITION, || first.dry_run([8]))?;
             let before = machine.state()?;
-            let error = first.split([8]).expect_err("12.5 can");
+            let error = first.split([8]).expect_err("the driver is too old");
             assert!(error.reason.is_unsupported(), "{}", error.reason);
             assert_eq!((error.given.sm_count(), machine.state()?), (64, before));
             return Ok(());
@@ -164,7 +164,7 @@ fn groups_are_split_to_any_depth() -> Outcome {
         let plan = first.dry_run(request.clone())?;
         let mut second = first.split(request)?.groups;
         assert_eq!(plan.groups.iter().map(|group| group.sm_count).sum::<u32>(), 56);
-        // 8 of the 64 are free again.
+        // 8 of the parent's 64 SMs are free again.
         assert_eq!((plan.remainder, machine.free()?), (8, 132 - 56));
         let third = second.remove(0).split(of([16]).rest("spare"))?;
         assert_eq!(counts(&third), (vec![16], Some(16)));
@@ -178,7 +178,7 @@ fn groups_are_split_to_any_depth() -> Outcome {
         all.push(device.create_context(second.remove(0))?);
         let seen = disjoint(&all)?;
         assert_eq!(seen.iter().map(|sms| sms.len()).collect::<Vec<_>>(), [16, 8, 8, 24]);
-        assert!(seen.iter().all(|sms| sms.is_subset(&whole)), "a child left its parent");
+        assert!(seen.iter().all(|sms| sms.is_subset(&whole)), "a child ran outside its parent");
         Ok(())
     })
 }
@@ -197,8 +197,8 @@ fn a_group_that_is_not_split_comes_back_as_it_was() -> Outcome {
         ];
         let before = machine.state()?;
         for request in requests {
-            let error = kept.dry_run(request.clone()).expect_err("it cannot be");
-            let refused = kept.split(request.clone()).expect_err("it cannot be");
+            let error = kept.dry_run(request.clone()).expect_err("refused");
+            let refused = kept.split(request.clone()).expect_err("refused");
             assert_eq!(refused.reason.to_string(), error.to_string(), "{request:?}");
             kept = refused.given;
             assert_eq!(
@@ -230,7 +230,7 @@ fn requests_for_nothing_are_refused() -> Outcome {
     })
 }
 
-/// How two cuts of a device lie in each other is not known: groups of one at a time.
+/// The units of different divisions overlap in unknown ways, so the groups of a device must all come from one.
 #[test]
 fn groups_of_two_cuts_do_not_meet() -> Outcome {
     each_driver(|machine| {
@@ -257,7 +257,7 @@ fn groups_of_two_cuts_do_not_meet() -> Outcome {
             }
             drop(group);
         }
-        // Where a group is one piece, so is each size.
+        // On these drivers each size of group is a division of its own.
         let _group = sms.split([16])?;
         if machine.has(COMPOSITION) {
             assert_eq!(counts(&sms.split([32])?).0, [32]);
@@ -279,13 +279,13 @@ fn a_group_at_the_end_has_the_last_units() -> Outcome {
         let Machine { device, .. } = machine;
         let sms = device.resources().sm()?;
         let request = |a: u32, b: u32| SplitRequest::new().group("a", a).group("b", b).at_end("b");
-        let error = sms.split(request(16, 16).at_end("c")).expect_err("there is no c");
+        let error = sms.split(request(16, 16).at_end("c")).expect_err("no group is named c");
         assert_eq!(error.kind(), ErrorKind::InvalidRequest);
         assert!(error.to_string().contains("the request has none of that name"), "{error}");
         if device.driver().version() < COMPOSITION {
             return Ok(());
         }
-        // Each count is one set of units, whatever the other group has.
+        // Each count corresponds to fixed units, whatever the other group has.
         for other in [16, 24, 40] {
             let units = |split: &green_ctx::resource::Split| {
                 split.groups.iter().map(|group| group.unit_indices().to_vec()).collect::<Vec<_>>()
@@ -293,7 +293,7 @@ fn a_group_at_the_end_has_the_last_units() -> Outcome {
             assert_eq!(units(&sms.split(request(other, 24))?)[1], [12, 13, 14]);
             assert_eq!(units(&sms.split(request(32, other))?)[0], [0, 1, 2, 3]);
         }
-        // The odd unit goes where it makes a count exact.
+        // The odd unit is used if it makes a count exact.
         let split = sms.split(request(100, 32))?;
         assert_eq!(split.groups[0].unit_indices().last(), Some(&15));
         assert_eq!(split.groups[1].unit_indices(), [11, 12, 13, 14]);
@@ -301,7 +301,7 @@ fn a_group_at_the_end_has_the_last_units() -> Outcome {
     })
 }
 
-/// Whatever takes a request refuses one whose groups could not be told apart.
+/// Every function that takes a request refuses two groups with the same name.
 #[test]
 fn two_groups_have_two_names() -> Outcome {
     each_driver(|machine| {
@@ -345,8 +345,8 @@ fn a_group_needs_a_name() -> Outcome {
     Ok(())
 }
 
-/// A 12.4 driver makes contexts of one piece: one size at a time, and no uneven counts are named as the
-/// nearest.
+/// A CUDA 12.4 driver creates contexts of a single resource: all groups have one size, and a shortage suggests
+/// no uneven counts.
 #[test]
 fn a_12_4_driver_names_what_it_can_give() -> Outcome {
     let (_sim, device) = simulated("h200@12.4")?;
@@ -365,13 +365,13 @@ fn a_12_4_driver_names_what_it_can_give() -> Outcome {
     let error = sms.split([32]).expect_err("cut into 16s");
     assert_eq!(
         error.to_string(),
-        "the device is cut into coarse groups of 16 SMs, of which some are held by p0 (16 SMs); \
-         drop them to cut it otherwise"
+        "the device is cut into coarse groups of 16 SMs, and some of them are in use by p0 (16 SMs); \
+         drop those to cut it differently"
     );
     Ok(())
 }
 
-/// One piece that remains of a cut in use can be a group.
+/// A single piece that remains can become a group.
 #[test]
 fn a_12_4_driver_gives_the_piece_that_is_left() -> Outcome {
     let (_sim, device) = simulated("h200@12.4")?;
@@ -386,7 +386,7 @@ fn a_12_4_driver_gives_the_piece_that_is_left() -> Outcome {
     assert_eq!((counts(&again), sms.free_sm_count()), ((vec![64], None), 0));
     held.groups = again.groups;
     disjoint(&contexts(&device, held)?)?;
-    // Seven pieces cannot make one context.
+    // Several pieces cannot become one context.
     let _held = sms.split([16])?;
     for request in [rest, all] {
         assert!(sms.split(request).expect_err("several pieces").is_unsupported());
@@ -406,21 +406,21 @@ fn a_dry_run_without_some_groups_counts_their_sms_as_free() -> Outcome {
     assert!(sms.dry_run_without([116], &[a]).is_err(), "c shares 16 SMs");
     let given = sms.dry_run_without(SplitRequest::new().group("d", 100).rest("e"), &[a, c])?;
     assert_eq!((given.groups[0].sm_count, given.remainder), (100, 16));
-    // A group that is named twice counts once.
+    // A group that is listed twice counts once.
     assert!(sms.dry_run_without([132], &[a, a, c]).is_err(), "b has 16 SMs");
     assert!(sms.dry_run_without([132], &[a, b, c]).is_ok());
-    // Without any group the device can be cut otherwise.
+    // With all groups left out, the device can be divided differently.
     let fine = SplitRequest::from([2]).granularity(Granularity::Fine);
     assert!(sms.dry_run_without(fine.clone(), &[a, c]).is_err());
     assert_eq!(sms.dry_run_without(fine, &[a, b, c])?.groups[0].sm_count, 2);
 
-    // Nothing was given back.
+    // The dry runs returned nothing to the device.
     assert!(sms.dry_run([8]).is_err());
     assert_eq!([a.floor(), b.floor(), c.floor()], [100, 16, 0]);
     Ok(())
 }
 
-/// Units of other sizes, and other remainders.
+/// Parts with units of other sizes, and other remainders.
 #[test]
 fn every_part_gives_uneven_groups_and_the_rest() -> Outcome {
     for spec in Spec::all() {
@@ -437,7 +437,7 @@ fn every_part_gives_uneven_groups_and_the_rest() -> Outcome {
                 assert_eq!(counts(&split), (vec![one, three], Some(all - one - three)), "{spec}");
                 disjoint(&contexts(device, split)?)?;
             }
-            // Rounded up and never down.
+            // Counts are rounded up, never down.
             let split = sms.split([all / 3, all / 4])?;
             assert!(split.groups[0].sm_count() >= all / 3, "{spec}: {split:?}");
             assert!(split.groups[1].sm_count() >= all / 4, "{spec}: {split:?}");

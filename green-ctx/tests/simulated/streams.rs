@@ -1,4 +1,4 @@
-//! Streams and events: their contexts, their order, and the handles of other libraries.
+//! Streams and events: their contexts, their order, and foreign handles.
 
 use std::ptr;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,7 +12,7 @@ use green_ctx::{
 use crate::common::{Outcome, partition, stream};
 use crate::{LONG, Machine, each_driver, launch, raw};
 
-/// Says that it was dropped.
+/// An owner that records its drop.
 struct Owner(Arc<AtomicBool>);
 
 impl Drop for Owner {
@@ -43,7 +43,7 @@ fn work_waits_for_streams_and_events_of_other_contexts() -> Outcome {
         launch(&consumer, &kernel)?;
         plain.wait(&done)?;
         launch(&plain, &kernel)?;
-        // A stream is in order with itself.
+        // A stream need not wait for itself.
         plain.wait_for(&plain.clone())?;
         let order: Vec<Vec<usize>> = {
             let launches = sim.launches();
@@ -55,7 +55,7 @@ fn work_waits_for_streams_and_events_of_other_contexts() -> Outcome {
             launches.iter().map(after).collect()
         };
         assert_eq!(order, [vec![2, 3, 4], vec![2, 3, 4], vec![3, 4], vec![], vec![]]);
-        assert_eq!(sim.live().events, 1, "what a stream waited with is gone");
+        assert_eq!(sim.live().events, 1, "the event of `wait_for` is left");
         device.primary_context()?.synchronize()?;
         Ok(())
     })
@@ -89,19 +89,19 @@ fn host_functions_run_once_and_in_order() -> Outcome {
         let (sender, receiver) = mpsc::channel();
         for number in 0..4 {
             let sender = sender.clone();
-            stream.launch_host(move || sender.send(number).expect("somebody listens"))?;
+            stream.launch_host(move || sender.send(number).expect("the receiver is alive"))?;
             launch(&stream, &kernel)?;
         }
         let early: Vec<u32> = receiver.try_iter().collect();
-        assert!(early.len() < 4, "a function did not wait for the work before it");
+        assert!(early.len() < 4, "a function did not wait for earlier work");
         stream.synchronize()?;
         assert_eq!(early.into_iter().chain(receiver.try_iter()).collect::<Vec<_>>(), [0, 1, 2, 3]);
         Ok(())
     })
 }
 
-/// A green context of another library: nothing of it is destroyed, and its owner is kept until the
-/// last handle goes, be it a stream's.
+/// A foreign green context is never destroyed, and its owner is kept alive until the last handle is dropped,
+/// including streams.
 #[test]
 fn foreign_contexts_are_borrowed() -> Outcome {
     each_driver(|machine| {
@@ -123,10 +123,10 @@ fn foreign_contexts_are_borrowed() -> Outcome {
         assert_eq!(context.close()?.map(|group| group.sm_count()), None);
         assert!(gone());
         assert_eq!((driver.find_context(green.context), sim.live().green_contexts), (None, 1));
-        // The primary context is the one that is retained, whoever comes with it.
+        // A borrowed handle of the primary context is the same object as the retained one.
         let primary = device.primary_context()?;
         let (owner, gone) = self::owner();
-        // SAFETY: `primary` keeps the context.
+        // SAFETY: `primary` keeps the context alive.
         let same = unsafe { Context::from_raw_borrowed(driver, primary.as_raw(), owner) }?;
         assert!(same == primary && gone());
         // SAFETY: a null handle is refused.
@@ -136,14 +136,14 @@ fn foreign_contexts_are_borrowed() -> Outcome {
     })
 }
 
-/// A foreign stream leads to its context, ours or another library's.
+/// A foreign stream is found to belong to its context, whether this crate or other code created the context.
 #[test]
 fn foreign_streams_are_borrowed_or_owned() -> Outcome {
     each_driver(|machine| {
         let Machine { sim, device } = machine;
         let driver = machine.driver();
         let green = Arc::new(raw::Green::create(device)?);
-        // SAFETY: the owner keeps the context.
+        // SAFETY: the owner keeps the context alive.
         let foreign =
             unsafe { Context::from_raw_borrowed(driver, green.context, Arc::clone(&green)) }?;
         let known = [device.primary_context()?, partition(device, 16)?];
@@ -151,33 +151,33 @@ fn foreign_streams_are_borrowed_or_owned() -> Outcome {
             let raw = raw::stream(context)?;
             assert_eq!(driver.find_stream(raw), None);
             let (owner, gone) = owner();
-            // SAFETY: the stream outlives its object, and `context` is kept.
+            // SAFETY: the stream is destroyed after its objects, and `context` keeps its context alive.
             let borrowed = unsafe { Stream::from_raw_borrowed(driver, raw, owner) }?;
             assert_eq!((borrowed.context(), borrowed.as_raw()), (context, raw));
             let clone = borrowed.clone();
             drop(borrowed);
             assert!(!gone() && sim.live().streams == 1);
             drop(clone);
-            assert!(gone() && sim.live().streams == 1, "it is somebody else's");
+            assert!(gone() && sim.live().streams == 1, "a borrowed stream was destroyed");
             let other = if context == &foreign { &known[0] } else { &foreign };
-            // SAFETY: nobody else destroys the stream; here it is refused.
+            // SAFETY: no other code destroys the stream, and the call is refused.
             let wrong = unsafe { Stream::from_raw_owned(other, raw) };
             assert!(wrong.is_err_and(|error| error.is_misuse()) && sim.live().streams == 1);
-            // SAFETY: nobody else destroys the stream.
+            // SAFETY: no other code destroys the stream.
             let owned = unsafe { Stream::from_raw_owned(context, raw) }?;
             assert_eq!(driver.find_stream(raw).as_ref(), Some(&owned));
             drop(owned);
             assert_eq!((driver.find_stream(raw), sim.live().streams), (None, 0));
         }
-        // Nobody knows the context any more: it comes with its stream.
+        // After its last handle is dropped, the context is unknown again. A stream of it creates a new context object.
         let raw = raw::stream(&foreign)?;
         drop(foreign);
         assert_eq!(driver.find_context(green.context), None);
-        // SAFETY: the owner keeps the stream's context, and the stream outlives its object.
+        // SAFETY: the owner keeps the stream's context alive, and the stream is destroyed after its objects.
         let stream = unsafe { Stream::from_raw_borrowed(driver, raw, Arc::clone(&green)) }?;
         assert_eq!((stream.context().as_raw(), stream.context().is_green()), (green.context, true));
         drop(stream);
-        assert_eq!(Arc::strong_count(&green), 1, "an owner was kept");
+        assert_eq!(Arc::strong_count(&green), 1, "an owner is still kept alive");
         raw::destroy_stream(device, raw)?;
         Ok(())
     })
@@ -191,7 +191,7 @@ fn foreign_events_are_borrowed_or_owned() -> Outcome {
         let _primary = device.primary_context()?;
         let raw = raw::event(device)?;
         let (owner, gone) = owner();
-        // SAFETY: the event outlives its object.
+        // SAFETY: the event is destroyed after its objects.
         let borrowed = unsafe { Event::from_raw_borrowed(device, raw, owner) }?;
         assert_eq!(driver.find_event(raw).as_ref(), Some(&borrowed));
         let stream = stream(&partition(device, 8)?)?;
@@ -200,7 +200,7 @@ fn foreign_events_are_borrowed_or_owned() -> Outcome {
         assert!(borrowed.is_complete()? && !gone());
         drop(borrowed);
         assert!(gone() && sim.live().events == 1);
-        // SAFETY: nobody else destroys the event.
+        // SAFETY: no other code destroys the event.
         let owned = unsafe { Event::from_raw_owned(device, raw) }?;
         assert_eq!(driver.find_event(raw).as_ref(), Some(&owned));
         drop(owned);
@@ -216,7 +216,7 @@ fn foreign_events_are_borrowed_or_owned() -> Outcome {
     })
 }
 
-/// A token is another stream wherever another context is current, and never an object.
+/// A token denotes the default stream of whichever context is current, and never becomes a `Stream`.
 #[test]
 fn default_streams_are_looked_up_at_each_call() -> Outcome {
     const TOKENS: [DefaultStream; 3] =
@@ -239,17 +239,17 @@ fn default_streams_are_looked_up_at_each_call() -> Outcome {
                     .and_then(|()| token.wait(&event))
                     .and_then(|()| token.is_idle(driver))
                     .and_then(|_| token.synchronize(driver));
-                // A green context has no default stream for each thread.
+                // A green context has no per-thread default stream.
                 let none = context.is_green() && token == DefaultStream::PerThread;
                 assert_eq!(used.is_err(), none, "{token}: {used:?}");
                 let raw = token.as_raw();
                 assert_eq!(DefaultStream::from_raw(raw), Some(token));
-                // SAFETY: tokens are refused.
+                // SAFETY: the call refuses tokens.
                 let owned = unsafe { Stream::from_raw_owned(context, raw) };
-                // SAFETY: tokens are refused.
+                // SAFETY: the call refuses tokens.
                 let borrowed = unsafe { Stream::from_raw_borrowed(driver, raw, ()) };
                 for refused in [owned, borrowed] {
-                    let error = refused.expect_err("a token is no handle");
+                    let error = refused.expect_err("a token is not a handle");
                     assert!(
                         matches!(error, Error::DefaultStream { token: found } if found == token)
                     );
@@ -257,7 +257,7 @@ fn default_streams_are_looked_up_at_each_call() -> Outcome {
                 assert_eq!(driver.find_stream(raw), None, "{token}");
             }
         }
-        // What one waits for, the other does not.
+        // The default stream of one context waits; that of the other does not.
         let kernel = machine.kernel(LONG)?;
         let busy = stream(&green)?;
         launch(&busy, &kernel)?;

@@ -1,4 +1,4 @@
-//! Structured splits: what 13.1 and newer drivers do by themselves, and what older ones say.
+//! Structured splits, which drivers from CUDA 13.1 on make themselves and older ones refuse.
 
 use green_ctx::{
     Error, SplitRequest, Version,
@@ -15,7 +15,7 @@ use crate::{
 const CALL: &str = "cuDevSmResourceSplit";
 const LOCALITY_CALL: &str = "cuDevSmResourceSplit with a locality domain";
 
-/// A request with each option that makes it a structured one, what it needs, and what lacks it.
+/// Returns a request for each option that makes it structured, with the needed version and the missing call.
 pub(crate) fn structured_requests() -> [(SplitRequest, Version, &'static str); 7] {
     let request = || of([16, 16]);
     [
@@ -50,7 +50,7 @@ fn structure_needs_its_version() -> Outcome {
     })
 }
 
-/// Requests for all groups, for each, filled up, open-ended, with and without the rest.
+/// Requests with options for all groups or per group, with backfill, open-ended, and with or without the rest.
 #[test]
 fn requests_are_met() -> Outcome {
     each_newer_driver(|machine| {
@@ -69,7 +69,7 @@ fn requests_are_met() -> Outcome {
             (open().coscheduled(8).rest("rest"), vec![120], Some(12)),
             (open().coscheduled(16).rest("rest"), vec![112], Some(20)),
             (open().coscheduled(16).group("more", None), vec![112], None),
-            // The device's alignment, on drivers that take 0 for no constraint at all too.
+            // Without an option the device's alignment applies, even on drivers that accept 0 as "no constraint".
             (open().backfill(false), vec![120], None),
             (
                 of([8]).group("all", None).coscheduled([4, 2]).backfill([false, true]),
@@ -79,7 +79,7 @@ fn requests_are_met() -> Outcome {
         ];
         for (request, groups, rest) in cases {
             if request == open().coscheduled(16).group("more", None) {
-                // 20 SMs are left, and no 16 of them lie together.
+                // 20 SMs are left, but no co-scheduled set of 16.
                 let error = machine.refused(|| sms.split(request.clone()))?;
                 assert!(error.to_string().contains("1 fit"), "{error}");
                 continue;
@@ -103,7 +103,7 @@ fn requests_are_met() -> Outcome {
     })
 }
 
-/// What the header rules out is refused before the driver is asked to split, with what would do.
+/// Requests that cuda.h rules out are refused before the driver is called, with a valid alternative.
 #[test]
 fn impossible_requests_are_refused() -> Outcome {
     each_driver(|machine| {
@@ -117,7 +117,7 @@ fn impossible_requests_are_refused() -> Outcome {
             of([16]).coscheduled(8).granularity(Granularity::Fine),
             of([0]).coscheduled(8),
         ];
-        // Those are wrong whatever the driver can do.
+        // These are invalid for every driver.
         for request in lists {
             let refuse = || machine.without_calls(|| sms.split(request.clone()));
             assert!(matches!(machine.refused(refuse)?, Error::InvalidRequest(_)), "{request:?}");
@@ -154,7 +154,7 @@ fn more_than_there_is_says_what_fits() -> Outcome {
         ] {
             let error = machine.refused(|| sms.split(request.clone()))?;
             let Error::NotEnoughSms(shortage) = &error else { return Err(error.into()) };
-            // 120 of the 132 lie together in eights.
+            // Only 120 of the 132 SMs belong to co-scheduled sets of eight.
             assert_eq!(
                 (shortage.fit, shortage.free, shortage.total),
                 (fit, 132, 132),
@@ -172,8 +172,8 @@ fn more_than_there_is_says_what_fits() -> Outcome {
     })
 }
 
-/// The driver's own split knows nothing of who holds which SMs: it is for a device of which no other
-/// request holds any.
+/// The driver's structured split does not know which SMs are held. So it is made only while no other request
+/// holds SMs of the device.
 #[test]
 fn structured_and_other_groups_do_not_meet() -> Outcome {
     each_newer_driver(|machine| {
@@ -195,7 +195,7 @@ fn structured_and_other_groups_do_not_meet() -> Outcome {
                 "{error}"
             );
         }
-        // The same request is the same cut, of which each group is held or not.
+        // The same request means the same division, in which each group is either held or free.
         let error = machine.refused(|| sms.split(structured()))?;
         assert!(matches!(error, Error::NotEnoughSms(_)), "{error}");
         drop(held.groups.remove(0));
@@ -206,7 +206,7 @@ fn structured_and_other_groups_do_not_meet() -> Outcome {
     })
 }
 
-/// The groups of a request one after the other, in any order, and again.
+/// The groups of a request can be taken one at a time, in any order, and again.
 #[test]
 fn one_group_can_be_taken_alone() -> Outcome {
     each_newer_driver(|machine| {
@@ -259,7 +259,7 @@ fn the_same_request_gets_the_same_contexts() -> Outcome {
         assert_eq!(again.iter().map(|context| context.as_raw_green()).collect::<Vec<_>>(), raw);
         assert_eq!(disjoint(&again)?, seen);
         drop(again);
-        // A split by count cuts the device otherwise: those contexts are not for it.
+        // A split by count divides the device differently, so these contexts cannot be reused for it.
         let other = partition(&machine.device, 16)?;
         assert_eq!(machine.device.context_counts().created, 4);
         drop(other);
@@ -274,7 +274,7 @@ fn overlapping_structured_groups_share() -> Outcome {
         let first = machine.sms()?.split(request())?;
         assert!(first.groups.iter().all(|group| group.floor() == 0));
         let second = contexts(&machine.device, machine.sms()?.split(request())?)?;
-        // Disjoint among themselves, and on the SMs of whoever shares them.
+        // Groups of one request are disjoint, and have the same SMs as the groups of the other.
         assert_eq!(disjoint(&contexts(&machine.device, first)?)?, disjoint(&second)?);
         machine.refused(|| machine.sms()?.split(of([16, 24]).coscheduled(8)))?;
         drop(second);

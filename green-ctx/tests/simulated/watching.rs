@@ -1,4 +1,4 @@
-//! Escapes: what is judged, by what, and how many are kept.
+//! Escapes: what a watch reports, which checks agree, and how many escapes are kept.
 
 use green_ctx::{
     DeviceBuffer, Error, Graph, Kernel, Stream,
@@ -11,8 +11,8 @@ use crate::common::{Outcome, partition, stream};
 use crate::raw::{self, Green};
 use crate::{LONG, Machine, NODES, each_composing_driver, each_driver, launch};
 
-/// Whether both ways to judge a graph find it inside of a partition; they must agree, and so must the
-/// driver's switch.
+/// Returns whether a graph runs inside a partition. A watch's two ways of checking and the driver's launch
+/// check must agree.
 #[track_caller]
 fn is_inside(graph: &Graph, partition: &Context) -> Result<bool, Box<dyn std::error::Error>> {
     let (exec, stream) = (graph.instantiate()?, stream(partition)?);
@@ -20,7 +20,7 @@ fn is_inside(graph: &Graph, partition: &Context) -> Result<bool, Box<dyn std::er
     let watch = Watch::new(partition);
     {
         let _watching = watch.launches();
-        // SAFETY: the kernels of these tests reach no memory, and nothing else uses the buffers.
+        // SAFETY: the graph keeps its kernels loaded and the tests keep its memory, which no other work uses.
         unsafe { stream.launch_graph(&exec) }?;
     }
     let escapes = watch.escapes();
@@ -40,7 +40,7 @@ fn is_inside(graph: &Graph, partition: &Context) -> Result<bool, Box<dyn std::er
     Ok(inside)
 }
 
-/// Captures a launch in one stream, and a memset in another that is forked from it.
+/// Captures a launch in one stream, and a memset in a stream forked from it.
 fn captured(
     stream: &Stream,
     kernel: &Kernel,
@@ -72,7 +72,7 @@ fn launches_are_judged_by_all_nodes() -> Outcome {
     })
 }
 
-/// Captures a launch past this crate, in a context that no object stands for.
+/// Captures a launch with raw driver calls, in a context that has no object of this crate.
 fn captured_elsewhere(
     machine: &Machine,
     context: &Green,
@@ -84,7 +84,7 @@ fn captured_elsewhere(
     raw::launch(device, stream, kernel.as_raw().cast(), [1, 32])?;
     let graph = raw::end_capture(device, stream)?;
     raw::destroy_stream(device, stream)?;
-    // SAFETY: it was made just now, and the tests keep its context.
+    // SAFETY: the graph was captured above, and the tests keep its context alive.
     Ok(unsafe { Graph::from_raw_owned(device, graph) }?)
 }
 
@@ -103,7 +103,7 @@ fn a_context_that_is_adopted_later_is_the_one_of_its_graphs() -> Outcome {
         let watch = Watch::new(&other);
         assert!(!watch.context("theirs", &adopted)? && !watch.graph("graph", &graph)?);
         for escape in watch.escapes() {
-            // The driver does not say which SMs they are: here they are those of `other`.
+            // The driver does not report the SMs of a foreign context. Here they are those of `other`.
             assert!(escape.location.as_ref().is_some_and(|location| location.foreign));
             let text = escape.to_string();
             assert!(
@@ -114,7 +114,7 @@ fn a_context_that_is_adopted_later_is_the_one_of_its_graphs() -> Outcome {
         let watch = Watch::new(&adopted);
         {
             let _watching = watch.launches();
-            // SAFETY: the graph's kernel reaches no memory.
+            // SAFETY: the graph's kernel touches no memory.
             unsafe { stream(&adopted)?.launch_graph(&exec) }?;
         }
         assert_eq!(watch.escapes(), []);
@@ -144,7 +144,7 @@ fn a_watch_keeps_the_first_escapes_and_counts_the_rest() -> Outcome {
         let first: Vec<usize> = (0..Watch::MAX_ESCAPES).collect();
         assert_eq!(names(&watch.escapes())?, first);
         assert_eq!(watch.omitted_escapes(), 5);
-        // Taken, they are kept no longer, and there is room again. The count goes on.
+        // Taking the escapes makes room for new ones. The count of omitted escapes is not reset.
         assert_eq!(names(&watch.take_escapes())?, first);
         assert_eq!(watch.take_escapes(), []);
         escape(2)?;

@@ -1,4 +1,4 @@
-//! Work that fills partitions, and the order in which it ran.
+//! Kernels that fill partitions, and the order in which they ran.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::common::{kernels, raw};
 
 pub(crate) const SHORT: Duration = Duration::from_micros(1);
 
-/// A kernel of this name that runs for `duration`.
+/// Loads a kernel `name` that runs for `duration`.
 pub(crate) fn kernel(
     sim: &Sim,
     device: &Device,
@@ -23,14 +23,14 @@ pub(crate) fn kernel(
     kernels::plain(device, name)
 }
 
-/// Kernels that run for long and for a moment.
+/// Loads a kernel that runs long and one that runs briefly.
 pub(crate) fn old_and_new(sim: &Sim, device: &Device) -> green_ctx::Result<[Kernel; 2]> {
     Ok([kernel(sim, device, "old", LONG)?, kernel(sim, device, "new", SHORT)?])
 }
 
 /// Launches enough blocks to fill any partition.
 pub(crate) fn launch(stream: &Stream, kernel: &Kernel) -> green_ctx::Result<()> {
-    // SAFETY: the kernel takes no parameters.
+    // SAFETY: the kernel has no parameters and touches no memory.
     unsafe { stream.launch(kernel, LaunchConfig::new(200, 32), ()) }
 }
 
@@ -45,7 +45,7 @@ pub(crate) fn launch_on_current(device: &Device, kernel: &Kernel) -> green_ctx::
     raw::launch(device, DefaultStream::Legacy.as_raw(), kernel.as_raw().cast(), [200, 32])
 }
 
-/// Two launches of different kernels that were on one SM at the same time, if there are any.
+/// Returns two launches of different kernels that ran on one SM at the same time, or `None`.
 pub(crate) fn conflict(launches: &[Launch]) -> Option<(&Launch, &Launch)> {
     let mut pairs = launches
         .iter()

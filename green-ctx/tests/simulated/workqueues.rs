@@ -1,4 +1,4 @@
-//! Workqueues: asked for, configured, divided, and given to contexts, from 13.1 on.
+//! Workqueues from CUDA 13.1 on: querying, configuring and dividing them, and contexts that use them.
 
 use green_ctx::sim::Sim;
 use green_ctx::sys::{CUdevResource, CUdevResourceType};
@@ -11,7 +11,7 @@ use green_ctx::{
 use crate::common::{Outcome, group, partition, simulated};
 use crate::{Machine, STRUCTURED, disjoint, each_driver};
 
-/// Runs a test on the drivers that have workqueues, with the device's.
+/// Runs a test on the drivers that have workqueues, with the device's workqueue resource.
 fn each_newer_driver(test: impl Fn(&Machine, WorkqueueResource) -> Outcome) -> Outcome {
     each_driver(|machine| {
         if machine.has(STRUCTURED) {
@@ -38,7 +38,7 @@ fn a_device_has_a_budget_that_all_share() -> Outcome {
             (queues.device(), queues.scope().to_string().as_str()),
             (&machine.device, "device")
         );
-        // A context that was not given any has those.
+        // A context without its own configuration has the device's.
         let green = partition(&machine.device, 8)?;
         let stream = green.create_stream(StreamOptions::default())?;
         let primary = machine.device.primary_context()?;
@@ -59,7 +59,7 @@ fn a_device_has_a_budget_that_all_share() -> Outcome {
 fn a_configuration_is_within_the_budget() -> Outcome {
     each_newer_driver(|machine, queues| {
         machine.without_calls(|| -> Outcome {
-            // What is not set stays.
+            // Options that are not set keep the resource's values.
             assert_eq!(numbers(&queues.configure(options())?), (8, WorkqueueScope::Device));
             let balanced = WorkqueueScope::GreenContextBalanced;
             assert_eq!(numbers(&queues.configure(options().scope(balanced))?), (8, balanced));
@@ -68,7 +68,7 @@ fn a_configuration_is_within_the_budget() -> Outcome {
                 assert_eq!(numbers(&queue), (limit, WorkqueueScope::Device));
             }
             for limit in [0, 9, u32::MAX] {
-                let error = queues.configure(options().concurrency_limit(limit)).expect_err("no");
+                let error = queues.configure(options().concurrency_limit(limit)).expect_err("bad");
                 assert!(error.is_misuse() && error.to_string().contains("from 1 to 8"), "{error}");
             }
             Ok(())
@@ -85,7 +85,7 @@ fn queues_are_divided_evenly() -> Outcome {
                 assert_eq!(numbers(&part), (limit, WorkqueueScope::GreenContextBalanced));
             }
             for contexts in [0, 9, u32::MAX] {
-                let error = queues.divide(contexts).expect_err("there are 8");
+                let error = queues.divide(contexts).expect_err("out of range");
                 assert!(error.is_misuse() && error.to_string().contains("from 1 to 8"), "{error}");
             }
             Ok(())
@@ -93,7 +93,7 @@ fn queues_are_divided_evenly() -> Outcome {
     })
 }
 
-/// Contexts are made of SMs and queues together, and say so at every level.
+/// A context created from SMs and a workqueue reports both, as do its streams.
 #[test]
 fn contexts_have_the_queues_they_were_given() -> Outcome {
     each_newer_driver(|machine, queues| {
@@ -112,15 +112,15 @@ fn contexts_have_the_queues_they_were_given() -> Outcome {
                 assert_eq!((found.concurrency_limit(), found.scope()), numbers(&queue));
                 assert_eq!(of.sm()?.sm_count(), 24);
             }
-            // A context's own queues are the budget for what is made of them.
+            // A context's own queues are the budget for further configurations.
             let own = context.resources().workqueue()?;
             assert!(own.divide(queue.concurrency_limit() + 1).is_err());
             made.push(context);
         }
         disjoint(&made)?;
-        // The device's are as they were, and the group comes back without any.
+        // The device's resource is unchanged, and a closed context returns its group without a workqueue.
         assert_eq!(device.resources().workqueue()?.concurrency_limit(), 8);
-        let group = made.remove(0).close()?.ok_or("it has a group")?;
+        let group = made.remove(0).close()?.ok_or("no group")?;
         let plain = device.create_context(group)?;
         assert_eq!(plain.resources().workqueue()?.scope(), WorkqueueScope::Device);
         Ok(())
@@ -150,7 +150,7 @@ fn contexts_of_other_queues_are_not_used_again() -> Outcome {
         }
         let counts = device.context_counts();
         assert_eq!((counts.created, counts.reused, counts.idle), (4, 0, 4));
-        // The same SMs with the same queues, whoever divided them.
+        // The same SMs with an equal configuration reuse the context.
         let again = queues.divide(2)?;
         for (kind, raw) in
             [None, Some(&again), Some(&half_shared), Some(&whole)].into_iter().zip(raw)
@@ -185,7 +185,7 @@ fn another_device_s_queues_are_refused() -> Outcome {
     })
 }
 
-/// The driver takes more than there are queues for, and guarantees less then.
+/// The driver accepts a limit above the number of queues, and gives no guarantee for it.
 #[test]
 fn a_limit_above_the_budget_is_asked_for() -> Outcome {
     each_newer_driver(|machine, queues| {
@@ -224,7 +224,7 @@ fn a_context_uses_the_queues_of_another() -> Outcome {
         assert_eq!(existing(&third)?, existing(&owner)?);
         let own = device.create_context(group(device, 16)?.with_workqueue(half))?;
         assert_ne!(existing(&own)?, existing(&owner)?);
-        // Whoever takes them on has the same.
+        // A context that shares the sharer's queues shares the owner's.
         let fourth = sharing(&second)?;
         assert_eq!(existing(&fourth)?, existing(&owner)?);
         disjoint(&[owner, second, third, fourth, own])?;
@@ -232,18 +232,18 @@ fn a_context_uses_the_queues_of_another() -> Outcome {
     })
 }
 
-/// The driver's bytes of the queues that a context has.
+/// Returns the driver's bytes that identify a context's queues.
 fn existing(context: &Context) -> green_ctx::Result<Vec<u8>> {
     let (kind, green) = (
         CUdevResourceType::CU_DEV_RESOURCE_TYPE_WORKQUEUE,
         context.as_raw_green().expect("a green context"),
     );
-    // SAFETY: all zeros are the invalid resource.
+    // SAFETY: an all-zero `CUdevResource` is a valid value (an invalid resource).
     let mut resource = unsafe { std::mem::zeroed::<CUdevResource>() };
     let api = context.device().driver().api();
-    // SAFETY: the context is alive, the pointer is to a live structure.
+    // SAFETY: the context is alive, and `resource` outlives the call.
     unsafe { call!(api, cuGreenCtxGetDevResource(green, &raw mut resource, kind)) }?;
-    // SAFETY: every member of the union is integers and bytes.
+    // SAFETY: every member of the union consists of integers and bytes.
     Ok(unsafe { resource.__bindgen_anon_1.wq.reserved }.to_vec())
 }
 
@@ -256,7 +256,7 @@ fn a_context_keeps_whose_queues_it_uses() -> Outcome {
         let second = device.create_context(group(device, 24)?.with_workqueue(queue))?;
         drop(owner);
         assert_eq!(machine.free()?, 132 - 40);
-        // Whoever takes them on needs the first one alone.
+        // Sharing the sharer's queues holds a reference to the owner only.
         let queue = second.shared_workqueue()?;
         let third = device.create_context(group(device, 8)?.with_workqueue(queue))?;
         drop(second);

@@ -1,4 +1,4 @@
-//! A verdict, ready to run.
+//! A verdict put into effect.
 
 use std::collections::BTreeMap;
 
@@ -7,9 +7,9 @@ use green_ctx::{Device, Partitions, Result, Stream, StreamOptions};
 use crate::arm::ArmKind;
 use crate::outcome::Outcome;
 
-/// What a verdict says, ready to run: [`Outcome::apply`] makes it.
+/// The streams that a verdict recommends, and its partitions. Created by [`Outcome::apply`].
 ///
-/// Where the verdict is to partition, it holds the partitions until it is dropped.
+/// If the verdict is to partition, the partitions exist until this is dropped.
 #[derive(Debug)]
 pub struct Applied {
     kind: ArmKind,
@@ -47,19 +47,19 @@ impl Applied {
         Ok(Applied { kind, streams, partitions: None })
     }
 
-    /// How the jobs have the device.
+    /// Returns the kind of the recommended arm.
     #[must_use]
     pub fn kind(&self) -> ArmKind {
         self.kind
     }
 
-    /// The stream that a job is to submit to; `None` for a name that is none of the jobs'.
+    /// Returns the stream that a job should submit to; `None` if there is no job of this name.
     #[must_use]
     pub fn stream(&self, job: &str) -> Option<&Stream> {
         self.streams.get(job)
     }
 
-    /// The partitions, where the verdict is to partition.
+    /// Returns the partitions; `None` if the verdict is not to partition.
     #[must_use]
     pub fn partitions(&self) -> Option<&Partitions> {
         self.partitions.as_ref()

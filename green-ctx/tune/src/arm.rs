@@ -1,4 +1,4 @@
-//! Arms: ways to run several jobs on one device.
+//! Arms: the ways to run several jobs on one device.
 
 use std::collections::BTreeSet;
 use std::str::FromStr;
@@ -10,27 +10,27 @@ use green_ctx::resource::UnitSizes;
 
 use crate::request::RequestError;
 
-/// How several jobs run on one device.
+/// The kind of an arm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 #[non_exhaustive]
 pub enum ArmKind {
-    /// One after the other: all jobs in one stream.
+    /// All jobs in one stream, one after the other.
     Sequential,
-    /// A stream each, all alike.
+    /// One stream per job, all with the same priority.
     Streams,
-    /// A stream each, of different priorities.
+    /// One stream per job, with different priorities.
     Priority,
-    /// A partition each, of different SMs or of some that they share.
+    /// One partition per job. Partitions may share SMs.
     Partition,
 }
 
 impl ArmKind {
-    /// Every kind.
+    /// All kinds.
     pub const ALL: [ArmKind; 4] =
         [ArmKind::Sequential, ArmKind::Streams, ArmKind::Priority, ArmKind::Partition];
 
-    /// The name in files.
+    /// Returns the name used in files.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -49,17 +49,17 @@ impl FromStr for ArmKind {
         let known = || ArmKind::ALL.map(ArmKind::as_str).join(", ");
         let found = ArmKind::ALL.into_iter().find(|kind| kind.as_str() == text);
         found.ok_or_else(|| {
-            RequestError::wrong(format!("{text:?} is no kind of arm; the kinds are {}", known()))
+            RequestError::wrong(format!("{text:?} is not a kind of arm; the kinds are {}", known()))
         })
     }
 }
 
-/// What one job has of the SMs: a floor that is its own, and a ceiling. Both in SMs.
+/// The floor and the ceiling of one job, in SMs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Part {
-    /// SMs that no other job uses.
+    /// The SMs that no other job may use.
     pub floor: u32,
-    /// The most SMs that it uses.
+    /// The maximum number of SMs that the job may use.
     pub ceiling: u32,
 }
 
@@ -67,9 +67,9 @@ pub struct Part {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Arm {
     kind: ArmKind,
-    /// What each job has of the SMs; all of them, unless it is a partition.
+    /// The floor and ceiling of each job. Without partitions every job may use all SMs.
     parts: Vec<Part>,
-    /// The priority of each job's stream: lower numbers run first.
+    /// The priority of each job's stream. Lower numbers run first.
     priorities: Vec<i32>,
 }
 
@@ -79,33 +79,44 @@ impl Arm {
         Arm { kind, parts, priorities }
     }
 
-    /// All jobs in one stream.
+    /// Returns the arm with all jobs in one stream.
     #[must_use]
     pub fn sequential(jobs: usize, sms: u32) -> Arm {
         Arm::whole(ArmKind::Sequential, vec![0; jobs], sms)
     }
 
-    /// A stream each.
+    /// Returns the arm with one plain stream per job.
     #[must_use]
     pub fn streams(jobs: usize, sms: u32) -> Arm {
         Arm::whole(ArmKind::Streams, vec![0; jobs], sms)
     }
 
-    /// A stream each, of these priorities.
+    /// Returns the arm with one stream per job, with these priorities.
     #[must_use]
     pub fn priority(priorities: Vec<i32>, sms: u32) -> Arm {
         Arm::whole(ArmKind::Priority, priorities, sms)
     }
 
-    /// A partition each.
+    /// Returns the arm with one partition per job.
     #[must_use]
     pub fn partition(parts: Vec<Part>) -> Arm {
         let priorities = vec![0; parts.len()];
         Arm { kind: ArmKind::Partition, parts, priorities }
     }
 
-    /// Partitions of two jobs that may use at most so many SMs: what the other cannot use is each one's
-    /// floor.
+    /// Returns the arm with partitions for two jobs with these ceilings. The floor of each job is the SMs that the
+    /// other job cannot use.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use green_ctx_tune::Arm;
+    ///
+    /// let arm = Arm::ceilings([132, 100], 132);
+    /// assert_eq!(arm.share(0, 132).to_string(), "32..");
+    /// assert_eq!(arm.share(1, 132).to_string(), "..=100");
+    /// assert_eq!(arm.describe(&["decode", "prefill"], 132), "decode 32.., prefill ..=100");
+    /// ```
     #[must_use]
     pub fn ceilings([a, b]: [u32; 2], sms: u32) -> Arm {
         let part = |own: u32, other: u32| {
@@ -115,35 +126,35 @@ impl Arm {
         Arm::partition(vec![part(a, b), part(b, a)])
     }
 
-    /// The same with streams of these priorities.
+    /// Returns the same arm with these stream priorities.
     #[must_use]
     pub fn with_priorities(&self, priorities: Vec<i32>) -> Arm {
         Arm { priorities, ..self.clone() }
     }
 
-    /// The kind.
+    /// Returns the kind.
     #[must_use]
     pub fn kind(&self) -> ArmKind {
         self.kind
     }
 
-    /// What each job has of the SMs.
+    /// Returns the floor and ceiling of each job.
     #[must_use]
     pub fn parts(&self) -> &[Part] {
         &self.parts
     }
 
-    /// The priority of each job's stream.
+    /// Returns the priority of each job's stream.
     #[must_use]
     pub fn priorities(&self) -> &[i32] {
         &self.priorities
     }
 
-    /// The share of a job, on so many SMs: `..` for all of them without a promise.
+    /// Returns the share of a job, on a device with `sms` SMs. A job without a floor or a ceiling has the share `..`.
     ///
     /// # Panics
     ///
-    /// Where there is no such job.
+    /// If there is no job at this index.
     #[must_use]
     pub fn share(&self, job: usize, sms: u32) -> Share {
         let Part { floor, ceiling } = self.parts[job];
@@ -156,11 +167,7 @@ impl Arm {
         }
     }
 
-    /// As a person says it of jobs with these names.
-    ///
-    /// # Panics
-    ///
-    /// Where there are fewer names than jobs.
+    /// Describes the arm in words, for jobs with these names. Jobs without a name are left out.
     #[must_use]
     pub fn describe(&self, names: &[&str], sms: u32) -> String {
         let share = |job: usize| self.share(job, sms).to_string();
@@ -169,7 +176,7 @@ impl Arm {
         describe(self.kind, &jobs)
     }
 
-    /// Whether at least half of the SMs are in no job's floor.
+    /// Returns whether at least half of the SMs are outside every floor.
     pub(crate) fn shares_many(&self, sms: u32) -> bool {
         let floors: u32 = self.parts.iter().map(|part| part.floor).sum();
         2 * floors <= sms
@@ -180,7 +187,7 @@ impl Arm {
     }
 }
 
-/// How jobs, each with its name, share and priority, have the device.
+/// Describes how jobs, given by name, share and priority, run on the device.
 pub(crate) fn describe(kind: ArmKind, jobs: &[(&str, String, i32)]) -> String {
     let how = match kind {
         ArmKind::Sequential => "one after the other".to_owned(),
@@ -199,10 +206,21 @@ pub(crate) fn describe(kind: ArmKind, jobs: &[(&str, String, i32)]) -> String {
     if first.is_empty() { how } else { format!("{how}, {} first", first.join(", then ")) }
 }
 
-/// The ceilings that a job may have at steps of at least `step` SMs, the least first and all SMs last.
+/// Returns the possible ceilings of a job in ascending order, in steps of at least `step` SMs. The last one is all SMs.
 ///
-/// The first job's units are the odd ones and then those from the front, the others' come from the back: so
-/// each ceiling is one set of units, and two jobs divide the device without a rest.
+/// The first job's units start with the odd ones and continue from the front; the other jobs' units start from the
+/// back. Each ceiling is therefore one fixed set of units, and two jobs can divide the device without a remainder.
+///
+/// # Examples
+///
+/// ```
+/// use green_ctx_tune::{UnitSizes, ceilings};
+///
+/// // An H200: 15 units of 8 SMs, and one of 12.
+/// let pieces = UnitSizes { sms: 132, unit: 8, odd: 12 };
+/// assert_eq!(ceilings(pieces, 0, 16)[..3], [20, 36, 52]);
+/// assert_eq!(ceilings(pieces, 1, 16)[..3], [16, 32, 48]);
+/// ```
 #[must_use]
 pub fn ceilings(sizes: UnitSizes, job: usize, step: u32) -> Vec<u32> {
     let regular = sizes.sms.saturating_sub(sizes.odd);
@@ -235,7 +253,7 @@ mod tests {
         assert_eq!(shares([32, 100]), ["32", "100"]);
         assert_eq!(shares([132, 100]), ["32..", "..=100"]);
         assert_eq!(shares([116, 100]), ["32..=116", "16..=100"]);
-        // Some SMs are nobody's.
+        // Some SMs belong to neither job.
         assert_eq!(shares([16, 24]), ["16", "24"]);
     }
 

@@ -1,4 +1,4 @@
-//! When iterations of a job are due.
+//! Arrivals: when iterations of a job are due.
 
 use std::fmt;
 use std::iter;
@@ -10,70 +10,81 @@ use serde::{Deserialize, Serialize};
 
 use crate::request::RequestError;
 
-/// When the iterations of a job are submitted.
+/// The times at which a job's iterations are submitted.
 ///
 /// | as text | meaning |
 /// |---|---|
-/// | `closed:2` | always two iterations in flight: the next one is submitted when one is done |
-/// | `rate:1000` | 1000 iterations a second, at equal distances |
-/// | `poisson:1000:7` | 1000 iterations a second on average, at random moments from seed 7 |
-/// | `trace:FILE` | as recorded: the file has the seconds from the start at which each one arrived |
+/// | `closed:2` | two iterations are always in flight: the next one is submitted when one is done |
+/// | `rate:1000` | 1000 iterations per second, at equal intervals |
+/// | `poisson:1000:7` | 1000 iterations per second on average, at random times drawn from seed 7 |
+/// | `trace:FILE` | recorded times: the file lists the arrival time of each iteration, in seconds from the start |
 ///
-/// The latency of a closed loop counts from the submission, so it has a meaning for a depth of 1 only. In all other cases
-/// it counts from the moment at which the iteration was due, and includes the time that it waits for earlier ones.
+/// For a closed loop, latency counts from the submission, so it is meaningful only at depth 1. For all other arrivals,
+/// it counts from the time at which the iteration was due and includes the wait for earlier iterations.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Arrival {
-    /// So many iterations are in flight at any time.
+    /// A closed loop: a fixed number of iterations is in flight at any time.
     Closed {
-        /// How many.
+        /// The number of iterations in flight.
         depth: u32,
     },
-    /// Iterations at equal distances.
+    /// Iterations at equal intervals.
     Rate {
-        /// Iterations a second.
+        /// Iterations per second.
         hz: f64,
     },
-    /// Iterations at random moments that do not depend on each other.
+    /// Iterations at independent random times.
     Poisson {
-        /// Iterations a second, on average.
+        /// Iterations per second, on average.
         hz: f64,
-        /// The same seed gives the same moments.
+        /// The seed of the random times. The same seed gives the same times.
         seed: u64,
     },
-    /// Iterations at recorded moments. After the last one the trace begins again.
+    /// Iterations at recorded times. After the last one, the trace starts again.
     Trace {
-        /// Seconds from the start, in order.
+        /// Seconds from the start, in ascending order.
         seconds: Vec<f64>,
     },
 }
 
 impl Arrival {
-    /// A closed loop of this depth.
+    /// Returns a closed loop of this depth.
     #[must_use]
     pub const fn closed(depth: u32) -> Arrival {
         Arrival::Closed { depth }
     }
 
-    /// So many iterations a second, at equal distances.
+    /// Returns arrivals at equal intervals, `hz` per second.
     #[must_use]
     pub const fn rate(hz: f64) -> Arrival {
         Arrival::Rate { hz }
     }
 
-    /// So many iterations a second on average, at random moments.
+    /// Returns arrivals at random times, `hz` per second on average.
     #[must_use]
     pub const fn poisson(hz: f64, seed: u64) -> Arrival {
         Arrival::Poisson { hz, seed }
     }
 
-    /// As recorded: seconds from the start, in any order.
+    /// Returns arrivals at recorded times, given as seconds from the start in any order.
     ///
     /// # Errors
     ///
-    /// [`RequestError::Wrong`] for a trace that is empty or that has a moment which is no finite number above or
-    /// equal to 0, for one whose moments are all 0, and for one of more than a million iterations a second.
+    /// [`RequestError::Wrong`] if the trace is empty, if a time is negative or not finite, if all times are 0, or if
+    /// there are more than a million iterations per second.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use green_ctx_tune::Arrival;
+    ///
+    /// let arrival = Arrival::trace([0.0, 0.5, 1.0])?;
+    /// // The trace starts again one mean interval after its last time: three iterations per 1.5 s.
+    /// assert_eq!(arrival.hz(), Some(2.0));
+    /// # Ok::<(), green_ctx_tune::RequestError>(())
+    /// ```
     pub fn trace(seconds: impl Into<Vec<f64>>) -> Result<Arrival, RequestError> {
         let mut seconds = seconds.into();
         seconds.sort_by(f64::total_cmp);
@@ -82,7 +93,7 @@ impl Arrival {
         Ok(arrival)
     }
 
-    /// How many iterations are in flight at any time; `None` where they arrive by the clock.
+    /// Returns the number of iterations in flight; `None` if iterations arrive at given times.
     #[must_use]
     pub const fn depth(&self) -> Option<u32> {
         match self {
@@ -91,7 +102,7 @@ impl Arrival {
         }
     }
 
-    /// Iterations a second on average; `None` for a closed loop.
+    /// Returns the iterations per second, on average; `None` for a closed loop.
     #[must_use]
     pub fn hz(&self) -> Option<f64> {
         match self {
@@ -101,7 +112,7 @@ impl Arrival {
         }
     }
 
-    /// What is wrong with it, if anything is.
+    /// Checks the values.
     pub(crate) fn check(&self) -> Result<(), RequestError> {
         let wrong = |reason: String| Err(RequestError::wrong(reason));
         match self {
@@ -109,35 +120,38 @@ impl Arrival {
                 wrong("a depth of 0 submits nothing; use 1 or more".into())
             }
             Arrival::Closed { depth } if *depth > MOST_IN_FLIGHT => {
-                wrong(format!("a depth of {depth} is too much; use {MOST_IN_FLIGHT} or less"))
+                wrong(format!("a depth of {depth} is too great; use {MOST_IN_FLIGHT} or less"))
             }
             Arrival::Trace { seconds } if seconds.is_empty() => {
-                wrong("the trace is empty; give at least one moment after 0".into())
+                wrong("the trace is empty; give at least one time after 0".into())
             }
             Arrival::Trace { seconds }
                 if !seconds.iter().all(|moment| moment.is_finite() && *moment >= 0.0) =>
             {
-                wrong("the trace has a moment that is no number of seconds from 0 on".into())
+                wrong(
+                    "the trace has a time that is negative or not finite; give seconds, 0 or more"
+                        .into(),
+                )
             }
             Arrival::Trace { seconds } if seconds.iter().all(|moment| *moment == 0.0) => {
-                wrong("the trace has no moment after 0; give the seconds of each arrival".into())
+                wrong("the trace has no time after 0; give the seconds until each arrival".into())
             }
             Arrival::Trace { seconds } if !seconds.is_sorted() => {
-                wrong("the trace is not in order; Arrival::trace sorts it".into())
+                wrong("the trace is not in order; Arrival::trace sorts the times".into())
             }
             Arrival::Rate { .. } | Arrival::Poisson { .. } | Arrival::Trace { .. } => {
                 let hz = self.hz().unwrap_or_default();
                 if hz > 0.0 && hz <= MOST_HZ {
                     return Ok(());
                 }
-                wrong(format!("{hz} iterations a second are not above 0 and at most {MOST_HZ}"))
+                wrong(format!("{hz} iterations per second are not above 0 and at most {MOST_HZ}"))
             }
             Arrival::Closed { .. } => Ok(()),
         }
     }
 
-    /// The moments at which iterations are due from some moment on, in seconds from that, without an end; `None`
-    /// for a closed loop.
+    /// Returns the times at which iterations are due after `start`, in seconds from `start`. The iterator is endless;
+    /// `None` for a closed loop.
     pub(crate) fn moments(&self, start: Duration) -> Option<Box<dyn Iterator<Item = f64> + '_>> {
         let from = start.as_secs_f64();
         Some(match self {
@@ -147,11 +161,11 @@ impl Arrival {
                 Box::new((0_u64..).map(move |number| next + number as f64 / hz))
             }
             Arrival::Poisson { hz, seed } => {
-                // It has no memory: from any moment on it is another one of its kind.
+                // A Poisson process has no memory, so each start can use an independent sequence.
                 let seed = seed ^ (start.as_nanos() as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
                 let (mut rng, mut last) = (Rng::with_seed(seed), 0.0);
                 Box::new(iter::repeat_with(move || {
-                    // Never the logarithm of 0.
+                    // The argument is never 0.
                     last -= (1.0 - rng.f64()).ln() / hz;
                     last
                 }))
@@ -168,7 +182,7 @@ impl Arrival {
         })
     }
 
-    /// How long it is until arrivals repeat themselves; of random ones, for longer than a search takes.
+    /// Returns the time after which arrivals repeat. For random arrivals it is longer than a search.
     pub(crate) fn period(&self) -> Duration {
         match self {
             Arrival::Closed { .. } | Arrival::Rate { .. } => Duration::ZERO,
@@ -180,12 +194,12 @@ impl Arrival {
     }
 }
 
-/// More do not help, and each needs an event.
+/// A greater depth does not help, and each iteration in flight needs an event.
 const MOST_IN_FLIGHT: u32 = 1024;
-/// No host submits more often.
+/// No host submits faster.
 const MOST_HZ: f64 = 1e6;
 
-/// How long a trace is until it begins again: one mean distance after its last moment.
+/// The time after which a trace starts again: one mean interval after its last arrival.
 fn trace_length(seconds: &[f64]) -> f64 {
     let last = seconds.last().copied().unwrap_or(0.0);
     last + last / (seconds.len().max(2) - 1) as f64
@@ -197,19 +211,19 @@ impl fmt::Display for Arrival {
             Arrival::Closed { depth } => write!(f, "closed:{depth}"),
             Arrival::Rate { hz } => write!(f, "rate:{hz}"),
             Arrival::Poisson { hz, seed } => write!(f, "poisson:{hz}:{seed}"),
-            Arrival::Trace { seconds } => write!(f, "a trace of {} moments", seconds.len()),
+            Arrival::Trace { seconds } => write!(f, "a trace of {} arrivals", seconds.len()),
         }
     }
 }
 
-/// Reads all but traces, which are in files.
+/// Reads every kind except traces, which are stored in files.
 impl FromStr for Arrival {
     type Err = RequestError;
 
     fn from_str(text: &str) -> Result<Arrival, RequestError> {
         let wrong = || {
             RequestError::wrong(format!(
-                "{text:?} is no arrival; write closed:2, rate:1000 or poisson:1000:7"
+                "{text:?} is not an arrival; write closed:2, rate:1000 or poisson:1000:7"
             ))
         };
         let mut parts = text.split(':');
@@ -248,7 +262,7 @@ mod tests {
             (&rate, 0.0, &[0.0, 0.25, 0.5][..]),
             (&rate, 0.3, &[0.2, 0.45]),
             (&rate, 0.5, &[0.0, 0.25]),
-            // It begins again after 4.5 s.
+            // The trace starts again after 4.5 s.
             (&trace, 0.0, &[1.0, 2.0, 3.0, 5.5, 6.5]),
             (&trace, 2.5, &[0.5, 3.0, 4.0]),
             (&trace, 3.5, &[2.0, 3.0]),
@@ -264,7 +278,7 @@ mod tests {
         let random = Arrival::poisson(100.0, 7);
         let mut moments = from(&random, 0.0, 10_000);
         assert!((moments[9999] - 100.0).abs() < 3.0 && moments.is_sorted(), "{}", moments[9999]);
-        // The first one of each block too, and blocks differ.
+        // The first arrival of each block also has the right mean, and blocks differ.
         moments = (0..1000).flat_map(|block| from(&random, f64::from(block), 1)).collect();
         let mean = moments.iter().sum::<f64>() / 1000.0;
         assert!((mean - 0.01).abs() < 0.001, "{mean}");

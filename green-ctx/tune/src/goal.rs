@@ -1,4 +1,4 @@
-//! What is to be best.
+//! Goals: what the tuner optimises.
 
 use std::fmt;
 use std::str::FromStr;
@@ -7,45 +7,46 @@ use serde::{Deserialize, Serialize};
 
 use crate::request::RequestError;
 
-/// What a division of the SMs is to achieve.
+/// The quantity to optimise.
 ///
 /// | as text | meaning |
 /// |---|---|
-/// | `throughput` | the most of all jobs together, each measured by its rate alone on the device |
-/// | `makespan` | the least time from the submission of one iteration of each job until all are done |
-/// | `keep:A:p99:500us` | the most of the other jobs while the 99th percentile of A's latency is at most 500 µs |
-/// | `least:A:p99:keep:B:0.8` | the smallest 99th percentile of A's latency while B has at least 0.8 of its rate alone |
+/// | `throughput` | maximises the sum of all jobs' rates, each relative to the job's rate alone |
+/// | `makespan` | minimises the time from submitting one iteration of each job until all of them are done |
+/// | `keep:A:p99:500us` | maximises the other jobs' rates while the 99th percentile of A's latency is at most 500 µs |
+/// | `least:A:p99:keep:B:0.8` | minimises the 99th percentile of A's latency while B keeps 0.8 of its rate alone |
 ///
-/// Times are numbers with `us`, `ms` or `s`; percentiles are `p50`, `p99` or `p99.9`.
+/// Times are numbers with the unit `us`, `ms` or `s`. Percentiles are written `p50`, `p99` or `p99.9`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Goal {
-    /// The most weighted throughput.
+    /// Maximises the weighted sum of the jobs' rates.
     Throughput {
-        /// What a job's rate, as a share of that which it has alone, counts for; of jobs that are not named 1.
+        /// The weight of each job's rate, which is counted relative to the job's rate alone. Jobs not listed have the
+        /// weight 1.
         weights: Vec<(String, f64)>,
     },
-    /// The least time for one iteration of all jobs, which are submitted together. Arrivals do not matter.
+    /// Minimises the time for one iteration of every job, all submitted together. Arrivals are ignored.
     Makespan,
-    /// The most of the other jobs while a percentile of one stays under a bound.
+    /// Maximises the other jobs' rates while a latency percentile of one job stays within a bound.
     Keep {
-        /// The job.
+        /// The job with the bound.
         job: String,
-        /// The share of its iterations that are to stay under the bound, such as 0.99.
+        /// The fraction of its iterations that must stay within the bound, such as 0.99.
         percentile: f64,
         /// The bound in microseconds.
         bound_us: f64,
     },
-    /// The smallest percentile of one job while another keeps a part of its rate.
+    /// Minimises a latency percentile of one job while another job keeps a fraction of its rate.
     Least {
-        /// The job.
+        /// The job whose latency is minimised.
         job: String,
-        /// The share of its iterations that are to be done as early as possible, such as 0.99.
+        /// The percentile as a fraction of its iterations, such as 0.99.
         percentile: f64,
         /// The other job.
         other: String,
-        /// What the other keeps, as a share of its rate alone.
+        /// The minimum rate of the other job, as a fraction of its rate alone.
         keep: f64,
     },
 }
@@ -57,18 +58,41 @@ impl Default for Goal {
 }
 
 impl Goal {
-    /// The most throughput, each job counted alike.
+    /// Returns the goal of maximum throughput, with the same weight for each job.
     #[must_use]
     pub const fn throughput() -> Goal {
         Goal::Throughput { weights: Vec::new() }
     }
 
-    /// The most of the other jobs while a percentile of one stays under a bound in microseconds.
+    /// Returns the goal of maximising the other jobs' rates while a percentile of `job` stays within `bound_us`
+    /// microseconds.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use green_ctx_tune::Goal;
+    ///
+    /// let goal = Goal::keep("decode", 0.99, 500.0);
+    /// assert_eq!(goal.to_string(), "keep:decode:p99:500us");
+    /// assert_eq!("keep:decode:p99:0.5ms".parse::<Goal>()?, goal);
+    /// # Ok::<(), green_ctx_tune::RequestError>(())
+    /// ```
     pub fn keep(job: impl Into<String>, percentile: f64, bound_us: f64) -> Goal {
         Goal::Keep { job: job.into(), percentile, bound_us }
     }
 
-    /// The smallest percentile of one job while another keeps a share of its rate alone.
+    /// Returns the goal of minimising a percentile of `job` while `other` has at least the fraction `keep` of its rate
+    /// alone.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use green_ctx_tune::Goal;
+    ///
+    /// let goal = Goal::least("decode", 0.99, "prefill", 0.8);
+    /// assert_eq!(goal.to_string(), "least:decode:p99:keep:prefill:0.8");
+    /// assert_eq!(goal.percentile(), Some(("decode", 0.99)));
+    /// ```
     pub fn least(
         job: impl Into<String>,
         percentile: f64,
@@ -78,7 +102,8 @@ impl Goal {
         Goal::Least { job: job.into(), percentile, other: other.into(), keep }
     }
 
-    /// The percentile that it looks at, and the job.
+    /// Returns the job whose percentile counts, and the percentile as a fraction; `None` for goals without a
+    /// percentile.
     #[must_use]
     pub fn percentile(&self) -> Option<(&str, f64)> {
         match self {
@@ -89,7 +114,7 @@ impl Goal {
         }
     }
 
-    /// Whether it can be for jobs of these names, and what to write instead.
+    /// Checks that the goal suits jobs of these names. An error says what to write instead.
     pub(crate) fn check(&self, names: &[&str]) -> Result<(), String> {
         let ensure = |holds: bool, reason: String| if holds { Ok(()) } else { Err(reason) };
         let known = |job: &str| {
@@ -98,8 +123,9 @@ impl Goal {
         };
         if let Some((job, share)) = self.percentile() {
             known(job)?;
-            let reason =
-                format!("the goal's percentile {share} is not between 0 and 1; use 0.99, say");
+            let reason = format!(
+                "the goal's percentile {share} is not between 0 and 1; use for example 0.99"
+            );
             ensure(share > 0.0 && share < 1.0, reason)?;
         }
         match self {
@@ -110,33 +136,35 @@ impl Goal {
                     let is_twice = weights[..place].iter().any(|(earlier, _)| earlier == job);
                     ensure(!is_twice, format!("{job} has two weights; give it one"))?;
                     let reason =
-                        format!("the weight {weight} of {job} is no number from 0 on; use 1, say");
+                        format!("the weight of {job} is {weight}; use a finite number, 0 or more");
                     ensure(weight.is_finite() && *weight >= 0.0, reason)?;
                 }
                 let is_nothing =
                     |name: &&str| weights.iter().any(|(job, weight)| job == name && *weight == 0.0);
-                let reason = "every job has the weight 0; give one of them more".to_owned();
+                let reason =
+                    "every job has the weight 0; give at least one a positive weight".to_owned();
                 ensure(!names.iter().all(is_nothing), reason)
             }
             Goal::Keep { bound_us, .. } => {
-                let reason =
-                    format!("the goal's bound of {bound_us} µs is no time above 0; use 500, say");
+                let reason = format!(
+                    "the goal's bound of {bound_us} µs is not positive; use for example 500"
+                );
                 ensure(bound_us.is_finite() && *bound_us > 0.0, reason)
             }
             Goal::Least { job, other, keep, .. } => {
                 known(other)?;
                 ensure(job != other, format!("the goal names {job} twice; name two jobs"))?;
                 let reason =
-                    format!("the goal's share {keep} is not above 0 and at most 1; use 0.8, say");
+                    format!("the goal keeps {keep} of a rate; use a number above 0 and at most 1");
                 ensure(*keep > 0.0 && *keep <= 1.0, reason)
             }
         }
     }
 }
 
-/// A percentile as it is written: p99.
+/// Writes a percentile as text, such as `p99`.
 pub(crate) fn percentile_name(share: f64) -> String {
-    // As many digits as it needs, and none of 0.99 not being exact.
+    // Rounding hides that 0.99 is not exact in binary.
     let percent = (share * 1e14).round() / 1e12;
     format!("p{percent}")
 }
@@ -162,14 +190,14 @@ impl FromStr for Goal {
     fn from_str(text: &str) -> Result<Goal, RequestError> {
         let wrong = || {
             RequestError::wrong(format!(
-                "{text:?} is no goal; write throughput, makespan, keep:JOB:p99:500us or \
+                "{text:?} is not a goal; write throughput, makespan, keep:JOB:p99:500us or \
                  least:JOB:p99:keep:OTHER:0.8"
             ))
         };
         let parts: Vec<&str> = text.split(':').collect();
         let percentile = |text: &str| {
             let percent: f64 = text.strip_prefix('p')?.parse().ok()?;
-            // The nearest number to what is written: 99.9 / 100 is another one than 0.999.
+            // Rounding gives the number nearest to the text: 99.9 / 100 differs from 0.999.
             let share = (percent * 1e12).round() / 1e14;
             (share > 0.0 && share < 1.0).then_some(share)
         };
@@ -188,7 +216,7 @@ impl FromStr for Goal {
     }
 }
 
-/// A time such as 500us, in microseconds.
+/// Reads a time such as `500us`, in microseconds.
 fn microseconds(text: &str) -> Option<f64> {
     let units = [("us", 1.0), ("µs", 1.0), ("ms", 1e3), ("s", 1e6)];
     let (number, unit) =

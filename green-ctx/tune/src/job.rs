@@ -1,4 +1,4 @@
-//! Jobs that run on a device.
+//! Jobs to be tuned.
 
 use std::any::Any;
 use std::fmt;
@@ -8,35 +8,58 @@ use green_ctx::{Graph, Stream};
 use crate::arrival::Arrival;
 use crate::request::Profile;
 
-/// Why a job's own code failed.
+/// The error that a job's own code returns.
 pub type JobError = Box<dyn std::error::Error + Send + Sync>;
 
 type Submit = dyn FnMut(&Stream) -> Result<(), JobError> + Send;
 
-/// A job to be tuned: its name, when its iterations are due, and what submits one of them.
+/// A job to be tuned: its name, when its iterations are due, and the code or graph that runs one iteration.
 ///
-/// Iterations must be repeatable: the tuner runs thousands of them, in any stream, beside the other jobs. It never
-/// looks at what they compute. A block lasts 8 ms or longer and begins with idle SMs and new streams. A job whose
-/// state grows or runs out resets it in [`before_block`](Job::before_block). Caches are not cleared between blocks.
+/// Iterations must be repeatable: the tuner runs thousands of them, on different streams and at the same time as the
+/// other jobs. It ignores their results. The tuner runs jobs in measurement blocks, periods of 8 ms or more. Each block
+/// begins on idle SMs with new streams; caches are not cleared between blocks. If a job's state grows or runs out,
+/// reset it in [`before_block`](Job::before_block).
 #[must_use = "a job does nothing until it is tuned"]
 pub struct Job {
     pub(crate) profile: Profile,
     pub(crate) work: Work,
     pub(crate) before: Option<Box<Submit>>,
-    /// Whether one capture is tried, to see what the closure submits.
+    /// Whether the tuner captures the closure once to check that it submits work.
     pub(crate) is_tried: bool,
     kept: Vec<Box<dyn Any + Send>>,
 }
 
 pub(crate) enum Work {
-    /// Submits one iteration.
+    /// Called once per iteration to submit it.
     Submit(Box<Submit>),
-    /// Is one iteration, and is moved to wherever it runs.
+    /// A graph of one iteration. The tuner moves copies of it to each partition.
     Graph(Graph),
 }
 
 impl Job {
-    /// A job whose closure submits one iteration to the stream that it is given. It must not wait for the device.
+    /// Creates a job from a closure that submits one iteration to the stream it receives. The closure must not wait for
+    /// the device.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # use green_ctx::{Driver, LaunchConfig, Library, sim::Sim};
+    /// use green_ctx_tune::{Arrival, Job};
+    ///
+    /// # let device = Driver::simulated(&Sim::new("h200")?)?.device(0)?;
+    /// # let ptx = ".version 7.0 .target sm_52 .visible .entry step() { ret; }";
+    /// let kernel = Library::from_ptx(&device, ptx)?.kernel("step")?;
+    /// let job = Job::new("decode", move |stream| {
+    ///     // SAFETY: the kernel takes no parameters.
+    ///     unsafe { stream.launch(&kernel, LaunchConfig::new(132, 128), ()) }.map_err(Into::into)
+    /// });
+    /// // 1000 iterations per second. The default is two iterations in flight.
+    /// let job = job.arrival(Arrival::rate(1000.0));
+    /// assert_eq!(job.name(), "decode");
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn new(
         name: impl Into<String>,
         submit: impl FnMut(&Stream) -> Result<(), JobError> + Send + 'static,
@@ -44,12 +67,35 @@ impl Job {
         Job::of(name, Work::Submit(Box::new(submit)))
     }
 
-    /// A job whose iteration is a graph. The tuner moves copies of it to each partition.
+    /// Creates a job from a graph of one iteration. The tuner moves copies of the graph to each partition.
     ///
     /// # Safety
     ///
-    /// As [`Stream::launch_graph`], for as long as the job lives: what its kernels use must be alive, and it
-    /// may run beside the other jobs. [`keep`](Job::keep) keeps what it uses.
+    /// As for [`Stream::launch_graph`], for the lifetime of the job: everything that the graph's kernels use must stay
+    /// alive, and they may run at the same time as the other jobs. [`keep`](Job::keep) can hold what they use.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # use green_ctx::{Driver, LaunchConfig, Library, StreamOptions, sim::Sim};
+    /// use green_ctx::graph::CaptureMode;
+    /// use green_ctx_tune::Job;
+    ///
+    /// # let device = Driver::simulated(&Sim::new("h200")?)?.device(0)?;
+    /// # let ptx = ".version 7.0 .target sm_52 .visible .entry step() { ret; }";
+    /// let kernel = Library::from_ptx(&device, ptx)?.kernel("step")?;
+    /// let stream = device.primary_context()?.create_stream(StreamOptions::default())?;
+    /// let graph = stream.capture(CaptureMode::Relaxed, || {
+    ///     // SAFETY: the kernel takes no parameters.
+    ///     unsafe { stream.launch(&kernel, LaunchConfig::new(132, 128), ()) }
+    /// })?;
+    /// // SAFETY: the kernel uses no memory, and the job keeps it loaded.
+    /// let job = unsafe { Job::graph("decode", graph) }.keep(kernel);
+    /// assert_eq!(job.name(), "decode");
+    /// # Ok(())
+    /// # }
+    /// ```
     #[allow(unsafe_code, reason = "the caller answers for what the graph does")]
     pub unsafe fn graph(name: impl Into<String>, graph: Graph) -> Job {
         Job::of(name, Work::Graph(graph))
@@ -60,27 +106,49 @@ impl Job {
         Job { profile, work, before: None, is_tried: true, kept: Vec::new() }
     }
 
-    /// Sets the name, the arrivals and the key to those of a profile.
+    /// Replaces the name, the arrival and the key with those of a profile.
     pub fn profile(mut self, profile: Profile) -> Job {
         self.profile = profile;
         self
     }
 
-    /// Sets when iterations are due. Unless it is set, two iterations are in flight or, where the goal names a
-    /// percentile of this job, one.
+    /// Sets when iterations are due. By default two iterations are in flight, or one if the goal names a percentile of
+    /// this job.
     pub fn arrival(mut self, arrival: Arrival) -> Job {
         self.profile = self.profile.arrival(arrival);
         self
     }
 
-    /// Sets what says that a job of the same name is the same, as [`Profile::key`] does.
+    /// Sets the key that identifies the job's workload; see [`Profile::key`].
     pub fn key(mut self, key: impl Into<String>) -> Job {
         self.profile = self.profile.key(key);
         self
     }
 
-    /// Sets what is done before each block, such as a reset of state, in the stream of the iterations that follow. It is
-    /// not measured.
+    /// Sets code that runs before each measurement block, such as a reset of state. It receives the stream that the
+    /// block's iterations use. Its time is not measured.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    /// use std::sync::atomic::{AtomicUsize, Ordering};
+    ///
+    /// use green_ctx_tune::Job;
+    ///
+    /// let length = Arc::new(AtomicUsize::new(0));
+    /// let growing = Arc::clone(&length);
+    /// let job = Job::new("decode", move |_stream| {
+    ///     let _position = growing.fetch_add(1, Ordering::Relaxed);
+    ///     // Submit the step at this position here.
+    ///     Ok(())
+    /// })
+    /// .before_block(move |_stream| {
+    ///     length.store(0, Ordering::Relaxed);
+    ///     Ok(())
+    /// });
+    /// # assert_eq!(job.name(), "decode");
+    /// ```
     pub fn before_block(
         mut self,
         reset: impl FnMut(&Stream) -> Result<(), JobError> + Send + 'static,
@@ -89,20 +157,20 @@ impl Job {
         self
     }
 
-    /// Says that the closure cannot be captured. Without this, the tuner captures it once, to see whether it submits
-    /// something and waits for nothing.
+    /// Declares that the closure cannot be captured. By default the tuner captures one iteration to check that the
+    /// closure submits work and does not wait for the device.
     pub fn uncaptured(mut self) -> Job {
         self.is_tried = false;
         self
     }
 
-    /// Keeps something alive as long as the job.
+    /// Keeps a value alive for as long as the job.
     pub fn keep(mut self, kept: impl Any + Send) -> Job {
         self.kept.push(Box::new(kept));
         self
     }
 
-    /// The name.
+    /// Returns the name.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.profile.name

@@ -1,16 +1,16 @@
-//! Measures jobs that run beside each other on one GPU, and says how to divide its SMs between them, or not to.
+//! Measures how jobs run together on one GPU, and recommends how to divide its SMs between them, or not to divide them.
 //!
-//! [`run`] tunes [`Job`]s on a device by a [`Request`] with a [`Goal`], and returns an [`Outcome`]. [`tuned`] keeps that in a
-//! file. The page [`guide`] says what is tried and how, and what can go wrong.
+//! [`run`] tunes [`Job`]s on a device. A [`Request`] with a [`Goal`] says what to optimise, and the result is an
+//! [`Outcome`]. [`tuned`] also stores the outcome in a file. The [`guide`] explains the method and its limits.
 //!
-//! | to | use |
+//! | task | items |
 //! |---|---|
-//! | say what is best | [`Goal`], in a [`Request`] with a budget and limits |
-//! | say what runs, and when | [`Job`], [`Arrival`] |
+//! | choose what to optimise | [`Goal`], in a [`Request`] with a budget and limits |
+//! | describe the jobs and when they run | [`Job`], [`Arrival`] |
 //! | tune | [`run`] |
-//! | start again without measuring | [`tuned`], [`Store`] |
-//! | run what was found | [`Outcome::apply`], [`Outcome::partitions`] |
-//! | measure in another way, or without a GPU | [`with`], [`Measure`], [`Model`] |
+//! | reuse a stored outcome instead of measuring again | [`tuned`], [`Store`] |
+//! | apply the verdict | [`Outcome::apply`], [`Outcome::partitions`] |
+//! | measure differently, or without a GPU | [`with`], [`Measure`], [`Model`] |
 
 #![deny(unsafe_code)]
 

@@ -1,64 +1,64 @@
-//! The interface between the tuner and what runs the jobs: a GPU or a model.
+//! The interface between the search and the code that runs the jobs, on a GPU or in a model.
 
 use std::time::Duration;
 
 use crate::arm::Arm;
 
-/// What runs in a block.
+/// The work of one measurement block.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Task {
-    /// One job alone, on so many SMs, or in a plain stream.
+    /// One job alone, on a number of SMs or in a plain stream.
     Alone {
-        /// The job's place.
+        /// The index of the job.
         job: usize,
-        /// The SMs; `None` for a plain stream.
+        /// The number of SMs; `None` for a plain stream.
         sms: Option<u32>,
     },
-    /// All jobs at once.
+    /// All jobs at the same time, in one arm.
     Together(Arm),
 }
 
-/// How long a task runs, and how.
+/// A measurement block: how a task is run and for how long. It has nothing to do with a kernel's thread blocks.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Block {
-    /// How long the jobs run before anything counts.
+    /// The time that the jobs run before measuring begins.
     pub lead_in: Duration,
-    /// How long they are measured, at least: until every job has done `iterations`.
+    /// The minimum time of measuring. It continues until every job has done `iterations`.
     pub duration: Duration,
-    /// The iterations that every job does at least.
+    /// The minimum number of iterations of every job.
     pub iterations: u32,
-    /// Whether one iteration of every job is submitted at once, and the next ones when all are done.
+    /// True to run in rounds: one iteration of every job is submitted, and the next round starts when all are done.
     pub rounds: bool,
-    /// The job that is submitted first.
+    /// The index of the job that is submitted first.
     pub first: usize,
-    /// The moment of their arrivals at which jobs with an arrival rate begin.
+    /// The time within their arrivals at which jobs with an arrival rate start.
     pub start: Duration,
-    /// A job that runs as fast as it can, whatever its arrivals are: two iterations are in flight.
+    /// The index of a job that runs as fast as it can, with two iterations in flight, regardless of its arrivals.
     pub saturated: Option<usize>,
 }
 
-/// What one job did in a block.
+/// The figures of one job in a measurement block.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct JobSample {
-    /// Iterations a second, while all jobs ran.
+    /// Iterations per second while all jobs ran.
     pub rate: f64,
-    /// The latency of each iteration in µs; empty for a closed loop of a depth above 1.
+    /// The latency of each iteration in µs; empty for a closed loop deeper than 1.
     pub latencies_us: Vec<f64>,
-    /// What the host needs to submit one iteration, in µs.
+    /// The host time for submitting one iteration, in µs.
     pub host_us: f64,
 }
 
-/// What a block gave.
+/// The figures of a measurement block.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Sample {
-    /// One for each job that ran, in their order.
+    /// One entry per job that ran, in order.
     pub jobs: Vec<JobSample>,
-    /// The time of each round in µs, in a block of rounds.
+    /// The time of each round in µs, for a block in rounds.
     pub rounds_us: Vec<f64>,
 }
 
 impl Sample {
-    /// Whether it has figures of so many jobs, all of them numbers.
+    /// Returns whether the sample has figures for `jobs` jobs, all of them finite.
     pub(crate) fn is_sound(&self, jobs: usize) -> bool {
         let is_number = |value: f64| value.is_finite() && value >= 0.0;
         let is_time = |time: &f64| is_number(*time) && *time > 0.0;
@@ -71,33 +71,33 @@ impl Sample {
     }
 }
 
-/// Why a block gave nothing.
+/// The reason why a measurement block gave no figures.
 #[derive(Debug)]
 pub enum Refusal<E> {
-    /// The task cannot run, which says nothing about other tasks.
+    /// This task cannot run. Other tasks may.
     Skip(String),
-    /// Nothing can run any more.
+    /// No task can run from now on.
     Stop(E),
 }
 
-/// Runs jobs as the tuner asks, and measures them.
+/// Runs and measures the tasks that the search chooses.
 ///
-/// [`run`](crate::run) does it on a device, [`Model`](crate::Model) without one. A program that measures in its own way
-/// implements it too.
+/// [`run`](crate::run) does so on a device, and [`Model`](crate::Model) without one. Implement it to measure in another
+/// way.
 ///
-/// Tasks are of the jobs that are tuned: each job has a part and a priority in an arm, and no floor is above its ceiling.
+/// In every arm, each tuned job has a part and a priority, and no floor is above its ceiling.
 pub trait Measure {
-    /// Why nothing can run any more.
+    /// The error after which no task can run.
     type Error;
 
-    /// Runs a task for a block, in new streams.
+    /// Runs a task for one measurement block, in new streams.
     ///
     /// # Errors
     ///
-    /// [`Refusal::Skip`] for a task that cannot run, such as a job on fewer SMs than it needs, and
-    /// [`Refusal::Stop`] where tuning must end.
+    /// [`Refusal::Skip`] if this task cannot run, for example because a job needs more SMs. [`Refusal::Stop`] if tuning
+    /// must end.
     fn run(&mut self, task: &Task, block: &Block) -> Result<Sample, Refusal<Self::Error>>;
 
-    /// The time since some moment before tuning began. A model's clock goes as fast as it computes.
+    /// Returns the time since a fixed point before tuning began. A model returns simulated time.
     fn now(&self) -> Duration;
 }

@@ -1,9 +1,8 @@
-//! Jobs that run beside each other, as arithmetic.
+//! A model of jobs that share a GPU, for tuning without one.
 //!
-//! It is no substitute for a GPU. It has what makes the choice hard there: counts of SMs at which a wave of
-//! blocks more is needed, jobs that memory limits and more SMs do not help, bandwidth that all share, SMs
-//! that two jobs share at once and gain from where their needs differ, streams that settle on another
-//! order with each start, and times that scatter.
+//! It does not replace a GPU, but it contains what makes the choice hard on one: run times that jump where one more
+//! wave of blocks is needed, memory-bound jobs that gain nothing from more SMs, shared memory bandwidth, complementary
+//! jobs that gain from sharing SMs, streams that settle into a different order at each start, and noise.
 
 use std::convert::Infallible;
 use std::time::Duration;
@@ -19,21 +18,21 @@ use green_ctx::resource::UnitSizes;
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct ModelJob {
-    /// Blocks of one iteration, of which an SM holds one at a time.
+    /// The kernel blocks of one iteration. An SM runs one of them at a time.
     pub blocks: u32,
-    /// What a block takes, in microseconds.
+    /// The run time of one kernel block, in microseconds.
     pub block_us: f64,
-    /// How long the device's memory needs for one iteration, in microseconds, however many SMs ask it.
+    /// The memory time of one iteration, in microseconds. It does not depend on the number of SMs.
     pub memory_us: f64,
-    /// What the host needs to submit an iteration, in microseconds.
+    /// The host time for submitting one iteration, in microseconds.
     pub host_us: f64,
-    /// How much of SMs that two jobs share it gets, to the others' numbers.
+    /// The weight that decides how much of the shared SMs the job gets, relative to the other jobs' weights.
     pub weight: f64,
-    /// The fewest SMs that it runs on.
+    /// The minimum number of SMs that the job runs on.
     pub least_sms: u32,
-    /// Whether the time of an iteration is random, with an exponential distribution about its mean.
+    /// True if the time of an iteration is random, with an exponential distribution.
     pub exponential: bool,
-    /// When its iterations are due: what [`Profile::arrival_for`](crate::Profile::arrival_for) returns for the job.
+    /// When iterations are due. Use the result of [`Profile::arrival_for`](crate::Profile::arrival_for) for the job.
     pub arrival: Arrival,
 }
 
@@ -53,87 +52,97 @@ impl Default for ModelJob {
 }
 
 impl ModelJob {
-    /// What an iteration takes alone on so many SMs, with a part of the memory's bandwidth, in microseconds.
+    /// The time of an iteration alone on `sms` SMs with a fraction of the memory bandwidth, in microseconds.
     fn time(&self, sms: f64, bandwidth: f64) -> f64 {
         let blocks = f64::from(self.blocks);
-        // Whole waves, and between two counts some of the way from one to the next: SMs that are shared are
-        // there for a part of the time.
+        // Waves are whole on a whole number of SMs. In between, the number of waves is interpolated, because shared SMs
+        // are available only part of the time.
         let (below, above) = (sms.floor().max(1.0), sms.ceil().max(1.0));
         let waves = |sms: f64| (blocks / sms).ceil();
         let waves = waves(below) + (waves(above) - waves(below)) * (sms.max(1.0) - below);
         let compute = waves * self.block_us;
         let memory = self.memory_us / bandwidth.max(1e-9);
-        // Neither hides the other wholly.
+        // Computing and memory access overlap only in part.
         compute.max(memory) + 0.1 * compute.min(memory)
     }
 
-    /// How much of its time it waits for memory, from 0 to 1.
+    /// The fraction of its time that the job waits for memory.
     fn memory_share(&self, sms: f64) -> f64 {
         let compute = (f64::from(self.blocks) / sms.max(1.0)).ceil() * self.block_us;
         self.memory_us / (self.memory_us + compute)
     }
 }
 
-/// Jobs on a device that is arithmetic. Its clock goes as fast as it computes.
+/// Jobs on a modelled device, in simulated time.
 #[derive(Clone, Debug)]
 pub struct Model {
     pieces: UnitSizes,
     jobs: Vec<ModelJob>,
-    /// How much times scatter: the standard deviation of their logarithm.
+    /// The standard deviation of the times' logarithm.
     jitter: f64,
     rng: Rng,
     now: Duration,
-    /// How much slower everything is at the end of an hour than at its beginning.
+    /// The slowdown after one hour, as a fraction.
     drift: f64,
 }
 
-/// How much the order of plain streams and of priorities changes each time that it does.
+/// The strength of the random favour that a job gets each time plain streams or priorities settle into a new order.
 const CHAOS: f64 = 0.25;
-/// How long they keep an order.
+/// The time for which plain streams and priorities keep an order.
 const KEPT: Duration = Duration::from_millis(20);
-/// How much two jobs gain on SMs that they share, where one waits for memory all the time and the other
-/// never does.
+/// The gain on shared SMs if one of two jobs always waits for memory and the other never does.
 const GAIN: f64 = 0.45;
-/// Latencies of a block that are made up: more take time and say nothing new.
+/// The maximum number of latencies that a measurement block generates. More would take time and add no information.
 const MOST_LATENCIES: usize = 200;
-/// What a job of lower priority gets of shared SMs.
+/// The factor on a job's part of the shared SMs for each priority level below the highest.
 const LEFT_OVER: f64 = 0.12;
 
 impl Model {
-    /// Jobs on a device of these pieces. The same seed gives the same times.
+    /// Creates a model of jobs on a device whose SMs are `pieces`. The same seed gives the same times.
     #[must_use]
     pub fn new(pieces: UnitSizes, jobs: Vec<ModelJob>, seed: u64) -> Model {
         let rng = Rng::with_seed(seed);
         Model { pieces, jobs, jitter: 0.01, rng, now: Duration::ZERO, drift: 0.0 }
     }
 
-    /// Sets how much times scatter: the standard deviation of their logarithm, 0.01 unless it is set.
+    /// Sets the noise: the standard deviation of the times' logarithm. The default is 0.01.
     #[must_use]
     pub fn with_jitter(mut self, jitter: f64) -> Model {
         self.jitter = jitter;
         self
     }
 
-    /// Sets by which factor the device is slower after an hour, 0 unless it is set.
+    /// Sets the slowdown after one hour, as a fraction. The default is 0.
     #[must_use]
     pub fn with_drift(mut self, drift: f64) -> Model {
         self.drift = drift;
         self
     }
 
-    /// What each job's iteration takes under an arm when nothing scatters, in microseconds.
+    /// Returns the time of each job's iteration in an arm without noise, in microseconds.
     #[must_use]
     pub fn times(&self, arm: &Arm) -> Vec<f64> {
         self.times_with(arm, &vec![1.0; self.jobs.len()])
     }
 
-    /// What an iteration of a job takes alone on so many SMs when nothing scatters, in microseconds.
+    /// Returns the time of a job's iteration alone on `sms` SMs without noise, in microseconds.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use green_ctx_tune::{Model, ModelJob, UnitSizes};
+    ///
+    /// let pieces = UnitSizes { sms: 132, unit: 8, odd: 12 };
+    /// // By default, an iteration has 132 blocks of 100 µs: one wave on 132 SMs, two waves on 68.
+    /// let model = Model::new(pieces, vec![ModelJob::default()], 1);
+    /// assert_eq!([132, 68].map(|sms| model.time_alone(0, sms)), [100.0, 200.0]);
+    /// ```
     #[must_use]
     pub fn time_alone(&self, job: usize, sms: u32) -> f64 {
         self.jobs[job].time(f64::from(sms), 1.0).max(self.jobs[job].host_us)
     }
 
-    /// The time with these factors on what each gets of shared SMs.
+    /// The times if each job's part of the shared SMs is multiplied by its factor in `favour`.
     fn times_with(&self, arm: &Arm, favour: &[f64]) -> Vec<f64> {
         let all = f64::from(self.pieces.sms);
         if arm.kind() == ArmKind::Sequential {
@@ -146,7 +155,7 @@ impl Model {
         let wants: Vec<f64> =
             (0..self.jobs.len()).map(|job| self.want(arm, job) * favour[job]).collect();
         let sms = shared_out(arm.parts(), pool, &wants);
-        // Where needs differ, shared SMs do more than one job's work at a time.
+        // Jobs with different needs complement each other, so shared SMs do more work.
         let memory: Vec<f64> =
             self.jobs.iter().zip(&sms).map(|(job, sms)| job.memory_share(*sms)).collect();
         let spread =
@@ -159,7 +168,7 @@ impl Model {
                 floor + (sms - floor) * (1.0 + GAIN * spread)
             })
             .collect();
-        // All together cannot have more than the bandwidth that there is.
+        // The jobs together cannot exceed the memory bandwidth.
         let time = |bandwidth: f64| -> Vec<f64> {
             self.jobs.iter().zip(&sms).map(|(job, sms)| job.time(*sms, bandwidth)).collect()
         };
@@ -171,7 +180,7 @@ impl Model {
         times.iter().zip(&self.jobs).map(|(time, job)| time.max(job.host_us)).collect()
     }
 
-    /// How much a job gets of shared SMs.
+    /// The weight of a job when shared SMs are distributed.
     fn want(&self, arm: &Arm, job: usize) -> f64 {
         let highest = arm.priorities().iter().copied().min().unwrap_or(0);
         let later = arm.priorities()[job].saturating_sub(highest);
@@ -179,12 +188,12 @@ impl Model {
     }
 
     fn scatter(&mut self) -> f64 {
-        // Nearly normal, of variance 1.
+        // Approximately normal with variance 1 after the factor 2.
         let sum = self.rng.f64() + self.rng.f64() + self.rng.f64() - 1.5;
         (2.0 * self.jitter * sum).exp()
     }
 
-    /// What jobs did in a block, whose iterations take so long: for each order of the streams, a time for each job.
+    /// Runs jobs for a measurement block. `orders` has the time of each job's iteration for each order of the streams.
     fn run_jobs(&mut self, jobs: &[usize], orders: &[Vec<f64>], block: &Block) -> Sample {
         let slower = 1.0 + self.drift * self.now.as_secs_f64() / 3600.0;
         let greatest = |times: &Vec<f64>| times.iter().copied().fold(0.0, f64::max);
@@ -237,18 +246,18 @@ impl Model {
     /// The time of one iteration.
     fn time(&mut self, job: usize, mean: f64) -> f64 {
         match self.jobs[job].exponential {
-            // Never the logarithm of 0.
+            // The argument of the logarithm is never 0.
             true => -mean * (1.0 - self.rng.f64()).ln() + 1e-9,
             false => mean * self.scatter(),
         }
     }
 }
 
-/// SMs for each job: its floor and a part of the shared ones, by how much each wants, never above its ceiling.
+/// Distributes SMs: each job gets its floor and, in proportion to `wants`, a part of `pool`, up to its ceiling.
 fn shared_out(parts: &[Part], pool: f64, wants: &[f64]) -> Vec<f64> {
     let mut sms: Vec<f64> = parts.iter().map(|part| f64::from(part.floor)).collect();
     let mut left = pool;
-    // Who is full gives to the others what is too much.
+    // What a job cannot take because of its ceiling goes to the others in the next pass.
     for _ in parts {
         let room = |job: usize, sms: &[f64]| f64::from(parts[job].ceiling) - sms[job];
         let open: Vec<usize> = (0..parts.len()).filter(|job| room(*job, &sms) > 1e-9).collect();
@@ -273,10 +282,7 @@ impl Measure for Model {
     fn run(&mut self, task: &Task, block: &Block) -> Result<Sample, Refusal<Infallible>> {
         let too_few = |job: usize, sms: u32| {
             (sms < self.jobs[job].least_sms).then(|| {
-                Refusal::Skip(format!(
-                    "it needs {} SMs, and {sms} are too few",
-                    self.jobs[job].least_sms
-                ))
+                Refusal::Skip(format!("it needs {} SMs and has {sms}", self.jobs[job].least_sms))
             })
         };
         match task {

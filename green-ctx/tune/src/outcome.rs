@@ -1,4 +1,4 @@
-//! What tuning found.
+//! The result of tuning.
 
 use std::collections::BTreeMap;
 
@@ -15,49 +15,80 @@ use crate::goal::Goal;
 use crate::request::Limits;
 use green_ctx::resource::UnitSizes;
 
-/// What tuning found: the verdict, and the figures that it rests on.
+/// The result of tuning: the verdict, and the figures that it is based on.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Outcome {
-    /// What it was measured on; `None` of what was not measured on a device.
+    /// The machine that the jobs were measured on; `None` if they were not measured on a device.
     pub machine: Option<Machine>,
     /// The goal.
     pub goal: Goal,
-    /// Which arms were allowed.
+    /// The arms that were allowed.
     pub limits: Limits,
-    /// The SMs that there were to divide.
+    /// The SMs that were available for division.
     pub pieces: UnitSizes,
-    /// What to do.
+    /// The recommendation.
     pub verdict: Verdict,
-    /// The jobs, and how fast each is alone.
+    /// The jobs, and their figures alone.
     pub jobs: Vec<JobReport>,
-    /// Every arm that was looked at.
+    /// All arms that the search considered.
     pub arms: Vec<ArmReport>,
-    /// How far the rate of a job alone drifted, for the job that drifted most: the greatest to the smallest of its rates
-    /// at the beginning, in the middle and at the end, minus 1.
+    /// The largest drift of any job's rate alone: the ratio of the highest to the lowest of its median rates at the
+    /// beginning, in the middle and at the end of the search, minus 1.
     pub drift: f64,
-    /// What a reader should know, such as that a job is close to its capacity.
+    /// Warnings for the reader, for example that a job is close to its capacity.
     pub notes: Vec<String>,
-    /// How many seconds it took.
+    /// The duration of tuning in seconds.
     pub seconds: f64,
-    /// Whether it ran to its end. `false` where it was interrupted: this is the best so far.
+    /// True if tuning ran to its end; false if it was interrupted and this is the best result so far.
     pub complete: bool,
 }
 
 impl Outcome {
-    /// What the verdict says, ready to run: a stream for each job.
+    /// Creates what the verdict recommends: a stream for each job.
     ///
-    /// With partitions, each job has the stream of its own. Without, each has a stream of the primary context, with its
-    /// priority, and where the jobs are to run one after the other, all have one.
+    /// If the verdict is to partition, each job gets its partition's stream. Otherwise each job gets a stream of the
+    /// primary context with its priority. If the jobs should run one after the other, they all get the same stream.
     ///
     /// # Errors
     ///
-    /// As [`Device::partition`].
+    /// As for [`Device::partition`].
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # use green_ctx::{Driver, sim::Sim};
+    /// # use green_ctx_tune::{self as tune, Model, ModelJob, Profile, Request, UnitSizes};
+    /// # let device = Driver::simulated(&Sim::new("h200")?)?.device(0)?;
+    /// # let pieces = UnitSizes { sms: 132, unit: 8, odd: 12 };
+    /// # let mut model = Model::new(pieces, vec![ModelJob::default(); 2], 1);
+    /// # let jobs = [Profile::new("decode"), Profile::new("prefill")];
+    /// # let outcome = tune::with(&mut model, &jobs, pieces, &Request::default(), &mut |_| true)?;
+    /// let applied = outcome.apply(&device)?;
+    /// assert!(applied.stream("decode").is_some());
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn apply(&self, device: &Device) -> Result<Applied> {
         Applied::new(self, device)
     }
 
-    /// How the jobs have the device under one of the arms, in words.
+    /// Describes an arm in words: the share and the priority of each job.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use green_ctx_tune::{self as tune, Model, ModelJob, Profile, Request, UnitSizes};
+    /// # let pieces = UnitSizes { sms: 132, unit: 8, odd: 12 };
+    /// # let mut model = Model::new(pieces, vec![ModelJob::default(); 2], 1);
+    /// # let jobs = [Profile::new("decode"), Profile::new("prefill")];
+    /// # let outcome = tune::with(&mut model, &jobs, pieces, &Request::default(), &mut |_| true)?;
+    /// for arm in outcome.arms.iter().filter(|arm| arm.meets()) {
+    ///     println!("{}: {:?} iterations per second", outcome.describe(arm), arm.rates);
+    /// }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     #[must_use]
     pub fn describe(&self, arm: &ArmReport) -> String {
         let names = self.jobs.iter().map(|job| job.name.as_str());
@@ -67,12 +98,12 @@ impl Outcome {
         arm::describe(arm.kind, &jobs)
     }
 
-    /// The request that the verdict stands for: a group for each job, with the priority of its stream. Where the verdict
-    /// is not to partition, every group is `..`: all SMs without a promise.
+    /// Returns the request that implements the verdict: one group per job, with the priority of its stream. If the
+    /// verdict is not to partition, every group's share is `..`, which has no floor and no ceiling.
     ///
     /// # Errors
     ///
-    /// [`ShareError`] where a file has something else in the place of a share.
+    /// [`ShareError`] if the verdict comes from a file and one of its shares is not valid.
     pub fn request(&self) -> std::result::Result<SplitRequest, ShareError> {
         let mut request = SplitRequest::new();
         for (place, job) in self.jobs.iter().enumerate() {
@@ -88,16 +119,33 @@ impl Outcome {
         Ok(request)
     }
 
-    /// Partitions for the jobs, by their names, whatever the verdict is: see [`request`](Outcome::request).
+    /// Creates partitions for the jobs, named after them, whatever the verdict is; see [`request`](Outcome::request).
     ///
     /// # Errors
     ///
-    /// As [`Device::partition`].
+    /// As for [`Device::partition`].
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # use green_ctx::{Driver, sim::Sim};
+    /// # use green_ctx_tune::{self as tune, Model, ModelJob, Profile, Request, UnitSizes};
+    /// # let device = Driver::simulated(&Sim::new("h200")?)?.device(0)?;
+    /// # let pieces = UnitSizes { sms: 132, unit: 8, odd: 12 };
+    /// # let mut model = Model::new(pieces, vec![ModelJob::default(); 2], 1);
+    /// # let jobs = [Profile::new("decode"), Profile::new("prefill")];
+    /// # let outcome = tune::with(&mut model, &jobs, pieces, &Request::default(), &mut |_| true)?;
+    /// let partitions = outcome.partitions(&device)?;
+    /// let _stream = partitions["decode"].stream();
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn partitions(&self, device: &Device) -> Result<Partitions> {
         device.partition(self.split_request()?)
     }
 
-    /// What [`partitions`](Outcome::partitions) would give now.
+    /// Computes what [`partitions`](Outcome::partitions) would give now, without taking SMs.
     pub(crate) fn dry_run(&self, device: &Device) -> Result<DryRun> {
         device.resources().sm()?.dry_run(self.split_request()?)
     }
@@ -106,7 +154,7 @@ impl Outcome {
         self.request().map_err(|error| Error::InvalidRequest(error.to_string()))
     }
 
-    /// Notes the machine that the jobs ran on.
+    /// Records the machine that the jobs ran on.
     pub(crate) fn ran_on(&mut self, device: &Device) -> Result<()> {
         let machine = Machine::of(device)?;
         if machine.driver.is_simulated() {
@@ -117,25 +165,25 @@ impl Outcome {
     }
 }
 
-/// What something was measured on.
+/// The machine and software that an outcome was measured with.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Machine {
-    /// The driver.
+    /// The CUDA driver.
     pub driver: DriverInfo,
     /// The name of the GPU.
     pub device: String,
-    /// Its SMs.
+    /// The number of SMs of the GPU.
     pub sm_count: u32,
-    /// Its compute capability.
+    /// The compute capability of the GPU.
     pub compute_capability: ComputeCapability,
     /// The version of this crate.
     pub green_ctx: String,
-    /// The driver's own version, such as `580.159.04`, where the system reports it.
+    /// The version of the NVIDIA kernel driver, such as `580.159.04`, if the system reports it.
     #[serde(default)]
     pub driver_version: Option<String>,
-    /// The versions of libraries that the jobs' kernels come from, as [`Store::library`](crate::Store::library)
-    /// and other callers name them.
+    /// The versions of libraries that the jobs' kernels come from, as set by [`Store::library`](crate::Store::library)
+    /// and other callers.
     #[serde(default)]
     pub libraries: BTreeMap<String, String>,
 }
@@ -144,7 +192,7 @@ impl Machine {
     pub(crate) fn of(device: &Device) -> Result<Machine> {
         let driver = device.driver().info();
         Ok(Machine {
-            // The machine's driver does not take part in a simulation.
+            // The installed kernel driver plays no part in a simulation.
             driver_version: (!driver.is_simulated()).then(green_ctx::sys::kernel_driver).flatten(),
             libraries: BTreeMap::new(),
             driver,
@@ -156,72 +204,73 @@ impl Machine {
     }
 }
 
-/// What to do, and what it brings.
+/// The recommendation, and the gain to expect from it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Verdict {
-    /// The place among [`Outcome::arms`] of what to do; `None` where no arm could run.
+    /// The index in [`Outcome::arms`] of the recommended arm; `None` if no arm could run.
     pub arm: Option<usize>,
-    /// The place of the best partition.
+    /// The index of the best partition.
     pub candidate: Option<usize>,
-    /// The place of the best arm without partitions.
+    /// The index of the best arm without partitions.
     pub rival: Option<usize>,
-    /// How the jobs should have the device.
+    /// The kind of the recommended arm.
     pub kind: ArmKind,
     /// The share of each job; `..` without partitions.
     pub shares: BTreeMap<String, String>,
-    /// The priority of each job's stream: lower numbers run first.
+    /// The priority of each job's stream. Lower numbers run first.
     pub priority: BTreeMap<String, i32>,
-    /// How much better the best partition is than the best arm without partitions: the ratio of their scores minus 1.
-    /// `None` where they were not compared for long enough.
+    /// How much better the best partition is than the best arm without partitions: the ratio of their scores, minus 1.
+    /// `None` if the comparison was too short.
     pub gain: Option<f64>,
-    /// The ends of the gain's 95 % interval. It covers noise, drift, and what processes differ by. Where it contains 0, the
-    /// verdict is not to partition.
+    /// The lower and upper end of the gain's 95 % interval. It covers noise, drift, and the differences between
+    /// processes. If it contains 0, the verdict is not to partition.
     pub interval: Option<[f64; 2]>,
-    /// Whether the goal's bound is met by the upper end of its 95 % interval; `true` for goals without a bound.
+    /// True if the upper end of the 95 % interval meets the goal's bound, and for goals without a bound.
     pub meets: bool,
-    /// The verdict in a sentence.
+    /// The verdict in one or two sentences.
     pub sentence: String,
 }
 
-/// One job.
+/// The figures of one job alone.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct JobReport {
     /// The name.
     pub name: String,
-    /// What tells jobs of one name apart, such as a model and a batch size.
+    /// The key that tells jobs of the same name apart, for example the model and the batch size.
     pub key: String,
     /// When its iterations were due.
     pub arrival: Arrival,
-    /// Whether the host needs as long to submit an iteration as the GPU to run it. Such a job gains nothing from more SMs.
+    /// True if submitting an iteration takes the host as long as running it takes the GPU. Such a job gains nothing
+    /// from more SMs.
     pub host_bound: bool,
-    /// Iterations a second alone in a plain stream, with these arrivals.
+    /// Iterations per second alone in a plain stream, with these arrivals.
     pub rate: f64,
-    /// Iterations a second that a job with an arrival rate could do alone in a plain stream.
+    /// The maximum number of iterations per second alone in a plain stream. Set for jobs with an arrival rate.
     pub capacity: Option<f64>,
-    /// Iterations a second alone in a plain stream in the course of the search; of a job with an arrival rate, as fast as
-    /// it can.
+    /// Iterations per second alone in a plain stream, measured repeatedly during the search. A job with an arrival rate
+    /// runs as fast as it can.
     pub references: Vec<f64>,
-    /// Iterations a second alone on so many SMs; of a job with an arrival rate, as fast as it can.
+    /// Iterations per second alone, by number of SMs. A job with an arrival rate runs as fast as it can.
     pub solo: BTreeMap<u32, f64>,
 }
 
-/// What an arm's figures come from.
+/// The stage of the search that an arm's figures come from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 #[non_exhaustive]
 pub enum Stage {
-    /// Short blocks: they find candidates, and claim nothing.
+    /// Short measurement blocks, which find candidates. No claim is based on them.
     Search,
-    /// Long blocks in which the candidate was chosen: they flatter it.
+    /// Long blocks, among which the candidate was chosen. Being chosen, it looks better here than it is.
     Choice,
-    /// The final: what the verdict rests on.
+    /// The final comparison, which the verdict is based on.
     Final,
 }
 
 impl Stage {
-    /// The name in files.
+    /// Returns the name used in files.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -232,7 +281,7 @@ impl Stage {
     }
 }
 
-/// One arm.
+/// The figures of one arm.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct ArmReport {
@@ -240,28 +289,29 @@ pub struct ArmReport {
     pub kind: ArmKind,
     /// The share of each job; `..` without partitions.
     pub shares: BTreeMap<String, String>,
-    /// The priority of each job's stream: lower numbers run first.
+    /// The priority of each job's stream. Lower numbers run first.
     pub priority: BTreeMap<String, i32>,
-    /// What the figures come from.
+    /// The stage that the figures come from.
     pub stage: Stage,
-    /// Iterations a second of each job: the mean over blocks.
+    /// Iterations per second of each job: the mean over measurement blocks.
     pub rates: BTreeMap<String, f64>,
-    /// Latencies of each job that has some.
+    /// The latencies of each job for which latency is defined.
     pub latency_us: BTreeMap<String, Latency>,
-    /// Iterations a second that each job with an arrival rate could do here.
+    /// The maximum number of iterations per second in this arm, for each job with an arrival rate.
     pub capacity: BTreeMap<String, f64>,
-    /// What the goal makes of it: the greater, the better. `None` where it was not measured.
+    /// The arm's score under the goal. Higher is better. `None` if the arm was not measured.
     pub score: Option<f64>,
-    /// How far it is from the goal's bound, as a part of that: above 0 where it misses the bound.
+    /// How far the arm misses the goal's bound, as a fraction of the bound: positive if it misses it, 0 or negative if
+    /// it meets it.
     pub excess: f64,
-    /// How many blocks ran.
+    /// The number of measurement blocks that ran.
     pub blocks: usize,
-    /// Why it was not measured.
+    /// The reason why the arm was not measured, if it was not.
     pub skipped: Option<String>,
 }
 
 impl ArmReport {
-    /// Whether it was measured and meets the goal's bound by its figures, of whichever stage.
+    /// Returns whether the arm was measured and its figures meet the goal's bound, at whichever stage it was measured.
     #[must_use]
     pub fn meets(&self) -> bool {
         self.score.is_some() && self.excess <= 0.0
@@ -276,8 +326,8 @@ pub struct Latency {
     pub mean: f64,
     /// The median.
     pub p50: f64,
-    /// The 99th percentile; `None` of fewer than 500 iterations.
+    /// The 99th percentile; `None` for fewer than 500 iterations.
     pub p99: Option<f64>,
-    /// How many iterations they are of.
+    /// The number of iterations that these figures are based on.
     pub iterations: usize,
 }

@@ -1,4 +1,4 @@
-//! What is asked of the tuner.
+//! Requests: what the tuner optimises, and within which limits.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -14,7 +14,8 @@ use crate::search::{self, Progress, Question};
 use crate::space::Space;
 use green_ctx::resource::UnitSizes;
 
-/// A job as the search knows it. What it does, only whatever runs it knows.
+/// The description of a job that the search needs: its name, key and arrivals. The [`Measure`] implementation knows
+/// what the job does.
 #[derive(Clone, Debug, PartialEq)]
 #[must_use = "a profile does nothing until it is tuned"]
 pub struct Profile {
@@ -24,31 +25,43 @@ pub struct Profile {
 }
 
 impl Profile {
-    /// A job of this name.
+    /// Creates a profile for a job of this name, without an arrival or a key.
     pub fn new(name: impl Into<String>) -> Profile {
         Profile { name: name.into(), key: String::new(), arrival: None }
     }
 
-    /// The name.
+    /// Returns the name.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Sets when its iterations are due. Unless it is set, two iterations are in flight or, where the goal names a
-    /// percentile of this job, one.
+    /// Sets when iterations are due. By default two iterations are in flight, or one if the goal names a percentile of
+    /// this job.
     pub fn arrival(mut self, arrival: Arrival) -> Profile {
         self.arrival = Some(arrival);
         self
     }
 
-    /// Sets what tells jobs of one name apart, such as a model and a batch size. An outcome of another key is not used.
+    /// Sets a key that tells jobs of the same name apart, for example the model and the batch size. A stored outcome is
+    /// used only if its keys match.
     pub fn key(mut self, key: impl Into<String>) -> Profile {
         self.key = key.into();
         self
     }
 
-    /// When its iterations are due under a goal: as set, or as [`arrival`](Profile::arrival) says.
+    /// Returns when iterations are due under a goal: the arrival that was set, or the default that
+    /// [`arrival`](Profile::arrival) describes.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use green_ctx_tune::{Arrival, Goal, Profile};
+    ///
+    /// let decode = Profile::new("decode");
+    /// assert_eq!(decode.arrival_for(&Goal::throughput()), Arrival::closed(2));
+    /// assert_eq!(decode.arrival_for(&Goal::keep("decode", 0.99, 500.0)), Arrival::closed(1));
+    /// ```
     #[must_use]
     pub fn arrival_for(&self, goal: &Goal) -> Arrival {
         let is_named = goal.percentile().is_some_and(|(job, _)| job == self.name);
@@ -56,7 +69,7 @@ impl Profile {
     }
 }
 
-/// A job with its arrivals.
+/// A job whose arrival is resolved.
 #[derive(Clone, Debug)]
 pub(crate) struct Known {
     pub(crate) name: String,
@@ -64,10 +77,9 @@ pub(crate) struct Known {
     pub(crate) arrival: Arrival,
 }
 
-/// What is to be found, and among what: the goal, the budget, and which arms are allowed.
+/// The input of a search: the goal, the time budget, and the limits on arms.
 ///
-/// Unless it says otherwise, two jobs are tuned for 19 s, on every count of SMs that whole units give, in every kind of
-/// arm.
+/// By default two jobs are tuned for 19 s. All kinds of arm are tried, with all partition sizes that are whole units.
 #[derive(Clone, Debug, PartialEq)]
 #[must_use = "a request does nothing until something is tuned"]
 pub struct Request {
@@ -76,15 +88,15 @@ pub struct Request {
     limits: Limits,
 }
 
-/// Which arms are allowed.
+/// The arms that the search may try.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Limits {
-    /// Counts of SMs are tried in such steps, rounded up to whole units.
+    /// The step between partition sizes, in SMs, rounded up to whole units.
     pub step: u32,
-    /// What jobs must have for themselves, in SMs.
+    /// The minimum floor of each job, in SMs.
     pub floors: BTreeMap<String, u32>,
-    /// Kinds of arms that are left out.
+    /// The kinds of arm that are excluded.
     pub left_out: BTreeSet<ArmKind>,
 }
 
@@ -94,59 +106,86 @@ impl Default for Request {
     }
 }
 
-/// How long two jobs are tuned, unless the request says otherwise.
+/// The default budget for two jobs.
 const BUDGET: Duration = Duration::from_secs(19);
 
 impl Request {
-    /// A request for the best by a goal.
+    /// Creates a request for a goal, without limits.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// use green_ctx_tune::{ArmKind, Goal, Request};
+    ///
+    /// let request = Request::new(Goal::keep("decode", 0.99, 500.0))
+    ///     .budget(Duration::from_secs(60))
+    ///     .floor("decode", 16)
+    ///     .leave_out(ArmKind::Sequential);
+    /// assert_eq!(request.limits().floors["decode"], 16);
+    /// ```
     pub fn new(goal: Goal) -> Request {
         let (floors, left_out) = (BTreeMap::new(), BTreeSet::new());
         Request { goal, budget: None, limits: Limits { step: 1, floors, left_out } }
     }
 
-    /// Which arms are allowed.
+    /// Returns the arms that the search may try.
     #[must_use]
     pub fn limits(&self) -> &Limits {
         &self.limits
     }
 
-    /// The goal.
+    /// Returns the goal.
     #[must_use]
     pub fn goal(&self) -> &Goal {
         &self.goal
     }
 
-    /// Sets how long tuning may take: 19 s for two jobs unless it is set, and half of that more for each further one.
-    /// About a third of it goes into the comparison at the end, which gives the gain and its interval.
+    /// Sets how long tuning may take. The default is 19 s for two jobs and 9.5 s more for each further job. The final
+    /// comparison, which gives the gain and its interval, takes about a third of the budget.
     pub fn budget(mut self, budget: Duration) -> Request {
         self.budget = Some(budget);
         self
     }
 
-    /// Sets in steps of how many SMs counts are tried; rounded up to whole units.
+    /// Sets the step between partition sizes, in SMs. It is rounded up to whole units.
     pub fn step(mut self, sms: u32) -> Request {
         self.limits.step = sms;
         self
     }
 
-    /// Has a job have at least so many SMs for itself. Then only partitions are chosen.
+    /// Sets the minimum floor of a job, in SMs. With a floor, the verdict is always a partition.
     pub fn floor(mut self, job: impl Into<String>, sms: u32) -> Request {
         self.limits.floors.insert(job.into(), sms);
         self
     }
 
-    /// Leaves out arms of a kind.
+    /// Excludes a kind of arm.
     pub fn leave_out(mut self, kind: ArmKind) -> Request {
         self.limits.left_out.insert(kind);
         self
     }
 
-    /// Whether jobs can be tuned by it, for whoever prepares them at some cost: [`with`] asks the same before
-    /// it runs anything.
+    /// Checks whether these jobs can be tuned with this request. [`with`] makes the same check before it runs anything.
+    /// Call this first if preparing the jobs is expensive.
     ///
     /// # Errors
     ///
     /// [`RequestError::Wrong`].
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use green_ctx_tune::{Profile, Request, UnitSizes};
+    ///
+    /// let pieces = UnitSizes { sms: 132, unit: 8, odd: 12 };
+    /// let jobs = [Profile::new("decode"), Profile::new("prefill")];
+    /// assert!(Request::default().floor("decode", 16).check(&jobs, pieces).is_ok());
+    ///
+    /// let error = Request::default().floor("embed", 16).check(&jobs, pieces).unwrap_err();
+    /// assert_eq!(error.to_string(), "a floor names embed; the jobs are decode, prefill");
+    /// ```
     pub fn check(&self, jobs: &[Profile], pieces: UnitSizes) -> Result<(), RequestError> {
         self.question(jobs, pieces).map(drop)
     }
@@ -158,15 +197,17 @@ impl Request {
     ) -> Result<Question, RequestError> {
         let wrong = |reason: String| Err(RequestError::wrong(reason));
         if !(2..=4).contains(&jobs.len()) {
-            return wrong(format!("two to four jobs are tuned, not {}", jobs.len()));
+            return wrong(format!("the tuner takes two to four jobs, not {}", jobs.len()));
         }
         let names: Vec<&str> = jobs.iter().map(|job| job.name.as_str()).collect();
         for (place, name) in names.iter().enumerate() {
             if name.is_empty() || name.contains(':') {
-                return wrong(format!("{name:?} is no name of a job: it is empty or has a colon"));
+                return wrong(format!(
+                    "{name:?} is not a valid job name: it is empty or has a colon"
+                ));
             }
             if names[..place].contains(name) {
-                return wrong(format!("two jobs are named {name}; give each a name of its own"));
+                return wrong(format!("two jobs are named {name}; give each its own name"));
             }
         }
         self.goal.check(&names).map_err(RequestError::wrong)?;
@@ -184,9 +225,9 @@ impl Request {
             let deep = known.iter().find(|job| job.name == name && job.arrival.depth() > Some(1));
             if let Some(job) = deep {
                 return wrong(format!(
-                    "a percentile of {name} needs iterations that do not wait for each other; {} is \
-                     {}, use closed:1 or a rate",
-                    job.name, job.arrival
+                    "a percentile of {name} needs independent iterations, but its arrival is {}; \
+                     use closed:1 or a rate",
+                    job.arrival
                 ));
             }
         }
@@ -201,7 +242,7 @@ impl Request {
         let sum = together(&floors);
         if sum > u64::from(pieces.sms) {
             return wrong(format!(
-                "the floors are {sum} SMs together, of {}; lower them",
+                "the floors add up to {sum} SMs, but there are {}; lower them",
                 pieces.sms
             ));
         }
@@ -210,17 +251,17 @@ impl Request {
             return wrong("every kind of arm is left out; allow at least one".to_owned());
         }
         if sum > 0 && left_out.contains(&ArmKind::Partition) {
-            return wrong("floors need partitions, and these are left out; allow them".to_owned());
+            return wrong("floors need partitions, but these are left out; allow them".to_owned());
         }
         let whole = pieces.sms.checked_sub(pieces.odd).filter(|_| pieces.unit > 0);
         if whole.is_none_or(|whole| whole % pieces.unit != 0) {
             return wrong(format!(
-                "{pieces:?} are not SMs in whole units and some that are left over"
+                "{pieces:?} is inconsistent: `sms` minus `odd` must be a multiple of `unit`"
             ));
         }
         if pieces.sms < pieces.unit.saturating_mul(2) {
             return wrong(format!(
-                "{} SMs in units of {} cannot be divided",
+                "{} SMs in units of {} cannot be divided; at least two units are needed",
                 pieces.sms, pieces.unit
             ));
         }
@@ -230,7 +271,8 @@ impl Request {
         let whole = together(&floors);
         if whole > u64::from(pieces.sms) {
             return wrong(format!(
-                "the floors are {whole} SMs together in whole units of {}, of {}",
+                "rounded up to whole units of {} SMs, the floors add up to {whole}, but there are \
+                 {}; lower them",
                 pieces.unit, pieces.sms
             ));
         }
@@ -247,25 +289,25 @@ impl Request {
     }
 }
 
-/// Why nothing was tuned.
+/// The reason why a request was refused or a search ended without an outcome.
 #[derive(Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RequestError {
-    /// The request cannot be met by anything.
+    /// The request is invalid for these jobs or this device.
     #[error("{reason}")]
     Wrong {
-        /// What is wrong.
+        /// A description of what is wrong and what to do.
         reason: String,
     },
-    /// The budget is too small to learn anything.
+    /// The budget is too small for a meaningful measurement.
     #[error(
-        "a budget of {:.2} s is too small for jobs that take so long; use {:.1} s or more",
+        "a budget of {:.2} s is too small for these jobs; use {:.1} s or more",
         budget.as_secs_f64(), (10.0 * needs.as_secs_f64()).ceil() / 10.0
     )]
     Budget {
         /// The budget.
         budget: Duration,
-        /// The least that would do.
+        /// The smallest sufficient budget.
         needs: Duration,
     },
     /// A job cannot keep up with its arrivals, even alone.
@@ -276,20 +318,20 @@ pub enum RequestError {
     TooFast {
         /// The job's name.
         job: String,
-        /// Iterations a second that arrive.
+        /// The arrivals per second.
         requested: f64,
-        /// Iterations a second that it does alone, with two in flight.
+        /// The iterations per second that the job reaches alone, with two in flight.
         possible: f64,
     },
-    /// It was interrupted before anything was known.
-    #[error("interrupted before anything was known")]
+    /// The search was interrupted before any arm was measured.
+    #[error("interrupted before any arm was measured; let the search run longer")]
     Interrupted,
     /// A job cannot run.
     #[error("{job} does not run: {reason}")]
     Job {
         /// The job's name.
         job: String,
-        /// Why.
+        /// The reason.
         reason: String,
     },
 }
@@ -300,14 +342,14 @@ impl RequestError {
     }
 }
 
-/// Why nothing was tuned: the request, or whatever runs the jobs.
+/// The reason why tuning failed: a [`RequestError`], or an error of the [`Measure`] implementation.
 #[derive(thiserror::Error)]
 pub enum TuneError<E> {
-    /// The request.
+    /// The request was refused, or the search ended without an outcome.
     #[error(transparent)]
     Request(#[from] RequestError),
-    /// What runs the jobs.
-    #[error("the jobs cannot run any more")]
+    /// The [`Measure`] implementation cannot continue.
+    #[error("the jobs can no longer run")]
     Failed(#[source] E),
 }
 
@@ -319,19 +361,19 @@ impl<E: std::error::Error + 'static> std::fmt::Debug for TuneError<E> {
     }
 }
 
-/// Tunes jobs that something runs and measures, on a device of these pieces. `go_on` is called before each block. Where
-/// it returns false, tuning ends with the best so far.
+/// Tunes jobs that `measure` runs, on a device whose SMs are `pieces`. Calls `go_on` before each measurement block; if
+/// it returns `false`, tuning ends with the best arm so far.
 ///
 /// # Errors
 ///
 /// [`TuneError`].
 ///
-/// # Example
+/// # Examples
 ///
 /// ```
 /// use green_ctx_tune::{self as tune, Goal, Model, ModelJob, UnitSizes, Profile, Request};
 ///
-/// // A job that memory limits beside one that does not ask for memory.
+/// // `copy` is limited by memory bandwidth, `product` needs none.
 /// let pieces = UnitSizes { sms: 132, unit: 8, odd: 12 };
 /// let mut copy = ModelJob::default();
 /// (copy.blocks, copy.block_us, copy.memory_us) = (1056, 10.0, 160.0);

@@ -25,36 +25,36 @@ use crate::request::{Profile, Request, TuneError, with};
 use crate::search::Progress;
 use green_ctx::resource::UnitSizes;
 
-/// Jobs on a device, measured one arm at a time. It creates and closes partitions of the device's free SMs, which it
-/// holds while it lives.
+/// Jobs on a device, measured one arm at a time. The runner holds the device's free SMs while it exists, and creates
+/// partitions on them.
 struct Runner<'j> {
     primary: Context,
     jobs: &'j mut [Job],
-    /// When each job's iterations are due.
+    /// The arrivals of each job.
     arrivals: Vec<Arrival>,
     pieces: UnitSizes,
-    /// Before the set: executables keep contexts.
+    /// Declared before `set`, and so dropped first: executables hold references to contexts.
     graphs: GraphCache,
     plans: HashMap<String, Arc<Plan>>,
     set: PlanSet,
     began: Instant,
 }
 
-/// The plan in which nothing runs.
+/// The name of the plan that is active before any job runs.
 const IDLE: &str = "tune: none";
 
-/// Tunes jobs on the free SMs of a device. `go_on` is called before each block and ends the search, with
-/// the best so far, where it returns false.
+/// Tunes jobs on the free SMs of a device. Calls `go_on` before each measurement block; if it returns `false`, tuning
+/// ends with the best arm so far.
 ///
-/// It makes partitions, one set after another, and closes them. Who else uses the device meanwhile changes what
-/// is found: the outcome says so where the reference drifts. Needs CUDA 12.5.
+/// The tuner creates partitions on the free SMs and closes them at the end. Other work on the device distorts the
+/// result; the outcome has a note if rates drift. Needs CUDA 12.5.
 ///
 /// # Errors
 ///
-/// [`TuneError`]: the request's, and [`TuneError::Failed`] with the driver's error where the device fails, or
-/// where no SMs are free.
+/// [`TuneError::Request`] if the request is refused. [`TuneError::Failed`] with the driver's error if the device fails
+/// or no SMs are free.
 ///
-/// # Example
+/// # Examples
 ///
 /// ```
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -77,7 +77,7 @@ const IDLE: &str = "tune: none";
 /// let outcome = tune::run(&device, &mut [job("decode"), job("prefill")], &request, &mut |_| true)?;
 /// println!("{}", outcome.verdict.sentence);
 ///
-/// // Whatever the verdict is: a stream for each job.
+/// // This works for every verdict: each job gets a stream.
 /// let applied = outcome.apply(&device)?;
 /// let _stream = applied.stream("decode");
 /// # Ok(())
@@ -102,7 +102,7 @@ pub fn run(
 }
 
 impl<'j> Runner<'j> {
-    /// Takes the device's free SMs, and divides none of them yet.
+    /// Takes the device's free SMs, without dividing them yet.
     fn new(device: &Device, jobs: &'j mut [Job], arrivals: Vec<Arrival>) -> Result<Runner<'j>> {
         let primary = device.primary_context()?;
         let (group, pieces) = free(device)?;
@@ -113,7 +113,7 @@ impl<'j> Runner<'j> {
         Ok(Runner { primary, jobs, arrivals, pieces, graphs, plans, set, began: Instant::now() })
     }
 
-    /// The plan with these shares, which is the active one afterwards.
+    /// Makes the plan with these shares the active one, and prepares it at its first use.
     fn enter(&mut self, request: SplitRequest, name: String) -> Result<Arc<Plan>> {
         let plan = match self.plans.get(&name) {
             Some(plan) => Arc::clone(plan),
@@ -128,7 +128,7 @@ impl<'j> Runner<'j> {
         Ok(plan)
     }
 
-    /// Streams of their own for the jobs of a task.
+    /// Returns new streams for the jobs of a task.
     fn streams(&mut self, task: &Task) -> Result<Vec<(usize, Stream)>> {
         let plain = |priority| StreamOptions::default().priority(priority);
         match task {
@@ -167,14 +167,14 @@ impl<'j> Runner<'j> {
         }
     }
 
-    /// The executable of a job that is a graph, where its stream is.
+    /// Returns the executable of a job's graph, moved to the context of the stream. `None` if the job is not a graph.
     fn executable(&self, job: usize, stream: &Stream) -> Result<Option<GraphExec>, String> {
         let Work::Graph(graph) = &self.jobs[job].work else { return Ok(None) };
         let moved = self.graphs.get(graph, stream.context());
         moved.map(Some).map_err(|error| chain(&error))
     }
 
-    /// Why a task cannot run, with the job's name where several run.
+    /// Returns the reason why a task cannot run, preceded by the job's name if there are several jobs.
     fn reason(&self, task: &Task, job: usize, reason: String) -> String {
         match task {
             Task::Alone { .. } => reason,
@@ -220,7 +220,7 @@ impl Measure for Runner<'_> {
         let sample = block::prepare(&mut jobs).and_then(|()| block::run(&device, &mut jobs, block));
         let ended = running.end();
         drop(jobs);
-        // Where the device has failed, this says so, whatever a job says.
+        // A failure of the device takes precedence over the job's own error.
         ended.map_err(failed)?;
         sample.map_err(|block::Failure { job, error }| match error {
             block::Cause::Driver(error) => failed(error),
@@ -233,7 +233,7 @@ impl Measure for Runner<'_> {
     }
 }
 
-/// The device's free SMs, and what they consist of.
+/// Takes the device's free SMs. Also returns the sizes of their units.
 pub(crate) fn free(device: &Device) -> Result<(SmGroup, UnitSizes)> {
     let split = device.resources().sm()?.split(SplitRequest::new().rest("tune"))?;
     let Some(group) = split.remainder else {
@@ -245,7 +245,7 @@ pub(crate) fn free(device: &Device) -> Result<(SmGroup, UnitSizes)> {
     Ok((group, UnitSizes::of(&counts)))
 }
 
-/// The streams of a block. Work of one block must not run during the next block, or after the jobs are gone, even if
+/// The streams of a measurement block. Its work must not run during the next block, or after the jobs are gone, even if
 /// a job panics.
 struct Running(Vec<Stream>);
 
@@ -266,13 +266,13 @@ impl Drop for Running {
     }
 }
 
-/// The name of a job's group in plans.
+/// Returns the name of a job's group in plans.
 fn group(job: usize) -> String {
     format!("job {job}")
 }
 
-/// A request for shares of jobs, as their units are chosen everywhere: the first job's from the front, the
-/// others' from the end.
+/// Returns a request for the jobs' shares. Units are chosen as everywhere in the tuner: the first job's from the front,
+/// the others' from the end.
 fn request(shares: impl IntoIterator<Item = (usize, Share)>) -> SplitRequest {
     shares.into_iter().fold(SplitRequest::new(), |request, (job, share)| {
         let request = request.group(group(job), share);
@@ -298,7 +298,7 @@ fn plan_error(error: PlanError) -> Error {
     }
 }
 
-/// An error with all that caused it.
+/// Formats an error with all its sources.
 pub(crate) fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
@@ -334,7 +334,7 @@ mod tests {
             let failed = runner.run(&task, &Block { duration, iterations: 2, ..Block::default() });
             let words = "tired: it has had enough";
             assert!(matches!(&failed, Err(Refusal::Skip(why)) if why == words), "{failed:?}");
-            // A block that is not ended takes longer, on however busy a machine.
+            // Without an early end the block would take longer than a minute, even on a busy machine.
             assert!(began.elapsed() < minute, "{:?}", began.elapsed());
         }
     }

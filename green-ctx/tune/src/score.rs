@@ -1,23 +1,23 @@
-//! What a goal makes of samples.
+//! Scores of arms under a goal.
 
 use crate::goal::Goal;
 use crate::measure::Sample;
 use crate::stats::{mean, median, reachable};
 
-/// What a goal makes of an arm. Arms that meet the bound come before those that do not, and then the greater score
-/// is the better one.
+/// The value of an arm under a goal. Arms that meet the bound rank above those that miss it. Among arms that meet it,
+/// the higher score is better.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Value {
-    /// How far it is from the goal's bound, as a part of that: above 0 where it misses the bound. 0 for goals without
-    /// one.
+    /// How far the arm misses the goal's bound, as a fraction of the bound: positive if it misses it. 0 for goals
+    /// without a bound.
     pub(crate) excess: f64,
-    /// The greater, the better. For throughput and `keep` it is the sum of the jobs' rates, each as a part of its rate
-    /// alone; for the others it is the inverse of a time, in 1/s.
+    /// The score; higher is better. For throughput and `keep` it is the sum of the jobs' rates, each relative to the
+    /// rate alone. For the other goals it is the inverse of a time, in 1/s.
     pub(crate) score: f64,
 }
 
 impl Value {
-    /// Whether an arm of this value is to be preferred to one of the other.
+    /// Returns whether this value is better than another.
     pub(crate) fn is_better_than(self, other: Value) -> bool {
         match (self.meets(), other.meets()) {
             (true, true) => self.score > other.score,
@@ -26,18 +26,18 @@ impl Value {
         }
     }
 
-    /// Whether it meets the goal's bound.
+    /// Returns whether the value meets the goal's bound.
     pub(crate) fn meets(self) -> bool {
         self.excess <= 0.0
     }
 }
 
-/// How the figures of blocks become one.
+/// How figures of several measurement blocks are combined.
 #[derive(Clone, Copy)]
 pub(crate) enum Average {
-    /// Of short blocks, of which one may be an outlier.
+    /// For short blocks, which have outliers.
     Median,
-    /// Of long ones: what a program gets in the long run.
+    /// For long blocks: the rate that a program gets in the long run.
     Mean,
 }
 
@@ -50,17 +50,18 @@ impl Average {
     }
 }
 
-/// Scores samples by a goal.
+/// The scoring rule of one goal, for jobs whose rates alone are known.
 #[derive(Clone, Debug)]
 pub(crate) struct Scorer {
     goal: Goal,
     names: Vec<String>,
-    /// Each job's iterations a second alone.
+    /// Iterations per second of each job alone.
     alone: Vec<f64>,
 }
 
 impl Scorer {
-    /// For a goal that fits jobs of these names, which do so many iterations a second alone.
+    /// Creates a scorer for jobs of these names. The goal must suit them. `alone` holds each job's iterations per
+    /// second alone.
     pub(crate) fn of(goal: &Goal, names: &[&str], alone: Vec<f64>) -> Scorer {
         let names = names.iter().map(ToString::to_string).collect();
         Scorer { goal: goal.clone(), names, alone }
@@ -70,22 +71,23 @@ impl Scorer {
         self.names.iter().position(|known| known == name).unwrap_or(0)
     }
 
-    /// Whether it scores blocks of [rounds](crate::Block::rounds).
+    /// Returns whether the goal needs measurement blocks in [rounds](crate::Block::rounds).
     pub(crate) fn wants_rounds(&self) -> bool {
         matches!(self.goal, Goal::Makespan)
     }
 
-    /// The job whose percentile counts, and which percentile.
+    /// Returns the job whose percentile counts, and the percentile.
     pub(crate) fn percentile(&self) -> Option<(usize, f64)> {
         self.goal.percentile().map(|(job, share)| (self.place(job), share))
     }
 
-    /// A job's rate as a part of its rate alone.
+    /// Returns a job's rate as a fraction of its rate alone.
     fn part(&self, sample: &Sample, job: usize) -> f64 {
         sample.jobs[job].rate / self.alone[job]
     }
 
-    /// The value of an arm with these blocks. `None` without blocks, and without latencies where a percentile counts.
+    /// Returns the value of an arm with these samples. `None` if there are no samples, or if the goal has a percentile
+    /// and there are no latencies.
     pub(crate) fn value(&self, samples: &[&Sample], average: Average) -> Option<Value> {
         let over_blocks = |figure: &dyn Fn(&Sample) -> f64| {
             average.of(&samples.iter().map(|sample| figure(sample)).collect::<Vec<_>>())

@@ -1,13 +1,15 @@
-//! The search, which finds a candidate and claims nothing, and the final, which makes the claims.
+//! The search, which finds a candidate, and the final comparison, on which all claims are based.
 //!
-//! 1. Each job alone: its capacity, its rate in a plain stream, and its times on a few counts of SMs.
-//! 2. Short blocks: arms without partitions, partitions that differ much, and then the best so far and their neighbours
-//!    at ever smaller steps. The order turns round each time, so that a device that slows down makes no arm look worse.
-//! 3. Arms without partitions once more: several starts with each job first, since they settle on another order with
+//! Jobs run in measurement blocks, periods in which one arm runs.
+//!
+//! 1. Each job alone: its capacity, its rate in a plain stream, and its rate on several numbers of SMs.
+//! 2. Short blocks: arms without partitions, partitions that differ widely, and then the best arms and their neighbours
+//!    in ever smaller steps. The order is reversed each time, so that a slowing device does not favour an arm.
+//! 3. Arms without partitions again, several times with each job first, because they settle into a different order at
 //!    each start.
-//! 4. Long blocks: each job alone, the arms without partitions, and the best partitions in turn, in each turn half as many.
-//!    The best of them is the candidate.
-//! 5. The final ([`finals`]): the candidate beside the two best arms without partitions.
+//! 4. Long blocks: each job alone, the arms without partitions, and the best partitions in turns. Each turn halves
+//!    their number. The best of them is the candidate.
+//! 5. The final comparison ([`finals`]) of the candidate with the two best arms without partitions.
 
 mod alone;
 mod curve;
@@ -27,7 +29,7 @@ use crate::request::{Known, Limits, TuneError};
 use crate::score::{Average, Scorer, Value};
 use crate::space::Space;
 
-/// What there is to find, and how long it may take.
+/// The jobs, the goal and the limits of one search.
 #[derive(Clone, Debug)]
 pub(crate) struct Question {
     pub(crate) jobs: Vec<Known>,
@@ -43,48 +45,48 @@ impl Question {
     }
 }
 
-/// How far tuning is.
+/// The progress of tuning.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Progress<'a> {
-    /// What is being done.
+    /// The current step.
     pub step: &'a str,
-    /// The part of the budget that is spent, from 0 to 1.
+    /// The fraction of the budget spent so far, from 0 to 1.
     pub spent: f64,
-    /// How many blocks were measured.
+    /// The number of measurement blocks so far.
     pub blocks: usize,
-    /// The best arm so far, where there is one.
+    /// The best arm so far, if any was measured.
     pub best: Option<String>,
 }
 
-/// What became of a block.
+/// The result of one measurement block.
 enum Ran {
     Sample(Sample),
     /// The task cannot run.
     Skipped(String),
-    /// Tuning is to end.
+    /// Tuning must end.
     Interrupted,
 }
 
-/// What is known of an arm.
+/// The measurements of one arm.
 #[derive(Debug)]
 struct Record {
     arm: Arm,
     /// Short blocks of the search.
     searched: Vec<Sample>,
-    /// Long blocks in which the candidate was chosen.
+    /// Long blocks among which the candidate is chosen.
     chosen: Vec<Sample>,
-    /// Blocks of the final.
+    /// Blocks of the final comparison.
     claimed: Vec<Sample>,
-    /// What each job could do here at most, in iterations a second: known of jobs that arrive by the clock.
+    /// The maximum iterations per second of each job in this arm. Measured for jobs that arrive at given times.
     capacities: Vec<Option<f64>>,
-    /// What the goal makes of the blocks that say most; `None` without any.
+    /// The value by the most reliable blocks; `None` if there are none.
     value: Option<Value>,
-    /// Why it cannot run.
+    /// The reason why the arm cannot run.
     skipped: Option<String>,
 }
 
-/// Which of an arm's blocks a new one is among.
+/// The stage that a block belongs to.
 #[derive(Clone, Copy)]
 enum Stage {
     Search,
@@ -92,27 +94,29 @@ enum Stage {
     Final,
 }
 
-/// Parts of the budget at which steps end.
+/// Fractions of the budget at which steps end.
 const ROUNDS_END: f64 = 0.30;
 const STARTS_END: f64 = 0.34;
 const CHOICE_ENDS: f64 = 0.62;
-/// The shortest block.
+/// The minimum length of a block.
 const SHORTEST: Duration = Duration::from_millis(8);
-/// The shortest block that claims rest on: a GPU's clocks follow a load more slowly than short blocks last.
+/// The minimum length of a block that claims are based on. A GPU's clocks take longer than a short block to follow a
+/// load.
 const SUSTAINED: Duration = Duration::from_millis(200);
-/// What runs before such a block counts: the clocks follow what ran before it for longer than a short block lasts.
+/// The time before such a block counts. For longer than a short block, the clocks still follow the previous load.
 const LEAD_IN: Duration = Duration::from_millis(150);
-/// The longest that a queue is given to fill before a block counts.
+/// The maximum time that a queue gets to fill before a block counts.
 const LONGEST_LEAD_IN: Duration = Duration::from_secs(2);
-/// Fresh starts of an arm without partitions, with each job first.
+/// The number of additional starts of an arm without partitions, for each job that is submitted first.
 const STARTS: usize = 2;
-/// Partitions that are measured because of what the jobs' times alone predict.
+/// The number of partitions measured because the jobs' rates alone predict them to be good.
 const PREDICTED: usize = 10;
-/// Neighbours of a partition that are measured in a round.
+/// The number of neighbours of an arm that are measured per round.
 const NEAR: usize = 8;
-/// By how much a partition misses the bound whose neighbours may meet it and be better than the best.
+/// How far a partition may miss the bound for its neighbours to be tried, as a fraction of the bound. They may meet it
+/// and be better than the best.
 const NEAR_MISS: f64 = 0.25;
-/// Partitions of which one is chosen.
+/// The number of partitions in the first turn of long blocks.
 const FINALISTS: usize = 8;
 
 struct Search<'a, M: Measure> {
@@ -120,16 +124,16 @@ struct Search<'a, M: Measure> {
     question: &'a Question,
     go_on: &'a mut dyn FnMut(&Progress<'_>) -> bool,
     began: Duration,
-    /// How long a short block is.
+    /// The length of a short block.
     block: Duration,
     scorer: Scorer,
     alone: Vec<Alone>,
     records: Vec<Record>,
     places: HashMap<Arm, usize>,
     blocks: usize,
-    /// Blocks of one round begin at the same moment of arrivals, and those of the next one elsewhere.
+    /// Blocks of the same round start at the same time within the jobs' arrivals. Each round uses a different time.
     round: u32,
-    /// What is being done.
+    /// The current step.
     step: &'static str,
     interrupted: bool,
     notes: Vec<String>,
@@ -137,7 +141,7 @@ struct Search<'a, M: Measure> {
 
 type Found<T, M> = Result<T, TuneError<<M as Measure>::Error>>;
 
-/// Tunes, and calls `go_on` before each block, which ends it where it returns false.
+/// Tunes. Calls `go_on` before each block and ends if it returns false.
 pub(crate) fn search<M: Measure>(
     measure: &mut M,
     question: &Question,
@@ -171,28 +175,29 @@ pub(crate) fn search<M: Measure>(
 }
 
 impl<M: Measure> Search<'_, M> {
-    /// The part of the budget that is spent.
+    /// Returns the fraction of the budget spent so far.
     fn spent(&self) -> f64 {
         (self.measure.now() - self.began).as_secs_f64() / self.question.budget.as_secs_f64()
     }
 
-    /// Whether there is time until a part of the budget for something that takes so long, and nobody has interrupted.
+    /// Returns whether something of this length can be done before the fraction `until` of the budget is spent. Returns
+    /// false after an interruption.
     fn has_time_for(&mut self, length: Duration, until: f64, step: &'static str) -> bool {
         self.step = step;
         let part = length.as_secs_f64() / self.question.budget.as_secs_f64();
         !self.interrupted && self.spent() + part < until
     }
 
-    /// Whether there is time for another short block.
+    /// Returns whether there is time for another short block.
     fn has_time(&mut self, until: f64, step: &'static str) -> bool {
-        // It takes as long as those before it.
+        // Assume that it takes as long as the average so far.
         let past = self.measure.now() - self.began;
         let block = past / u32::try_from(self.blocks.max(1)).unwrap_or(u32::MAX);
         self.has_time_for(block.min(2 * self.block), until, step)
     }
 
-    /// The moment of their arrivals at which jobs begin in this round. The moments of all rounds are spread over all
-    /// arrivals, in a ratio that never comes back to where it was.
+    /// Returns the time within their arrivals at which jobs start in this round. Multiples of the golden ratio spread
+    /// the rounds evenly and never repeat.
     fn start(&self) -> Duration {
         let periods = self.question.jobs.iter().map(|job| job.arrival.period());
         let part = (f64::from(self.round) * 0.618_034).fract();
@@ -203,12 +208,12 @@ impl<M: Measure> Search<'_, M> {
         self.records[place].arm.describe(&self.question.names(), self.question.space.pieces.sms)
     }
 
-    /// Runs a task for a block, unless tuning is to end.
+    /// Runs a task for one block, unless tuning is interrupted.
     fn run(&mut self, task: &Task, block: &Block) -> Found<Ran, M> {
         let spent = self.spent().min(1.0);
         let best = self.best(|_| true).map(|place| self.describe(place));
         let progress = Progress { step: self.step, spent, blocks: self.blocks, best };
-        // Whoever has said to end it is not asked again.
+        // After an interruption `go_on` is not called again.
         self.interrupted = self.interrupted || !(self.go_on)(&progress);
         if self.interrupted {
             return Ok(Ran::Interrupted);
@@ -220,20 +225,20 @@ impl<M: Measure> Search<'_, M> {
         };
         match self.measure.run(task, block) {
             Ok(sample) if sample.is_sound(jobs) => Ok(Ran::Sample(sample)),
-            Ok(_) => Ok(Ran::Skipped("what was measured is no rate and no time".to_owned())),
+            Ok(_) => Ok(Ran::Skipped("a measured rate or time is not a valid number".to_owned())),
             Err(Refusal::Skip(reason)) => Ok(Ran::Skipped(reason)),
             Err(Refusal::Stop(error)) => Err(TuneError::Failed(error)),
         }
     }
 
-    /// A block of some length, at this round's moment of arrivals.
+    /// Returns the settings of a block at this round's start within the arrivals.
     fn block(&self, first: usize, lead_in: Duration, duration: Duration) -> Block {
         let rounds = self.scorer.wants_rounds();
         let start = self.start();
         Block { lead_in, duration, iterations: 2, rounds, first, start, saturated: None }
     }
 
-    /// How long an arm's queues need to fill.
+    /// Returns the time that an arm's queues need to fill.
     fn filling(&self, record: &Record) -> Duration {
         let jobs = self.question.jobs.iter().zip(&record.capacities);
         let time =
@@ -263,7 +268,7 @@ impl<M: Measure> Search<'_, M> {
                 Stage::Choice => record.chosen.push(sample),
                 Stage::Final => record.claimed.push(sample),
             },
-            // What fails once may fail again when a program relies on it.
+            // An arm that fails once could also fail in the user's program.
             Ran::Skipped(reason) => record.skipped = Some(reason),
             Ran::Interrupted => {}
         }
@@ -271,7 +276,7 @@ impl<M: Measure> Search<'_, M> {
         Ok(!self.interrupted && self.records[place].skipped.is_none())
     }
 
-    /// The place of an arm among the records.
+    /// Returns the index of an arm in the records, and adds it if it is new.
     fn place(&mut self, arm: &Arm) -> usize {
         *self.places.entry(arm.clone()).or_insert_with(|| {
             self.records.push(Record {
@@ -287,7 +292,7 @@ impl<M: Measure> Search<'_, M> {
         })
     }
 
-    /// Measures once how fast each job that arrives by the clock could be under an arm.
+    /// Measures the capacity of each job that arrives at given times, once per arm.
     fn measure_capacities(&mut self, place: usize) -> Found<(), M> {
         for job in 0..self.question.jobs.len() {
             let record = &self.records[place];
@@ -307,13 +312,13 @@ impl<M: Measure> Search<'_, M> {
         Ok(())
     }
 
-    /// A short block in which a job runs as fast as it can.
+    /// Returns a short block in which a job runs as fast as it can.
     fn saturating(&self, job: usize) -> Block {
         let block = self.block(job, Duration::ZERO, self.block);
         Block { rounds: false, saturated: Some(job), iterations: 4, ..block }
     }
 
-    /// Measures arms, a short block each, as far as there is time.
+    /// Measures arms for one short block each while there is time.
     fn measure_all(&mut self, arms: &[Arm], until: f64, step: &'static str) -> Found<(), M> {
         for arm in arms {
             if !self.can_afford(arm) {
@@ -328,14 +333,14 @@ impl<M: Measure> Search<'_, M> {
         Ok(())
     }
 
-    /// Whether a block of an arm leaves time for others.
+    /// Returns whether a block of an arm leaves time for others.
     fn can_afford(&self, arm: &Arm) -> bool {
         let mut parts = arm.parts().iter().enumerate();
         parts.all(|(job, part)| self.is_affordable(job, part.ceiling))
     }
 
     fn first_look(&mut self) -> Found<(), M> {
-        // The first of all: whatever else happens, something is known of it.
+        // One arm is measured in any case, so that there is a result.
         let unpartitioned = self.question.space.unpartitioned();
         for arm in unpartitioned.iter().take(1) {
             self.measure(arm, 0, Stage::Search)?;
@@ -345,7 +350,7 @@ impl<M: Measure> Search<'_, M> {
         let space = &self.question.space;
         let first = self.scorer.percentile().map(|(job, _)| job);
         for arm in space.initial() {
-            // Where many SMs are shared, a priority decides who has them.
+            // When many SMs are shared, the priority decides which job gets them.
             let ordered = match arm.shares_many(space.pieces.sms) {
                 true => space.with_priorities(&arm),
                 false => Vec::new(),
@@ -359,14 +364,14 @@ impl<M: Measure> Search<'_, M> {
                 }
             }
         }
-        // So is one partition, on however busy a machine.
+        // One partition is measured in any case too, however busy the machine is.
         if let Some(arm) = initial.iter().find(|arm| self.can_afford(arm)) {
             self.measure(arm, 0, Stage::Search)?;
         }
-        self.measure_all(&initial, ROUNDS_END, "partitions far from each other")
+        self.measure_all(&initial, ROUNDS_END, "partitions that differ widely")
     }
 
-    /// So many of some arms, by the jobs' times alone. Where those are unknown: the first ones.
+    /// Returns the `count` arms with the best predictions. If rates are unknown, returns the first ones.
     fn most_promising(&self, arms: Vec<Arm>, count: usize) -> Vec<Arm> {
         let sms = self.question.space.pieces.sms;
         let curves: Vec<&curve::Curve> = self.alone.iter().map(|alone| &alone.curve).collect();
@@ -391,7 +396,7 @@ impl<M: Measure> Search<'_, M> {
         let least = space.step.max(space.pieces.unit);
         let mut step = (space.pieces.sms / 8).max(least);
         for (round, keep) in [8, 6, 5, 4, 4, 3].into_iter().cycle().enumerate() {
-            if !self.has_time(ROUNDS_END, "the best and their neighbours") {
+            if !self.has_time(ROUNDS_END, "the best arms and their neighbours") {
                 break;
             }
             self.round += 1;
@@ -399,7 +404,7 @@ impl<M: Measure> Search<'_, M> {
             let best = self.ranked(is_partition);
             let mut arms: Vec<Arm> =
                 best.iter().take(keep).map(|place| self.records[*place].arm.clone()).collect();
-            // Streams and priorities have neighbours too: they are partitions of all SMs for everybody.
+            // Streams and priorities have neighbours too: they are like partitions in which every job may use all SMs.
             let seeds = self.ranked(|arm| arm.kind() != ArmKind::Sequential);
             let near_misses = self.near_misses();
             for place in seeds.iter().take(3).chain(&near_misses) {
@@ -420,13 +425,13 @@ impl<M: Measure> Search<'_, M> {
             if round % 2 == 1 {
                 arms.reverse();
             }
-            self.measure_all(&arms, ROUNDS_END, "the best and their neighbours")?;
+            self.measure_all(&arms, ROUNDS_END, "the best arms and their neighbours")?;
             step = (step / 2).max(least);
         }
         Ok(())
     }
 
-    /// Several starts of the arms without partitions, with each job first.
+    /// Starts the arms without partitions several times with each job first.
     fn fresh_starts(&mut self) -> Found<(), M> {
         for _ in 0..STARTS {
             self.round += 1;
@@ -435,7 +440,7 @@ impl<M: Measure> Search<'_, M> {
                 best.iter().take(4).map(|place| self.records[*place].arm.clone()).collect();
             for first in 0..self.question.jobs.len() {
                 for arm in &arms {
-                    if self.has_time(STARTS_END, "several starts without partitions") {
+                    if self.has_time(STARTS_END, "repeated starts without partitions") {
                         self.measure(arm, first, Stage::Search)?;
                     }
                 }
@@ -444,7 +449,7 @@ impl<M: Measure> Search<'_, M> {
         Ok(())
     }
 
-    /// Arms that only just miss the bound, and would be better than the best that meets it.
+    /// Returns arms that narrowly miss the bound and would be better than the best arm that meets it.
     fn near_misses(&self) -> Vec<usize> {
         let arms = self.ranked(|arm| arm.kind() != ArmKind::Sequential);
         let best = arms.first().and_then(|place| self.value(*place));
@@ -460,12 +465,12 @@ impl<M: Measure> Search<'_, M> {
         near.into_iter().take(3).map(|(place, _)| place).collect()
     }
 
-    /// What an arm is worth by the blocks that say most.
+    /// Returns an arm's value by its most reliable blocks.
     fn value(&self, place: usize) -> Option<Value> {
         self.records[place].value
     }
 
-    /// Computes that.
+    /// Computes the value that [`value`](Search::value) returns.
     fn valued(&self, place: usize) -> Option<Value> {
         let record = &self.records[place];
         if record.skipped.is_some() {
@@ -482,21 +487,21 @@ impl<M: Measure> Search<'_, M> {
             .or_else(|| value(&record.searched, Average::Median))
     }
 
-    /// Values all arms anew.
+    /// Recomputes the values of all arms.
     fn value_all(&mut self) {
         for place in 0..self.records.len() {
             self.records[place].value = self.valued(place);
         }
     }
 
-    /// How far above its capacity the goal's job arrives under an arm: its queue never ends.
+    /// Returns the load of the goal's job relative to its capacity in an arm, if its queue grows without limit.
     fn overload(&self, record: &Record) -> Option<f64> {
         let (job, _) = self.scorer.percentile()?;
         let (hz, capacity) = (self.question.jobs[job].arrival.hz()?, record.capacities[job]?);
         (hz >= capacity).then(|| hz / capacity.max(1e-9))
     }
 
-    /// The arms of some kind that may be chosen or compared with and that were measured, the best first.
+    /// Returns the measured arms that match, the best first. Partitions without the minimum floors are left out.
     fn ranked(&self, is_wanted: impl Fn(&Arm) -> bool) -> Vec<usize> {
         let may_be = |arm: &Arm| is_plain(arm) || self.question.space.holds_floors(arm);
         let mut ranked: Vec<(usize, Value)> = (0..self.records.len())
@@ -525,8 +530,8 @@ fn is_plain(arm: &Arm) -> bool {
     arm.kind() != ArmKind::Partition
 }
 
-/// How long a queue of random arrivals needs until its length no longer depends on its beginning: four times the
-/// relaxation time of a queue whose iterations arrive and take time at random. `None` where it never does.
+/// Returns the time after which the length of a queue no longer depends on its initial state: four times the relaxation
+/// time of a queue with random arrivals and random service times. `None` if the queue never settles.
 pub(crate) fn filling_time(hz: f64, capacity: f64) -> Option<Duration> {
     let load = hz / capacity;
     let relaxations = 4.0 / (1.0 - load.sqrt()).powi(2);

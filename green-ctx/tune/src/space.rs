@@ -1,4 +1,4 @@
-//! The arms that may be tried.
+//! The arms that a search may try.
 
 use std::collections::HashSet;
 
@@ -6,14 +6,14 @@ use green_ctx::resource::UnitSizes;
 
 use crate::arm::{Arm, ArmKind, Part, ceilings};
 
-/// Which arms may be tried.
+/// The arms that a search may try.
 #[derive(Clone, Debug)]
 pub(crate) struct Space {
     pub(crate) pieces: UnitSizes,
     pub(crate) jobs: usize,
-    /// Counts are multiples of so many SMs, beside what units leave over.
+    /// The step between partition sizes, in SMs. Odd units add to it.
     pub(crate) step: u32,
-    /// What each job must have for itself.
+    /// The minimum floor of each job, in SMs.
     pub(crate) floors: Vec<u32>,
     pub(crate) left_out: Vec<ArmKind>,
 }
@@ -23,7 +23,7 @@ impl Space {
         !self.left_out.contains(&kind)
     }
 
-    /// Whether every job has the floor that it must have.
+    /// Returns whether every job has its minimum floor.
     pub(crate) fn holds_floors(&self, arm: &Arm) -> bool {
         let has = |(part, least): (&Part, &u32)| part.floor >= *least;
         match arm.kind() {
@@ -32,7 +32,7 @@ impl Space {
         }
     }
 
-    /// The arms without partitions.
+    /// Returns the arms without partitions.
     pub(crate) fn unpartitioned(&self) -> Vec<Arm> {
         let sms = self.pieces.sms;
         let mut arms = Vec::new();
@@ -48,7 +48,7 @@ impl Space {
         arms
     }
 
-    /// A few partitions that are far from each other.
+    /// Returns a few partitions that differ widely.
     pub(crate) fn initial(&self) -> Vec<Arm> {
         if !self.allows(ArmKind::Partition) {
             return Vec::new();
@@ -57,7 +57,7 @@ impl Space {
         self.allowed(arms)
     }
 
-    /// Partitions that differ from one by a step of about so many SMs.
+    /// Returns the partitions that differ from `arm` by about `step` SMs.
     pub(crate) fn neighbours(&self, arm: &Arm, step: u32) -> Vec<Arm> {
         let priorities = arm.priorities();
         if !self.allows(ArmKind::Partition) {
@@ -69,7 +69,7 @@ impl Space {
         self.allowed(arms.collect())
     }
 
-    /// The same partitions with one job before the others.
+    /// Returns the same partitions once per job, with that job at the higher priority.
     pub(crate) fn with_priorities(&self, arm: &Arm) -> Vec<Arm> {
         if !self.allows(ArmKind::Priority) {
             return Vec::new();
@@ -78,7 +78,7 @@ impl Space {
         (0..self.jobs).map(|job| arm.with_priorities(first(job))).collect()
     }
 
-    /// The divisions of which the best are predicted.
+    /// Returns the divisions among which predictions choose.
     pub(crate) fn coarse(&self) -> Vec<Arm> {
         match self.jobs {
             2 => self.every_pair(),
@@ -93,7 +93,7 @@ impl Space {
         self.allowed(pairs.map(|pair| Arm::ceilings(pair, self.pieces.sms)).collect())
     }
 
-    /// Every division whose floors and ceilings are so many eighths of the SMs.
+    /// Returns every division whose floors and ceilings are among these eighths of the SMs.
     fn grid(&self, eighths: &[u32]) -> Vec<Arm> {
         if !self.allows(ArmKind::Partition) {
             return Vec::new();
@@ -129,8 +129,8 @@ impl Space {
         self.allowed(arms.collect())
     }
 
-    /// Those that may be tried, once each. Partitions of all SMs for everybody are plain streams, and no
-    /// division.
+    /// Removes duplicates and arms that may not be tried. Partitions in which every job may use all SMs are the same as
+    /// plain streams, so they are removed too.
     fn allowed(&self, mut arms: Vec<Arm>) -> Vec<Arm> {
         let mut seen = HashSet::new();
         arms.retain(|arm| {
@@ -156,12 +156,12 @@ impl Space {
         };
         let (some_a, some_b) = (some(&a), some(&b));
         let pairs = some_a.iter().flat_map(|a| some_b.iter().map(move |b| [*a, *b]));
-        // What leaves many SMs idle is not worth a look at first.
+        // Divisions that leave many SMs idle are not worth trying first.
         let mut arms: Vec<Arm> = pairs
             .filter(|[a, b]| a + b >= sms - sms / 8)
             .map(|pair| Arm::ceilings(pair, sms))
             .collect();
-        // Jobs that may use nearly everything: with a priority a small cap does much.
+        // Jobs that may use nearly everything: combined with a priority, a slightly lower ceiling has a large effect.
         let cap = |ladder: &[u32]| {
             let below = ladder.iter().rev().find(|count| **count <= sms - sms / 8);
             below.copied().unwrap_or(sms)
@@ -169,7 +169,7 @@ impl Space {
         let (cap_a, cap_b) = (cap(&a), cap(&b));
         let capped = [[cap_a, sms], [sms, cap_b], [cap_a, cap_b]];
         arms.extend(capped.map(|pair| Arm::ceilings(pair, sms)));
-        // And what must hold, where that leaves little.
+        // Divisions in which one job has little more than its minimum floor.
         let must = [self.floors[0].max(some_a[0]), self.floors[1].max(some_b[0])];
         arms.push(Arm::ceilings([sms - must[1].min(sms), must[1]], sms));
         arms.push(Arm::ceilings([must[0], sms - must[0].min(sms)], sms));
@@ -208,7 +208,7 @@ impl Space {
                 with(part(half, half), part(0, sms - half)),
                 with(part(quarter, quarter), part(0, sms - quarter)),
                 with(part(quarter, sms), part(0, sms - quarter)),
-                // Held back, since it would take more than it is worth.
+                // A job that would take more than it is worth is held back.
                 with(part(0, self.whole(sms / 8)), part(0, sms)),
                 with(part(0, quarter), part(0, sms)),
                 with(part(0, half), part(0, sms)),
@@ -222,7 +222,7 @@ impl Space {
         let mut parts =
             vec![even(0, sms), even(each, each), even(self.whole(sms / (2 * jobs)), sms)];
         parts.extend((0..self.jobs).flat_map(all));
-        // And what must hold, and nothing besides.
+        // The minimum floors, with and without shared SMs.
         let least = |floor: &u32| {
             let floor = self.pieces.round_up(*floor, false);
             Part { floor, ceiling: if floor > 0 { floor } else { sms } }
@@ -262,7 +262,7 @@ impl Space {
         near
     }
 
-    /// Parts that can be together: no job may use what is in another's floor. `None` where a job has nothing.
+    /// Adjusts parts so that no ceiling reaches into another job's floor. `None` if a job is left without SMs.
     fn tidy(&self, mut parts: Vec<Part>) -> Option<Arm> {
         let sms = self.pieces.sms;
         for part in &mut parts {
@@ -281,13 +281,13 @@ impl Space {
         parts.iter().all(holds).then(|| Arm::partition(parts))
     }
 
-    /// Rounded down to whole units, at least one.
+    /// Rounds down to whole units, but to at least one.
     fn whole(&self, sms: u32) -> u32 {
         self.pieces.round_down(sms, false).max(self.pieces.unit.max(1))
     }
 }
 
-/// Every order of priorities: the highest is the lowest number, as the driver has it.
+/// Returns every order of priorities. The lowest number is the highest priority, as in the driver.
 fn orders(jobs: usize) -> Vec<Vec<i32>> {
     let mut orders: Vec<Vec<i32>> = vec![Vec::new()];
     for level in 0..jobs {

@@ -1,7 +1,7 @@
 //! Medians, percentiles and confidence intervals.
 
-/// The value below which a share of all values lies, interpolated between the two nearest ones. `None` without
-/// values.
+/// Returns the value below which the fraction `share` of all values lies, interpolated between the two nearest ones.
+/// `None` without values.
 pub(crate) fn quantile(values: &[f64], share: f64) -> Option<f64> {
     let mut values = values.to_vec();
     let last = values.len().checked_sub(1)?;
@@ -22,13 +22,13 @@ pub(crate) fn mean(values: impl IntoIterator<Item = f64>) -> Option<f64> {
     (count > 0).then(|| sum / f64::from(count))
 }
 
-/// How many samples a percentile needs: fewer say little about it.
+/// Returns the minimum number of samples for a percentile to be meaningful.
 pub(crate) fn samples_for(share: f64) -> usize {
-    // One that is 99.0 % and not a little more.
+    // The subtraction absorbs rounding: 5 / (1 - 0.99) is slightly above 500.
     (5.0 / (1.0 - share) - 1e-6).ceil() as usize
 }
 
-/// A percentile or, where there are too few samples for it, the greatest one that they are enough for.
+/// Returns a percentile, or the highest percentile for which there are enough samples if that is lower.
 pub(crate) fn reachable(values: &[f64], share: f64) -> Option<f64> {
     let count = values.len();
     let share = match count < samples_for(share) {
@@ -38,7 +38,7 @@ pub(crate) fn reachable(values: &[f64], share: f64) -> Option<f64> {
     quantile(values, share)
 }
 
-/// A number with its 95 % interval.
+/// A value with its 95 % interval.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Interval {
     pub(crate) low: f64,
@@ -47,7 +47,7 @@ pub(crate) struct Interval {
 }
 
 impl Interval {
-    /// The interval of a function that grows.
+    /// Applies an increasing function to the value and both ends.
     pub(crate) fn map(self, of: fn(f64) -> f64) -> Interval {
         Interval { low: of(self.low), middle: of(self.middle), high: of(self.high) }
     }
@@ -57,17 +57,19 @@ impl Interval {
     }
 }
 
-/// Repetitions below which an interval says nothing.
+/// The minimum number of repetitions for an interval.
 pub(crate) const LEAST_REPETITIONS: usize = 4;
-/// Batches of neighbouring repetitions that are left out in turn: more say little more, and take longer.
+/// The maximum number of batches of neighbouring repetitions that are left out in turn. More would take longer and add
+/// little.
 const MOST_BATCHES: usize = 20;
 
-/// What a statistic is over so many repetitions of a measurement, with its 95 % interval. The statistic takes the
-/// repetitions that count. `None` of fewer than [`LEAST_REPETITIONS`], or where the statistic is of some of them.
+/// Computes a statistic over `count` repetitions of a measurement, with its 95 % interval. The statistic receives the
+/// indices of the repetitions to use. `None` if there are fewer than [`LEAST_REPETITIONS`], or if the statistic is
+/// undefined for some subset.
 ///
-/// The interval has three parts, as independent errors have. The first is the scatter of repetitions, by leaving batches of
-/// them out in turn (the jackknife) and Student's distribution. The second is drift: half of what the first half of the
-/// repetitions differs from the second half. The third is what the caller knows of beside both.
+/// The interval combines three independent errors. The first is the scatter of the repetitions, estimated by leaving
+/// out one batch at a time (the jackknife) with Student's distribution. The second is drift: half of the difference
+/// between the first and the second half of the repetitions. The third, `besides`, is an error that the caller knows.
 pub(crate) fn interval(
     count: usize,
     besides: f64,
@@ -95,8 +97,8 @@ pub(crate) fn interval(
     is_number.then_some(Interval { low: middle - half, middle, high: middle + half })
 }
 
-/// The 97.5th percentile of Student's distribution, by the expansion of Cornish and Fisher: to 0.01 from three degrees of
-/// freedom on.
+/// Returns the 97.5th percentile of Student's distribution by the Cornish-Fisher expansion. It is accurate to 0.03 for
+/// three degrees of freedom and to 0.01 for more.
 fn student(freedom: usize) -> f64 {
     let (z, v) = (1.959_964_f64, freedom.max(1) as f64);
     z + (z.powi(3) + z) / (4.0 * v)
@@ -116,7 +118,7 @@ mod tests {
         assert_eq!([quantile(&values, 0.0), quantile(&values, 1.0)], [Some(1.0), Some(4.0)]);
         assert_eq!((quantile(&[], 0.5), mean([])), (None, None));
         assert_eq!([0.5, 0.9, 0.99, 0.999].map(samples_for), [10, 50, 500, 5000]);
-        // Few samples give a lower percentile.
+        // With few samples the percentile is lower.
         let values: Vec<f64> = (0..101).map(f64::from).collect();
         assert_eq!(reachable(&values, 0.9), Some(90.0));
         assert!((reachable(&values, 0.999).expect("values") - 95.05).abs() < 0.01);
@@ -130,7 +132,7 @@ mod tests {
         }
     }
 
-    /// Of so many made-up series, how many intervals have their mean of 0.
+    /// Returns how many of 1000 random series have an interval that contains their true mean of 0.
     fn covered(count: usize, series: impl Fn(&mut Rng, usize) -> f64) -> u32 {
         let mut rng = Rng::with_seed(3);
         let holds = (0..1000).filter(|_| {
@@ -148,7 +150,7 @@ mod tests {
         for count in [4, 8, 16, 40] {
             let even = covered(count, |rng, _| rng.f64() - 0.5);
             assert!((930..=985).contains(&even), "{even} of 1000 with {count} values");
-            // Two modes, as streams have that settle on another order with each start.
+            // Two modes, as for streams that settle into one of two orders at each start.
             let modes = covered(
                 count,
                 |rng, _| if rng.bool() { 0.1 } else { -0.1 } + 0.01 * rng.f64() - 0.005,

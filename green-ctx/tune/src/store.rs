@@ -1,4 +1,4 @@
-//! Outcomes in files, for programs that start again.
+//! Outcomes stored in files, so that a program does not have to measure at each start.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -18,20 +18,19 @@ use crate::runner;
 use crate::search::Progress;
 use green_ctx::resource::UnitSizes;
 
-/// Names the folder of files whose names are relative.
+/// Environment variable: the folder for relative paths.
 const FOLDER: &str = "GREEN_CTX_TUNE_DIR";
-/// Not empty and not 0: nothing is written.
+/// Environment variable: forbids writing, unless it is empty or 0.
 const READ_ONLY: &str = "GREEN_CTX_TUNE_READ_ONLY";
-/// Tells files apart that threads write at the same time.
+/// Distinguishes files that several threads write at the same time.
 static SAVED: AtomicU32 = AtomicU32::new(0);
-/// What a file says it is.
+/// The format tag of the file.
 const FORMAT: &str = "green-ctx tune 2";
 
-/// A file that keeps an outcome.
+/// A file that stores an outcome.
 ///
-/// A relative name is looked for in the folder that the environment variable `GREEN_CTX_TUNE_DIR` names, if
-/// it does. With `GREEN_CTX_TUNE_READ_ONLY=1`, or [`read_only`](Store::read_only), the file is read and never
-/// written.
+/// A relative path is resolved in the folder that the environment variable `GREEN_CTX_TUNE_DIR` names, if it is set.
+/// With `GREEN_CTX_TUNE_READ_ONLY=1` or [`read_only`](Store::read_only), the file is only read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Store {
     path: PathBuf,
@@ -39,7 +38,7 @@ pub struct Store {
     libraries: BTreeMap<String, String>,
 }
 
-/// Why a file has no outcome that can be used. That is no error: what is asked for is measured then.
+/// The reason why a file has no usable outcome. A miss is not an error: the caller measures again.
 #[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{reason}")]
 pub struct Miss {
@@ -61,43 +60,64 @@ struct Contents<T> {
 }
 
 impl Store {
-    /// The file of this name.
+    /// Creates a store for the file at this path. The file need not exist.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use green_ctx_tune::Store;
+    /// # use green_ctx_tune::{self as tune, Model, ModelJob, Profile, Request, UnitSizes};
+    /// # let pieces = UnitSizes { sms: 132, unit: 8, odd: 12 };
+    /// # let mut model = Model::new(pieces, vec![ModelJob::default(); 2], 1);
+    /// # let jobs = [Profile::new("decode"), Profile::new("prefill")];
+    /// # let outcome = tune::with(&mut model, &jobs, pieces, &Request::default(), &mut |_| true)?;
+    /// # let folder = std::env::temp_dir().join(format!("green-ctx-doc-store-{}", std::process::id()));
+    /// # std::fs::create_dir_all(&folder)?;
+    ///
+    /// let store = Store::new(folder.join("pair.json"));
+    /// assert!(store.save(&outcome)?);
+    /// assert_eq!(store.read()?.verdict.sentence, outcome.verdict.sentence);
+    /// # std::fs::remove_dir_all(folder)?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn new(path: impl AsRef<Path>) -> Store {
         let is_set = |value: &std::ffi::OsString| !value.is_empty() && value != "0";
         let folder = env::var_os(FOLDER).filter(|folder| !folder.is_empty());
-        // An absolute path replaces what it is joined to.
+        // Joining an absolute path replaces the folder.
         let path = folder
             .map_or_else(|| path.as_ref().to_owned(), |folder| Path::new(&folder).join(&path));
         let read_only = env::var_os(READ_ONLY).as_ref().is_some_and(is_set);
         Store { path, read_only, libraries: BTreeMap::new() }
     }
 
-    /// Sets whether the file is never written.
+    /// Sets whether writing is forbidden.
     #[must_use]
     pub fn read_only(mut self, read_only: bool) -> Store {
         self.read_only = read_only;
         self
     }
 
-    /// Names the version of a library that the jobs' kernels come from, such as cuBLAS or torch: what was
-    /// found with another one is not used, and what is written has been found with this one.
+    /// Sets the version of a library that the jobs' kernels come from, such as cuBLAS or torch. An outcome found with
+    /// another version is not used, and saved outcomes are marked with this version.
     #[must_use]
     pub fn library(mut self, name: impl Into<String>, version: impl Into<String>) -> Store {
         self.libraries.insert(name.into(), version.into());
         self
     }
 
-    /// Where the file is.
+    /// Returns the path of the file.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Reads the outcome, whatever it was found for.
+    /// Reads the outcome without checking what it was found for.
     ///
     /// # Errors
     ///
-    /// [`Miss`], if there is no file or it does not have this format.
+    /// [`Miss`] if the file cannot be read or does not have the current format.
     pub fn read(&self) -> Result<Outcome, Miss> {
         let text = fs::read(&self.path).map_err(|error| {
             Miss::new(format!("{} cannot be read: {error}", self.path.display()))
@@ -109,19 +129,19 @@ impl Store {
             serde_json::from_slice(&text).map_err(|error| wrong(&error))?;
         if contents.format != FORMAT {
             return Err(wrong(&format_args!(
-                "its format is {:?} and not {FORMAT:?}",
+                "its format is {:?}, not {FORMAT:?}",
                 contents.format
             )));
         }
         Ok(contents.outcome)
     }
 
-    /// Reads the outcome, and checks that it was found for these jobs and this request, on such a device with
-    /// such a driver and such [libraries](Store::library), and that the device has the SMs for it.
+    /// Reads the outcome and checks that it applies here: same jobs, request, device, driver, crate version and
+    /// [libraries](Store::library), and enough free SMs.
     ///
     /// # Errors
     ///
-    /// [`Miss`], with what differs.
+    /// [`Miss`], which says what differs.
     pub fn load(
         &self,
         device: &Device,
@@ -137,12 +157,12 @@ impl Store {
         Ok(outcome)
     }
 
-    /// Whether [`save`](Store::save) would write the file: false where it is never to be written. Makes a
-    /// file beside it and removes that, for programs that measure for long before they save.
+    /// Checks whether [`save`](Store::save) can write the file, by creating and removing a temporary file next to it.
+    /// Call this before a long measurement. Returns false if writing is forbidden.
     ///
     /// # Errors
     ///
-    /// What the system says, such as that there is no such folder.
+    /// The system's error, for example if the folder does not exist.
     pub fn can_save(&self) -> io::Result<bool> {
         if self.read_only {
             return Ok(false);
@@ -153,13 +173,13 @@ impl Store {
         Ok(true)
     }
 
-    /// Writes an outcome. A reader finds the former file or the new one at any time. If the path is a symbolic link,
-    /// the file that it points to is replaced. Returns false, and does nothing, if the file is never to be written.
+    /// Writes an outcome. The file is replaced atomically: a reader sees either the old or the new content. If the path
+    /// is a symbolic link, its target is replaced. Returns false without writing if writing is forbidden.
     ///
     /// # Errors
     ///
     /// The system's error, and [`InvalidInput`](io::ErrorKind::InvalidInput) for a device, a pipe or anything else that
-    /// is not a regular file. If it fails, the former file is unchanged.
+    /// is not a regular file. After an error the old file is unchanged.
     pub fn save(&self, outcome: &Outcome) -> io::Result<bool> {
         if self.read_only {
             return Ok(false);
@@ -186,7 +206,7 @@ impl Store {
         Ok(true)
     }
 
-    /// The file that is written. Only a regular file, or none, can be replaced without harm.
+    /// Returns the file to write. Only a regular file, or a path without a file, can be replaced safely.
     fn target(&self) -> io::Result<PathBuf> {
         let target = match fs::canonicalize(&self.path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(self.path.clone()),
@@ -195,7 +215,7 @@ impl Store {
         match fs::metadata(&target)? {
             found if found.is_file() => Ok(target),
             found if found.is_dir() => Err(io::ErrorKind::IsADirectory.into()),
-            _ => Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not a regular file")),
+            _ => Err(io::Error::new(io::ErrorKind::InvalidInput, "the path is not a regular file")),
         }
     }
 
@@ -206,7 +226,7 @@ impl Store {
     }
 }
 
-/// A name next to the file that no other writer uses.
+/// Returns a name next to the file that no other writer uses.
 fn part(target: &Path) -> PathBuf {
     let mut name = target.file_name().unwrap_or_default().to_owned();
     let number = SAVED.fetch_add(1, Ordering::Relaxed);
@@ -214,12 +234,47 @@ fn part(target: &Path) -> PathBuf {
     target.with_file_name(name)
 }
 
-/// The outcome that a file keeps for these jobs and this request on this device or, where there is none, a
-/// new one, which the file keeps from then on. `missed` is called with why, before anything is measured.
+/// Returns the stored outcome if it applies to these jobs, this request and this device. Otherwise calls `missed` with
+/// the reason, measures, and stores the new outcome. An interrupted outcome is returned but not stored.
 ///
 /// # Errors
 ///
-/// As [`run`](super::run). That the file cannot be written is no error: it goes to the driver's clean-up hook.
+/// As for [`run`](super::run). A file that cannot be written is not an error: it is reported to the driver's [clean-up
+/// hook](green_ctx::Driver::on_cleanup_failure).
+///
+/// # Examples
+///
+/// ```
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # use std::time::Duration;
+/// # use green_ctx::{Driver, LaunchConfig, Library, sim::Sim};
+/// use green_ctx_tune::{self as tune, Goal, Job, Request, Store};
+///
+/// # let device = Driver::simulated(&Sim::new("h200")?)?.device(0)?;
+/// # let ptx = ".version 7.0 .target sm_52 .visible .entry step() { ret; }";
+/// # let kernel = Library::from_ptx(&device, ptx)?.kernel("step")?;
+/// # let job = |name| {
+/// #     let kernel = kernel.clone();
+/// #     Job::new(name, move |stream| {
+/// #         // SAFETY: the kernel takes no parameters.
+/// #         unsafe { stream.launch(&kernel, LaunchConfig::new(132, 128), ()) }.map_err(Into::into)
+/// #     })
+/// # };
+/// # let folder = std::env::temp_dir().join(format!("green-ctx-doc-tuned-{}", std::process::id()));
+/// # std::fs::create_dir_all(&folder)?;
+/// let store = Store::new(folder.join("pair.json"));
+/// let request = Request::new(Goal::throughput()).budget(Duration::from_secs(1));
+/// let mut jobs = [job("decode"), job("prefill")];
+///
+/// let missed = |miss: &tune::Miss| println!("measuring, because {miss}");
+/// let first = tune::tuned(&device, &mut jobs, &request, &store, missed, &mut |_| true)?;
+/// // The second call reads the file and measures nothing.
+/// let second = tune::tuned(&device, &mut jobs, &request, &store, missed, &mut |_| true)?;
+/// assert_eq!(first.verdict.sentence, second.verdict.sentence);
+/// # std::fs::remove_dir_all(folder)?;
+/// # Ok(())
+/// # }
+/// ```
 pub fn tuned(
     device: &Device,
     jobs: &mut [Job],
@@ -245,12 +300,12 @@ pub fn tuned(
 }
 
 fn here(device: &Device) -> Result<(Machine, UnitSizes), Error> {
-    // What a search would divide now.
+    // The SMs that a search would divide now.
     let (_, pieces) = runner::free(device)?;
     Ok((Machine::of(device)?, pieces))
 }
 
-/// What an outcome was found for, against what is asked for now.
+/// Compares what an outcome was found for with what is requested now.
 fn check(
     outcome: &Outcome,
     (machine, pieces): &(Machine, UnitSizes),
@@ -268,7 +323,7 @@ fn check(
         return Err(Miss::new("the search was interrupted"));
     }
     let Some(then) = &outcome.machine else {
-        return Err(Miss::new("it was not measured on a device"));
+        return Err(Miss::new("the outcome was not measured on a device"));
     };
     differs("the device", then.device.clone(), machine.device.clone())?;
     differs("the number of SMs", then.sm_count.to_string(), machine.sm_count.to_string())?;
@@ -282,13 +337,13 @@ fn check(
     }
     differs("the version of green-ctx", then.green_ctx.clone(), machine.green_ctx.clone())?;
     let all = |pieces: UnitSizes| format!("{} SMs in units of {}", pieces.sms, pieces.unit);
-    differs("what was divided", all(outcome.pieces), all(*pieces))?;
+    differs("the free part of the device", all(outcome.pieces), all(*pieces))?;
     differs("the goal", outcome.goal.to_string(), request.goal().to_string())?;
     if outcome.goal != *request.goal() {
-        return Err(Miss::new("the goal has other weights"));
+        return Err(Miss::new("the weights of the goal have changed"));
     }
     if outcome.limits != *request.limits() {
-        return Err(Miss::new("other arms were allowed"));
+        return Err(Miss::new("the limits were different: step, floors or kinds of arm"));
     }
     let names = |names: &mut dyn Iterator<Item = &str>| names.collect::<Vec<_>>().join(", ");
     let then = names(&mut outcome.jobs.iter().map(|job| job.name.as_str()));
@@ -332,7 +387,7 @@ mod tests {
         assert_eq!(checked(Some("580.1"), Some("580.1")), Ok(()));
         let differs = "the driver's version was 580.1 and is 580.2".to_owned();
         assert_eq!(checked(Some("580.1"), Some("580.2")), Err(differs));
-        // A system that reports no version accepts every version.
+        // If the system reports no version, every version matches.
         assert_eq!((checked(None, Some("580.1")), checked(Some("580.1"), None)), (Ok(()), Ok(())));
     }
 }

@@ -1,4 +1,4 @@
-//! The tuner on made-up jobs, whose best arm is known.
+//! Tests of the tuner on generated jobs, for which the best arm is known.
 
 use std::convert::Infallible;
 use std::time::Duration;
@@ -16,7 +16,7 @@ mod queues;
 const H200: UnitSizes = UnitSizes { sms: 132, unit: 8, odd: 12 };
 const NAMES: [&str; 3] = ["a", "b", "c"];
 
-/// A job of some kind: bound by arithmetic or by memory, of few large blocks or many small ones.
+/// Returns a random job: compute-bound or memory-bound, with few large blocks or many small ones.
 fn made_up(rng: &mut Rng) -> ModelJob {
     let block_us = [2.0, 5.0, 20.0, 60.0, 150.0][rng.usize(..5)];
     let waves = 0.3 + 6.0 * rng.f64();
@@ -35,7 +35,7 @@ fn jobs(seed: u64, count: usize) -> Vec<ModelJob> {
     (0..count).map(|_| made_up(&mut rng)).collect()
 }
 
-/// The jobs with the arrivals that they have under a goal.
+/// Returns a model of the jobs with their arrivals under a goal.
 fn model(seed: u64, jobs: &[ModelJob], goal: &Goal) -> Model {
     let named = |(job, profile): (&ModelJob, &Profile)| {
         let arrival = profile.arrival_for(goal);
@@ -44,7 +44,7 @@ fn model(seed: u64, jobs: &[ModelJob], goal: &Goal) -> Model {
     Model::new(H200, jobs.iter().zip(&profiles(jobs)).map(named).collect(), seed)
 }
 
-/// Those that arrive by the clock say so, the others leave it to the tuner.
+/// Returns the jobs' profiles. Only jobs that arrive at given times set an arrival.
 fn profiles(jobs: &[ModelJob]) -> Vec<Profile> {
     let profile = |(name, job): (&&str, &ModelJob)| {
         let arrival = job.arrival.hz().map(|_| job.arrival.clone());
@@ -64,7 +64,7 @@ fn tune(seed: u64, jobs: &[ModelJob], request: &Request) -> Tuned {
     on(&mut model(seed, jobs, request.goal()), jobs, request)
 }
 
-/// A model, and what runs its blocks.
+/// A model whose measurement blocks are run by a function.
 struct Changed<F> {
     model: Model,
     run: F,
@@ -82,7 +82,7 @@ impl<F: FnMut(&mut Model, &Task, &Block) -> Ran> Measure for Changed<F> {
     }
 }
 
-/// Tunes jobs whose blocks a function runs.
+/// Tunes jobs whose measurement blocks are run by a function.
 fn changed(
     jobs: &[ModelJob],
     request: &Request,
@@ -91,7 +91,7 @@ fn changed(
     on(&mut Changed { model: model(1, jobs, request.goal()), run }, jobs, request)
 }
 
-/// What an arm is worth: over many starts, where they differ.
+/// Returns the true value of an arm, averaged over many starts if starts differ.
 fn worth(jobs: &[ModelJob], goal: &Goal, arm: &Arm) -> Value {
     let model = model(1, jobs, goal);
     let count = jobs.len();
@@ -109,7 +109,7 @@ fn space(jobs: usize) -> Space {
     Space { pieces: H200, jobs, step: 8, floors: vec![0; jobs], left_out: Vec::new() }
 }
 
-/// Every pair of ceilings, each with every order, and the arms without partitions.
+/// Returns every pair of ceilings with every order of priorities, and the arms without partitions.
 fn every_arm() -> Vec<Arm> {
     let ordered =
         |arm: Arm| [arm.with_priorities(vec![-1, 0]), arm.with_priorities(vec![0, -1]), arm];
@@ -117,7 +117,7 @@ fn every_arm() -> Vec<Arm> {
     space(2).unpartitioned().into_iter().chain(partitions).collect()
 }
 
-/// An arm of an outcome.
+/// Returns an arm of an outcome.
 fn arm(outcome: &Outcome, place: Option<usize>) -> Arm {
     let report = &outcome.arms[place.expect("one ran")];
     let names = &NAMES[..outcome.jobs.len()];
@@ -132,18 +132,18 @@ fn arm(outcome: &Outcome, place: Option<usize>) -> Arm {
     plain.find(is_it).unwrap_or_else(|| partition().with_priorities(priorities.clone()))
 }
 
-/// The arm that an outcome chose.
+/// Returns the arm that an outcome chose.
 fn choice(outcome: &Outcome) -> Arm {
     arm(outcome, outcome.verdict.arm)
 }
 
-/// The best score of those that meet the bound.
+/// Returns the best score among the arms that meet the bound.
 fn best(jobs: &[ModelJob], goal: &Goal, arms: &[Arm]) -> f64 {
     let meeting = arms.iter().map(|arm| worth(jobs, goal, arm)).filter(|value| value.meets());
     meeting.map(|value| value.score).fold(0.0, f64::max)
 }
 
-/// How much worse than the best of some arms the choice is.
+/// Returns how much worse the choice is than the best of some arms, as a fraction.
 fn regret(jobs: &[ModelJob], goal: &Goal, outcome: &Outcome, arms: &[Arm]) -> f64 {
     1.0 - worth(jobs, goal, &choice(outcome)).score / best(jobs, goal, arms)
 }
@@ -155,14 +155,14 @@ fn of_a_hundred_pairs_the_choice_is_close_to_the_best_and_the_claim_holds() {
     for seed in 0..100 {
         let jobs = jobs(seed, 2);
         let goal = if seed % 4 == 3 { Goal::Makespan } else { Goal::throughput() };
-        // Times that scatter more give a choice that is as good.
+        // With more noise the choice is as good.
         let jitter = if seed % 5 == 4 { 0.03 } else { 0.01 };
         let mut model = model(seed, &jobs, &goal).with_jitter(jitter);
         let outcome = on(&mut model, &jobs, &Request::new(goal.clone())).expect("it runs");
         assert!(outcome.seconds <= 19.0, "{}", outcome.seconds);
         assert!(arms.contains(&choice(&outcome)), "{:?}", outcome.verdict);
         regrets.push(regret(&jobs, &goal, &outcome, &arms));
-        // Never much worse than without partitions.
+        // The choice is never much worse than the best arm without partitions.
         let against = regret(&jobs, &goal, &outcome, &plain);
         assert!(against < 0.03, "{against}: {:?}", outcome.verdict);
         let Some([low, high]) = outcome.verdict.interval else { continue };
@@ -183,7 +183,7 @@ fn goals_with_a_bound_are_met_and_close_to_the_best() {
         let jobs = jobs(2000 + seed, 2);
         let model = model(seed, &jobs, &Goal::default());
         let (job, other) = ((seed % 2) as usize, 1 - (seed % 2) as usize);
-        // Bounds that some arms meet and others do not.
+        // Bounds that some arms meet and others miss.
         let times: Vec<Vec<f64>> = arms.iter().map(|arm| model.times(arm)).collect();
         let least = |job: usize| times.iter().map(|times| times[job]).fold(f64::INFINITY, f64::min);
         let goal = |slack: f64| match seed % 4 {
@@ -193,8 +193,8 @@ fn goals_with_a_bound_are_met_and_close_to_the_best() {
                 Goal::least(NAMES[job], 0.99, NAMES[other], 0.7 * most.min(1.0) * (1.0 - slack))
             }
         };
-        // The choice must meet the bound, and is compared with the best of those that are sure to meet it: that takes a
-        // distance for noise, for the tail of the latencies and for what processes differ by.
+        // The choice must meet the loose bound. It is compared with the best arm that meets the strict bound, because
+        // certainty needs a margin for noise, for the tail of the latencies and for differences between processes.
         let [strict, asked, loose] = [0.0, 0.1, 0.11].map(goal);
         let outcome = tune(seed, &jobs, &Request::new(asked)).expect("it runs");
         let met = worth(&jobs, &loose, &choice(&outcome)).meets();
@@ -202,7 +202,8 @@ fn goals_with_a_bound_are_met_and_close_to_the_best() {
     }
     regrets.sort_by(f64::total_cmp);
     assert!(median(&regrets) < Some(0.02), "{regrets:?}");
-    // Two miss the bound by more than the slack: arms without partitions have slow starts that a final may not see.
+    // Two choices miss the bound by more than the slack: arms without partitions have slow starts that a final
+    // comparison may not see.
     assert!(regrets[36] < 0.12 && regrets[37] < 0.25, "{regrets:?}");
 }
 
@@ -219,7 +220,7 @@ fn three_jobs_are_close_to_the_best_of_a_coarse_grid() {
     assert!(regrets.iter().filter(|regret| **regret >= 0.05).count() <= 1, "{regrets:?}");
 }
 
-/// A job of short iterations beside one that takes the whole device.
+/// A job of short iterations, and one that fills the whole device.
 fn short_beside_long() -> Vec<ModelJob> {
     let short = ModelJob { blocks: 64, block_us: 50.0, ..ModelJob::default() };
     let long = ModelJob { blocks: 1320, block_us: 150.0, weight: 20.0, ..ModelJob::default() };
@@ -228,7 +229,7 @@ fn short_beside_long() -> Vec<ModelJob> {
 
 #[test]
 fn it_says_not_to_partition_where_that_gains_nothing() {
-    // Each fills the device for so long that its SMs make no difference.
+    // Each job fills the device for so long that the number of its SMs makes no difference.
     let jobs = vec![ModelJob { blocks: 132 * 40, block_us: 10.0, ..ModelJob::default() }; 2];
     let verdict = |seed| tune(seed, &jobs, &Request::default()).expect("it runs").verdict;
     let (partition, plain): (Vec<Verdict>, Vec<Verdict>) =
@@ -237,7 +238,7 @@ fn it_says_not_to_partition_where_that_gains_nothing() {
         assert!(sentence.starts_with("Don't partition"), "{sentence}");
         assert!(gain.is_some_and(|gain| gain.abs() < 0.02) && shares["a"] == "..", "{sentence}");
     }
-    // An interval of 95 % is wrong now and then.
+    // A 95 % interval is wrong in some cases.
     assert!(partition.len() <= 2, "{partition:?}");
 }
 
@@ -253,7 +254,7 @@ fn arms_that_cannot_run_are_skipped_and_named() {
         assert!(skipped.as_ref().is_some_and(|reason| reason.contains("needs 40 SMs")));
     }
     assert!(outcome.notes.iter().any(|note| note.contains("a does not run on")));
-    // Where it cannot run at all there is nothing to tune.
+    // A job that cannot run at all is an error.
     jobs[0].least_sms = 200;
     let error = tune(1, &jobs, &Request::default()).expect_err("it cannot run");
     assert!(error.to_string().starts_with("a does not run: it needs 200 SMs"), "{error}");
@@ -296,7 +297,7 @@ fn wrong_requests_are_refused() {
         (default().budget(Duration::ZERO), "a budget of 0.00 s is too small"),
         (Request::new(Goal::keep("z", 0.9, 1.0)), "the goal names z; the jobs are a, b"),
         (default().floor("z", 8), "a floor names z"),
-        (great, "4294967296 SMs together, of 132"),
+        (great, "add up to 4294967296 SMs, but there are 132"),
         (ArmKind::ALL.into_iter().fold(default(), Request::leave_out), "every kind"),
         (default().floor("a", 8).leave_out(ArmKind::Partition), "floors need partitions"),
     ] {
@@ -312,20 +313,20 @@ fn wrong_requests_are_refused() {
         default(),
         &[a.clone(), b.clone()],
         UnitSizes { sms: 4, unit: 8, odd: 12 },
-        "whole units",
+        "must be a multiple of",
     );
     let deep = [a.clone().arrival(Arrival::closed(4)), b.clone()];
     let keep = Request::new(Goal::keep("a", 0.99, 300.0));
     refuses(keep, &deep, H200, "use closed:1 or a rate");
-    // Arrivals that no text and no call makes, but a program or a file can.
+    // Arrivals that neither text nor a constructor gives, but a program or a file can contain.
     let fast = (0..2000).map(|step| f64::from(step) * 1e-9).collect();
     for (arrival, words) in [
         (Arrival::closed(0), "b: a depth of 0 submits nothing"),
-        (Arrival::rate(f64::INFINITY), "b: inf iterations a second"),
-        (Arrival::poisson(-1.0, 7), "b: -1 iterations a second"),
+        (Arrival::rate(f64::INFINITY), "b: inf iterations per second"),
+        (Arrival::poisson(-1.0, 7), "b: -1 iterations per second"),
         (Arrival::Trace { seconds: Vec::new() }, "b: the trace is empty"),
         (Arrival::Trace { seconds: vec![0.5, 0.25] }, "b: the trace is not in order"),
-        (Arrival::Trace { seconds: fast }, "iterations a second"),
+        (Arrival::Trace { seconds: fast }, "iterations per second"),
     ] {
         refuses(default(), &[a.clone(), b.clone().arrival(arrival)], H200, words);
     }
@@ -348,7 +349,7 @@ fn an_interrupted_search_has_the_best_so_far() {
         };
         let mut counted = Changed { model: model(1, &jobs, &Goal::default()), run };
         let outcome = with(&mut counted, &profiles(&jobs), H200, &Request::default(), &mut go_on);
-        // Nothing runs, and nobody is asked, once it is to end.
+        // After the interruption nothing runs, and `go_on` is not called again.
         assert_eq!((asked, blocks), (after, after - 1));
         outcome
     };
@@ -431,8 +432,11 @@ fn a_job_that_does_nothing_in_a_block_is_named() {
         Ok(sample)
     });
     let error = tuned.expect_err("a does nothing");
-    assert!(error.to_string().starts_with("a does not run: it did nothing in"), "{error}");
-    // All iterations arrive within a fifth of a second, and then none for long: some blocks have none.
+    assert!(
+        error.to_string().starts_with("a does not run: it finished no iteration in"),
+        "{error}"
+    );
+    // All iterations arrive within 0.2 s, followed by a long pause. Some blocks have no iteration.
     let moments: Vec<f64> = (0..500).map(|moment| 5.0 + f64::from(moment) * 0.0004).collect();
     jobs[0].arrival = Arrival::trace(moments).expect("a trace");
     for goal in [Goal::throughput(), Goal::keep("a", 0.99, 1000.0)] {

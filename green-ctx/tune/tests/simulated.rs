@@ -1,6 +1,6 @@
-//! The tuner on a simulated device, where kernels take no time: what it makes and leaves, and what it does with
-//! jobs that are wrong. How well it chooses, the trials beside the search say. These tests take real time, so they have a
-//! process of their own.
+//! The tuner on a simulated device, where kernels take no time: the objects it creates and frees, and its handling of
+//! faulty jobs. The quality of its choices is tested in `src/trials.rs`. These tests run in real time, so they have
+//! their own process.
 
 use std::sync::{Arc, Mutex};
 use std::thread;
@@ -16,12 +16,12 @@ use green_ctx_tune::{
 
 use serde_json::{Value, json};
 
-/// Any test's result: `?` on every error.
+/// The result of a test, for `?` on every error.
 type Tested<T = ()> = Result<T, Box<dyn std::error::Error>>;
 
 const PTX: &str = ".version 5.0 .target sm_52 .address_size 64 .visible .entry step() { ret; }";
 
-/// A simulated driver and its device.
+/// Returns a simulated driver and its device.
 fn simulated(spec: &str) -> Tested<(Sim, Device)> {
     let sim = Sim::new(spec)?;
     let device = Driver::simulated(&sim)?.device(0)?;
@@ -37,27 +37,27 @@ fn launch(kernel: &Kernel, stream: &Stream) -> green_ctx::Result<()> {
     unsafe { stream.launch(kernel, LaunchConfig::new(132, 128), ()) }
 }
 
-/// A job that launches one kernel.
+/// Returns a job that launches one kernel.
 fn job(device: &Device, name: &str) -> green_ctx::Result<Job> {
     let kernel = kernel(device)?;
     Ok(Job::new(name, move |stream| Ok(launch(&kernel, stream)?)))
 }
 
-/// Two of them.
+/// Returns two such jobs.
 fn pair(device: &Device) -> green_ctx::Result<[Job; 2]> {
     Ok([job(device, "a")?, job(device, "b")?])
 }
 
-/// A job that is a graph of one kernel.
+/// Returns a job with a graph of one kernel.
 fn graph(device: &Device, name: &str) -> green_ctx::Result<Job> {
     let kernel = kernel(device)?;
     let stream = device.primary_context()?.create_stream(StreamOptions::default())?;
     let graph = stream.capture(CaptureMode::Relaxed, || launch(&kernel, &stream))?;
-    // SAFETY: its kernel uses no memory.
+    // SAFETY: the graph's kernel uses no memory, and the job keeps the kernel loaded.
     Ok(unsafe { Job::graph(name, graph) }.keep(kernel))
 }
 
-/// Checks that all SMs are free, and that only contexts that wait to be used again are left.
+/// Checks that all SMs are free, and that nothing is left except idle contexts.
 fn nothing_is_left(sim: &Sim, device: &Device) -> Tested {
     assert_eq!(device.resources().sm()?.free_sm_count(), 132);
     device.release_idle();
@@ -102,7 +102,7 @@ fn jobs_of_all_kinds_run_on_every_driver() -> Tested {
             assert!(outcome.complete && outcome.arms.len() > 1, "{spec}");
             let machine = outcome.machine.as_ref().expect("it ran on a device");
             assert_eq!((machine.sm_count, outcome.pieces.sms), (132, 132));
-            // At most two contexts a count, and those of all SMs.
+            // At most two contexts per count, and those with all SMs.
             assert!(device.context_counts().created <= 36, "{:?}", device.context_counts());
             let parts = outcome.partitions(&device)?;
             launch(&kernel, parts["b"].stream())?;
@@ -133,7 +133,7 @@ fn arrivals_goals_and_resets_are_heeded() -> Tested {
         let trace = Arrival::trace((1..50).map(|step| f64::from(step) * 1e-3).collect::<Vec<_>>())?;
         let mut jobs = [a, graph(&device, "b")?.arrival(trace)];
         let request = Request::new(goal.parse()?).budget(Duration::from_millis(1500));
-        // A request that cannot be met is refused before any job is run or reset.
+        // An invalid request is refused before any job is run or reset.
         tune(&device, &mut jobs, &request.clone().floor("c", 8)).expect_err("there is no c");
         let log = || log.lock().expect("no thread has panicked").clone();
         assert_eq!(log(), "");
@@ -153,7 +153,7 @@ fn wrong_jobs_are_named() -> Tested {
         thread::sleep(Duration::from_millis(40));
         Ok(launch(&sleeping, stream)?)
     });
-    // It fails later, before the first arm has run.
+    // The job fails later, but before the first arm has run.
     let mut left = 4;
     let tired = Job::new("tired", move |stream| {
         left -= 1;
@@ -164,8 +164,8 @@ fn wrong_jobs_are_named() -> Tested {
     for (wrong, words) in [
         (Job::new("idle", |_| Ok(())), "idle does not run: it submits nothing to the stream that"),
         (fails("broken", "no weights"), "broken does not run: no weights"),
-        // How long the budget has to be depends on the machine too, which may be busy.
-        (slow, "too small for jobs that take so long; use "),
+        // The sufficient budget depends on the machine, which may be busy.
+        (slow, "too small for these jobs; use "),
         (job(&device, "a")?, "two jobs are named a"),
         (tired, "tired does not run: it has had enough"),
         (job(&device, "b")?.before_block(reset), "b does not run: its weights are gone"),
@@ -193,7 +193,7 @@ fn whatever_fails_nothing_is_left() -> Tested {
             {
                 let mut jobs = [job(&device, "a")?, graph(&device, "b")?];
                 sim.fail(Fault::on(*function).nth(nth))?;
-                // It is an error, an arm that is skipped, or a call that is never made.
+                // The result is an error, a skipped arm, or success if the call is never made.
                 let _ = tune(&device, &mut jobs, &short().budget(Duration::from_millis(400)));
                 sim.clear_faults();
             }
@@ -203,7 +203,7 @@ fn whatever_fails_nothing_is_left() -> Tested {
     Ok(())
 }
 
-/// A folder of this test, and what was found for two jobs.
+/// Returns a folder for this test, and the outcome of two jobs stored in it.
 fn kept(name: &str) -> Tested<(Sim, Device, Store, Outcome)> {
     let (sim, device) = simulated("h200@13.0")?;
     let folder = std::env::temp_dir().join(format!("green-ctx-{name}-{}", std::process::id()));
@@ -215,7 +215,7 @@ fn kept(name: &str) -> Tested<(Sim, Device, Store, Outcome)> {
     Ok((sim, device, store, outcome))
 }
 
-/// What a file has for two jobs, or gets, and why they were measured.
+/// Reads or measures the outcome for two jobs. Also returns the reason for measuring.
 fn tuned(device: &Device, store: &Store) -> Tested<(Outcome, Option<String>)> {
     let (mut missed, [a, b]) = (None, pair(device)?);
     let jobs = &mut [a.key("v1"), b];
@@ -243,7 +243,7 @@ fn files_keep_outcomes() -> Tested {
         (&[Profile::new("a"), b][..], short(), "the key of a was v1"),
         (&[a], short(), "the list of jobs was a, b and is a"),
         (&profiles(), Request::new(Goal::Makespan), "the goal was throughput and is makespan"),
-        (&profiles(), short().leave_out(ArmKind::Priority), "other arms were allowed"),
+        (&profiles(), short().leave_out(ArmKind::Priority), "the limits were different"),
     ] {
         let miss = store.load(&device, jobs, &request).expect_err(words).to_string();
         assert!(miss.contains(words), "{miss}");
@@ -262,7 +262,7 @@ fn files_keep_outcomes() -> Tested {
         }
     });
 
-    // SMs that other partitions hold are not divided: the file is for the free SMs.
+    // SMs of other partitions are not divided: the file is for the free SMs.
     let held = device.partition([40])?;
     misses(&device, &store, "was 132 SMs in units of 8 and is 92 SMs in units of 8");
     let fewer = Store::new(store.path().with_file_name("fewer.json"));
@@ -273,7 +273,7 @@ fn files_keep_outcomes() -> Tested {
     drop(held);
     std::fs::remove_file(fewer.path())?;
 
-    // Files with other contents, cut, empty, or of something else.
+    // Files with different contents, truncated, empty, or of another kind.
     let whole = std::fs::read(store.path())?;
     for (pointer, value, words) in [
         ("/format", json!("green-ctx tune 9"), "holds no outcome of tuning"),
@@ -281,7 +281,7 @@ fn files_keep_outcomes() -> Tested {
         ("/outcome/machine/device", json!("H100"), "the device was H100 and is"),
         ("/outcome/verdict/shares", json!({"a": "garbage", "b": ".."}), "garbage"),
         ("/outcome/verdict/shares/a", json!("132"), "do not fit"),
-        // Whole units are more than what these shares say.
+        // Rounded up to whole units, these shares need more SMs.
         ("/outcome/verdict/shares", json!({"a": "13", "b": "119"}), "groups of 13, 119 SMs do not"),
     ] {
         let mut file: Value = serde_json::from_slice(&whole)?;
@@ -293,7 +293,7 @@ fn files_keep_outcomes() -> Tested {
         std::fs::write(store.path(), wrong)?;
         misses(&device, &store, "holds no outcome of tuning");
     }
-    // A file that is never to be written stays as it is.
+    // A read-only store does not change the file.
     std::fs::write(store.path(), "mine")?;
     tuned(&device, &store.clone().read_only(true))?;
     assert_eq!(std::fs::read(store.path())?, b"mine");
@@ -312,7 +312,7 @@ fn only_regular_files_are_replaced() -> Tested {
     assert_eq!(std::fs::read_dir(folder)?.count(), 1);
     #[cfg(unix)]
     {
-        // Not replaced: what is not a regular file, and a link to a file.
+        // A socket is not replaced. A symbolic link is kept, and its target is replaced.
         let (socket, link) = (folder.join("socket"), folder.join("link"));
         let _listener = std::os::unix::net::UnixListener::bind(&socket)?;
         let special = Store::new(&socket);
@@ -339,7 +339,7 @@ fn files_are_for_the_libraries_that_they_were_made_with() -> Tested {
     }
     let other = store.clone().library("cublas", "13.2");
     misses(&device, &other, "the version of cublas was 13.1 and is 13.2");
-    // An outcome that a program saves is marked too.
+    // Saved outcomes are marked with the version too.
     store.clone().library("torch", "2.11").save(&outcome)?;
     assert_eq!(store.read()?.machine.expect("it ran on a device").libraries["torch"], "2.11");
     Ok(std::fs::remove_dir_all(store.path().parent().expect("a folder"))?)

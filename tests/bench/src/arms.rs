@@ -1,4 +1,4 @@
-//! The arms: what is measured, each on its own.
+//! The arms of the benchmark. Each measures one thing independently of the others.
 
 mod contexts;
 mod graphs;
@@ -19,49 +19,49 @@ use crate::setup::{Bench, Result, chain};
 pub(crate) use latency::MODES;
 pub(crate) use shares::MODES as SHARES_MODES;
 
-/// One arm.
+/// One arm of the benchmark.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Arm {
-    /// Contexts that are made and destroyed, and used again
+    /// Contexts that the driver creates and destroys, and contexts that are reused
     Contexts,
     /// Switches between plans
     Switch,
-    /// Memory, and where kernels run, after many switches
+    /// Device memory, and where kernels run, after many switches
     Memory,
     /// Launches on streams of each kind
     Launch,
     /// Graphs that are moved to a partition
     Graphs,
-    /// A captured graph's results and time, in the partition that it was moved to
+    /// A captured graph's results and time in the partition that it is moved to
     Moved,
-    /// A small kernel beside a saturating load
+    /// The latency of a small kernel while a load saturates the device
     Latency,
-    /// Jobs with floors and ceilings, behind walls, and on plain streams
+    /// Jobs with floors and ceilings, in fixed partitions, and on plain streams
     Shares,
 }
 
-/// What an arm found.
+/// The results of an arm.
 #[derive(Default)]
 pub(crate) struct Found {
     pub(crate) samples: Vec<Sample>,
     pub(crate) figures: Vec<Figure>,
 }
 
-/// Measures one arm.
+/// The function that measures an arm.
 type Run = fn(&Bench) -> Result<Found>;
 
 impl Arm {
-    /// All of them, in the order in which they run.
+    /// Returns all arms, in the order in which they run.
     pub(crate) fn all() -> Vec<Arm> {
         Arm::value_variants().to_vec()
     }
 
-    /// The arm's name in a report.
+    /// Returns the arm's name in a report.
     pub(crate) fn name(self) -> &'static str {
         self.parts().0
     }
 
-    /// The arm's name, what it does, and the function that runs it.
+    /// Returns the arm's name, its description, and the function that runs it.
     fn parts(self) -> (&'static str, &'static str, Run) {
         match self {
             Arm::Contexts => ("contexts", contexts::ABOUT, contexts::run),
@@ -76,7 +76,7 @@ impl Arm {
     }
 }
 
-/// Runs arms, one after the other; one that breaks off says so and leaves the others alone.
+/// Runs arms, one after the other. A failed arm is reported and does not affect the others.
 pub(crate) fn run(bench: &Bench, arms: &[Arm], commit: &str) -> Result<Report> {
     let timer = timer();
     let arms = arms
@@ -90,7 +90,7 @@ pub(crate) fn run(bench: &Bench, arms: &[Arm], commit: &str) -> Result<Report> {
                 Err(failure) => (Found::default(), Some(chain(&*failure))),
             };
             if let Some(error) = &error {
-                bench.progress.step(&format!("{name} broke off: {error}"));
+                bench.progress.step(&format!("{name} failed: {error}"));
             }
             let Found { samples, figures } = found;
             let seconds = bench.progress.seconds() - start;

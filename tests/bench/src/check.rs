@@ -5,12 +5,12 @@ use crate::report::{Report, Shown, Unit};
 use crate::setup::Result;
 use crate::{FAILED, USAGE, print, table};
 
-/// One goal and what was measured.
+/// A goal and its measured value.
 pub(crate) struct Goal {
     pub(crate) what: String,
     limit: Limit,
     unit: Unit,
-    /// `None` where the arm did not run.
+    /// `None` if the arm did not run.
     measured: Option<f64>,
 }
 
@@ -20,7 +20,7 @@ enum Limit {
 }
 
 impl Goal {
-    /// Whether it was measured and holds.
+    /// Returns whether the value was measured and meets the limit.
     pub(crate) fn holds(&self) -> bool {
         match (self.measured, &self.limit) {
             (Some(measured), Limit::AtMost(limit)) => measured <= *limit,
@@ -29,7 +29,7 @@ impl Goal {
         }
     }
 
-    /// The limit, as people read it.
+    /// Returns the limit as text.
     pub(crate) fn limit(&self) -> String {
         let (words, limit) = match self.limit {
             Limit::AtMost(limit) => ("at most", limit),
@@ -41,7 +41,7 @@ impl Goal {
         format!("{words} {}", self.shown(limit))
     }
 
-    /// What was measured, as people read it.
+    /// Returns the measured value as text.
     pub(crate) fn measured(&self) -> String {
         self.measured.map_or("not measured".to_owned(), |value| self.shown(value).to_string())
     }
@@ -51,12 +51,10 @@ impl Goal {
     }
 }
 
-/// Judges a report.
+/// Judges a report, and returns the exit status.
 pub(crate) fn run(report: &Report) -> Result<u8> {
     if report.machine.simulated {
-        eprintln!(
-            "green-ctx-bench: these times are a simulated driver's: there is nothing to judge"
-        );
+        eprintln!("green-ctx-bench: these times come from a simulated driver: nothing to judge");
         return Ok(USAGE);
     }
     if report.quick {
@@ -68,7 +66,7 @@ pub(crate) fn run(report: &Report) -> Result<u8> {
     Ok(if goals.iter().all(Goal::holds) { 0 } else { FAILED })
 }
 
-/// The goals, with the figures of a report.
+/// Returns the goals with a report's figures.
 pub(crate) fn goals(report: &Report) -> Vec<Goal> {
     use Limit::{AtLeast, AtMost};
     use Unit::{Bytes, Count, Nanoseconds, Times};
@@ -105,23 +103,23 @@ pub(crate) fn goals(report: &Report) -> Vec<Goal> {
     let product = figure(Arm::Moved, "products in the graph").filter(|products| *products > 0.0);
     for (what, limit, unit, name) in [
         ("numbers that differ", 0.0, Count, "numbers that differ"),
-        ("SMs that are not its own", 0.0, Count, "SMs not its own"),
+        ("SMs outside its partition", 0.0, Count, "SMs not its own"),
         ("SMs not used", 0.0, Count, "own SMs not used"),
-        ("time, to the same graph captured there", 1.02, Times, "moved to captured there"),
+        ("time, relative to the same graph captured there", 1.02, Times, "moved to captured there"),
     ] {
         let what = format!("graph with a product, moved to 32 SMs: {what}");
         goal(what, AtMost(limit), unit, product.and(figure(Arm::Moved, name)));
     }
 
-    // The goal was set for the product. Without cuBLAS, the load of the same duration whose blocks stay
-    // to the end takes its place.
+    // The goal was set for the product. Without cuBLAS it is judged with the load of the same duration whose
+    // blocks stay until the end.
     let p99 = |arm: Arm, name: String| sample(arm, &name).map(|sample| sample.p99);
     let has_product = sample(Arm::Latency, "gemm: partition").is_some();
     let load = if has_product { "gemm" } else { "persistent" };
     for mode in ["plain", "high priority"] {
         let [shared, own] =
             [mode, "partition"].map(|mode| p99(Arm::Latency, format!("{load}: {mode}")));
-        let what = format!("small kernel beside {load}: p99 on {mode} to p99 in a partition");
+        let what = format!("small kernel next to {load}: p99 on {mode}, relative to a partition");
         goal(what, AtLeast(20.0), Times, ratio(shared, own));
     }
 
@@ -133,15 +131,25 @@ pub(crate) fn goals(report: &Report) -> Vec<Goal> {
     let alone = figure(Arm::Shares, "decode alone: shares, speed to plain");
     let blocks = |how: &str| figure(Arm::Shares, &format!("blocks of the capped job {how}"));
     for (what, limit, unit, measured) in [
-        ("decode beside gemm: p99 on 32.. to 32", AtMost(1.05), Times, ratio(shares, wall)),
         (
-            "decode beside gemm: the load's rate on ..=100 to the rest",
+            "decode next to gemm: p99 with 32.., relative to 32",
+            AtMost(1.05),
+            Times,
+            ratio(shares, wall),
+        ),
+        (
+            "decode next to gemm: load rate with ..=100, relative to the rest",
             AtLeast(0.98),
             Times,
             ratio(shares_load, wall_load),
         ),
-        ("decode alone: speed on 32.. to a plain stream", AtLeast(0.97), Times, alone),
-        ("blocks of a capped job on another's floor", AtMost(0.0), Count, blocks("on the floor")),
+        ("decode alone: speed with 32.., relative to a plain stream", AtLeast(0.97), Times, alone),
+        (
+            "blocks of a capped job on another job's floor",
+            AtMost(0.0),
+            Count,
+            blocks("on the floor"),
+        ),
         ("blocks of a capped job that did not run", AtMost(0.0), Count, blocks("that did not run")),
     ] {
         goal(what.to_owned(), limit, unit, measured.filter(|_| has_product));

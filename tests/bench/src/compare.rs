@@ -1,4 +1,4 @@
-//! Two builds, measured in turn on one machine.
+//! Comparison of two builds that run alternately on one machine.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -12,26 +12,26 @@ use crate::{print, table};
 
 #[derive(clap::Args)]
 pub(crate) struct Compare {
-    /// The binary of the former build: this program, or the benchmark `calls` of green-ctx
+    /// The previous build's binary: this program, or the benchmark `calls` of green-ctx
     old: PathBuf,
 
-    /// The binary of the new build
+    /// The new build's binary
     new: PathBuf,
 
-    /// How often each runs; both orders come equally often where this is even
+    /// The number of rounds. If it is even, each build runs first equally often
     #[arg(long, value_name = "N", default_value_t = 6, value_parser = clap::value_parser!(u32).range(1..))]
     rounds: u32,
 
-    /// Show only figures whose name contains this
+    /// Show only figures whose name contains TEXT
     #[arg(long, value_name = "TEXT")]
     only: Option<String>,
 
-    /// What to pass to both; `--json` is added
+    /// The arguments for both binaries; `--json` is added
     #[arg(last = true, value_name = "ARGUMENT")]
     arguments: Vec<String>,
 }
 
-/// The values of a figure, one a round.
+/// The values of one figure, one per round.
 #[derive(Default)]
 struct Pair {
     old: Vec<f64>,
@@ -43,7 +43,7 @@ pub(crate) fn run(options: &Compare) -> Result<()> {
     let mut pairs = BTreeMap::<String, Pair>::new();
     for round in 0..options.rounds {
         eprintln!("round {} of {}", round + 1, options.rounds);
-        // In the order old, new, new, old, so that a drift counts for neither.
+        // Order: old, new, new, old. A drift then affects both builds equally.
         let old_first = round % 2 == 0;
         for is_old in [old_first, !old_first] {
             let binary = if is_old { &options.old } else { &options.new };
@@ -59,7 +59,7 @@ pub(crate) fn run(options: &Compare) -> Result<()> {
     print(&render(&pairs))
 }
 
-/// Runs a build's own measurement.
+/// Runs a build and returns its report.
 fn measure(binary: &Path, arguments: &[String]) -> Result<Value> {
     let about = |problem: String| format!("{}: {problem}", binary.display());
     let output = Command::new(binary)
@@ -74,7 +74,7 @@ fn measure(binary: &Path, arguments: &[String]) -> Result<Value> {
     serde_json::from_slice(&output.stdout).map_err(|error| about(error.to_string()).into())
 }
 
-/// The figures of this program's report, or of the calls'.
+/// Returns the figures of a report of this program or of `calls`.
 fn figures(report: &Value) -> Vec<(String, f64)> {
     let list = |value: &Value, key: &str| value[key].as_array().cloned().unwrap_or_default();
     let name = |value: &Value, key: &str| value[key].as_str().unwrap_or_default().to_owned();
@@ -109,7 +109,7 @@ fn render(pairs: &BTreeMap<String, Pair>) -> String {
             values => number(median(values.to_vec())),
         };
         let ratios: Vec<f64> = old.iter().zip(new).map(|(old, new)| new / old).collect();
-        // A ratio to 0 says nothing, and a build may lack a figure.
+        // A ratio to 0 means nothing, and a build may lack a figure.
         let ratios = if ratios.iter().all(|ratio| ratio.is_finite()) { ratios } else { Vec::new() };
         let end = |pick: fn(f64, f64) -> f64| {
             ratios
@@ -127,7 +127,7 @@ fn render(pairs: &BTreeMap<String, Pair>) -> String {
     table::table(&rows)
 }
 
-/// A value with enough digits to distinguish it from its neighbour.
+/// Formats a value with enough digits to distinguish it from its neighbours.
 fn number(value: f64) -> String {
     if value.abs() >= 1000.0 { format!("{value:.0}") } else { format!("{value:.2}") }
 }

@@ -1,4 +1,4 @@
-//! Which driver is measured.
+//! The driver to measure.
 
 use green_ctx::sim::{Sim, Spec};
 use green_ctx::{Driver, Result};
@@ -6,7 +6,7 @@ use green_ctx_cli::DriverChoice;
 
 use crate::kernels;
 
-/// Loads the driver, and returns whether it is a simulated one, whose times mean nothing.
+/// Loads the driver. Returns it, and whether it is simulated, in which case times mean nothing.
 pub(crate) fn open(choice: &DriverChoice) -> Result<(Driver, bool)> {
     let driver = choice.load_with(simulated)?;
     let is_simulated = driver.is_simulated();
@@ -14,7 +14,7 @@ pub(crate) fn open(choice: &DriverChoice) -> Result<(Driver, bool)> {
 }
 
 fn simulated(spec: Spec) -> Result<Driver> {
-    // What was launched is not looked at, and would be a lot.
+    // The trace of launches would be large, and no arm reads it.
     let sim = Sim::builder(spec).trace(0).build()?;
     kernels::register(&sim);
     Driver::simulated(&sim)

@@ -1,4 +1,4 @@
-//! The kernels that are launched, and what they do on a simulated driver.
+//! The kernels that the arms launch, and their behaviour on a simulated driver.
 #![allow(unsafe_code, reason = "launches kernels")]
 
 use green_ctx::sim::Sim;
@@ -8,14 +8,14 @@ use green_ctx_cli::jobs;
 
 const PTX: &str = include_str!("kernels.ptx");
 
-/// The small kernel's numbers: 256 × 256, one a thread.
+/// The number of values that the small kernel adds: 256 × 256, one per thread.
 const NUMBERS: u32 = 256 * 256;
 const ADD_THREADS: u32 = 256;
 
-/// What one round of `bench_busy` takes on a simulated driver, in virtual nanoseconds.
+/// The duration of one round of `bench_busy` on a simulated driver, in simulated nanoseconds.
 const SIMULATED_ROUND_NS: u64 = 32;
 
-/// The kernels and the memory that they use.
+/// The kernels and their memory.
 pub(crate) struct Kernels {
     nothing: Kernel,
     add: Kernel,
@@ -24,11 +24,11 @@ pub(crate) struct Kernels {
     halve: Kernel,
     terms: [DeviceBuffer<f32>; 2],
     sums: DeviceBuffer<f32>,
-    /// Threads of a block of which an SM holds exactly two, and nothing beside them.
+    /// Threads per block, such that an SM holds exactly two blocks and no other.
     half: u32,
 }
 
-/// Room for what many launches of the marking kernel write.
+/// Memory for the marks of many launches of `bench_mark`.
 pub(crate) struct Marks {
     buffer: DeviceBuffer<u32>,
     blocks: u32,
@@ -64,14 +64,14 @@ impl Kernels {
     pub(crate) fn add(&self, stream: &Stream) -> Result<()> {
         let [a, b] = self.terms.each_ref().map(DeviceBuffer::as_argument);
         let config = LaunchConfig::new(NUMBERS / ADD_THREADS, ADD_THREADS);
-        // SAFETY: the kernel's three parameters, each with a number for every thread; freeing them
-        // waits for the device's work. Launches beside each other write the same sums, which nobody
-        // reads.
+        // SAFETY: the arguments match the kernel's three parameters, and each buffer has one number per thread.
+        // Freeing the buffers waits for the device's work. Concurrent launches write the same sums, and no code
+        // reads them.
         unsafe { stream.launch(&self.add, config, (a, b, self.sums.as_argument())) }
     }
 
-    /// Launches work of `waves` times as many blocks as `sm_count` SMs hold, each of them busy for
-    /// as many rounds. While it runs, its SMs hold nothing else.
+    /// Launches work on `sm_count` SMs, of `waves` times as many blocks as they hold at the same time. Each
+    /// block runs for `rounds`. While the work runs, its SMs have no room for other blocks.
     pub(crate) fn busy(
         &self,
         stream: &Stream,
@@ -80,23 +80,22 @@ impl Kernels {
         rounds: u32,
     ) -> Result<()> {
         let config = LaunchConfig::new(2 * sm_count * waves, self.half);
-        // SAFETY: the kernel's two parameters; it writes to the first number at most, which nobody
-        // reads.
+        // SAFETY: the arguments match the kernel's two parameters. It writes at most the first number of
+        // `sums`, and no code reads that.
         unsafe { stream.launch(&self.busy, config, (self.sums.as_argument(), rounds)) }
     }
 
-    /// Halves numbers in bf16 and adds one to each, a thread a number.
+    /// Halves bf16 numbers and adds 1 to each, one number per thread.
     pub(crate) fn halve(&self, stream: &Stream, numbers: &DeviceBuffer<u16>) -> Result<()> {
         const THREADS: usize = 256;
         let blocks = u32::try_from(numbers.len() / THREADS).unwrap_or(u32::MAX);
         let config = LaunchConfig::new(blocks, THREADS as u32);
-        // SAFETY: the kernel's parameter, with a number for every thread; freeing them waits for the
-        // device's work.
+        // SAFETY: the argument matches the kernel's parameter, and `numbers` has one number per thread. Freeing
+        // it waits for the device's work.
         unsafe { stream.launch(&self.halve, config, (numbers.as_argument(),)) }
     }
 
-    /// Launches the marking kernel with as many blocks as the stream's partition has SMs, which mark
-    /// this place.
+    /// Launches the marking kernel with one block per SM of the stream's partition. The blocks write to slot `place`.
     pub(crate) fn mark(
         &self,
         stream: &Stream,
@@ -107,20 +106,20 @@ impl Kernels {
         let place = place % marks.places();
         let blocks = sm_count.min(marks.blocks);
         let address = marks.buffer.as_raw() + 4 * (place as u64) * u64::from(marks.blocks);
-        // SAFETY: the kernel's parameter, and room for a mark of each block there; freeing it waits
-        // for the device's work.
+        // SAFETY: the argument matches the kernel's parameter, and the slot has one mark per block. Freeing the
+        // buffer waits for the device's work.
         unsafe { stream.launch(&self.mark, LaunchConfig::new(blocks, self.half), (address,)) }
     }
 }
 
 impl Marks {
-    /// Room for this many launches of at most so many blocks.
+    /// Allocates slots for `places` launches of at most `blocks` blocks each.
     pub(crate) fn new(device: &Device, places: usize, blocks: u32) -> Result<Marks> {
         let buffer = DeviceBuffer::zeroed(device, places * blocks as usize)?;
         Ok(Marks { buffer, blocks })
     }
 
-    /// Where the marks are, and how many bytes they have.
+    /// Returns the address and the size in bytes of the marks.
     pub(crate) fn memory(&self) -> (CUdeviceptr, usize) {
         (self.buffer.as_raw(), 4 * self.buffer.len())
     }
@@ -129,8 +128,8 @@ impl Marks {
         self.buffer.len() / self.blocks as usize
     }
 
-    /// The SMs of each place's blocks, `None` for those that did not run, after the work of a
-    /// stream.
+    /// Waits for the work of a stream, and returns the SM of each block of each slot, or `None` for a block
+    /// that did not run.
     pub(crate) fn read(&self, stream: &Stream) -> Result<Vec<Vec<Option<u32>>>> {
         let marks = self.buffer.read(stream)?;
         let places = marks.chunks_exact(self.blocks as usize);
@@ -138,7 +137,7 @@ impl Marks {
     }
 }
 
-/// Says what the kernels do on a simulated driver, as far as something is seen of it.
+/// Registers the behaviour of the kernels on a simulated driver, as far as it has visible effects.
 pub(crate) fn register(sim: &Sim) {
     sim.register_kernel("bench_busy", |kernel| {
         let rounds = u64::from(kernel.param_u32(1).unwrap_or(0));

@@ -15,45 +15,44 @@ use crate::setup::{Bench, Failure, Result};
 
 /// Rows and columns of the product's matrices.
 const SIDE: usize = 8192;
-/// What a launch of a load on the whole device takes: about as much as a product of 8192³ in bf16 on
-/// an H200.
+/// The duration of one launch of a load on the whole device: about that of a product of 8192³ in bf16 on an H200.
 const TARGET: Duration = Duration::from_micros(1500);
 /// The same in a quick run.
 const QUICK_TARGET: Duration = Duration::from_micros(100);
-/// Launches that are in flight.
+/// The number of launches in flight.
 const IN_FLIGHT: usize = 4;
-/// How often the thread of a load looks whether a launch is done. Rarely, since it shares the driver
-/// with whoever is measured.
+/// The interval at which the load's thread polls for the end of a launch. It is long, since the thread shares
+/// the driver with the measured calls.
 const POLL: Duration = Duration::from_micros(100);
-/// Numbers of the load that reads and writes memory: 1 GiB.
+/// The number of values that the memory load reads and writes: 1 GiB.
 const NUMBERS: usize = 1 << 29;
-/// How many times as many blocks as the SMs hold at once.
+/// The number of blocks of `waves`, as a multiple of the blocks that the SMs hold at the same time.
 const WAVES: u32 = 16;
 
 /// The kind of a load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Kind {
-    /// FMA, in as many blocks as the SMs hold at once
+    /// FMA, in as many blocks as fit on the SMs at the same time
     Persistent,
-    /// FMA, in 16 times as many blocks as the SMs hold at once
+    /// FMA, in 16 times as many blocks as fit on the SMs at the same time
     Waves,
     /// cuBLAS's product of 8192³ in bf16
     Gemm,
-    /// Numbers of 1 GiB, read and written
+    /// Reading and writing 1 GiB of numbers
     Memory,
 }
 
-/// The loads of the latency arm, unless others are asked for.
+/// The default loads of the latency arm.
 const USUAL: [Kind; 3] = [Kind::Persistent, Kind::Waves, Kind::Gemm];
 
-/// The loads that were asked for.
+/// The requested loads.
 pub(crate) struct Loads {
     kinds: Vec<Kind>,
     cublas: Option<Cublas>,
 }
 
 impl Loads {
-    /// Finds what the loads need. Without kinds: those of FMA, and the product where cuBLAS is.
+    /// Opens what the loads need. If `kinds` is empty, the loads are those of FMA, and the product if cuBLAS is found.
     pub(crate) fn open(
         device: &Device,
         kinds: &[Kind],
@@ -68,7 +67,7 @@ impl Loads {
             Ok(cublas) => Some(cublas),
             Err(error) if is_needed => return Err(error.into()),
             Err(_) => {
-                progress.step("no cuBLAS found: the loads are those of FMA");
+                progress.step("no cuBLAS found: only the FMA loads run");
                 None
             }
         };
@@ -80,17 +79,17 @@ impl Loads {
         Ok(Loads { kinds, cublas })
     }
 
-    /// cuBLAS, where it was found and is needed.
+    /// Returns cuBLAS, if it was found and is needed.
     pub(crate) fn cublas(&self) -> Option<&Cublas> {
         self.cublas.as_ref()
     }
 
-    /// Makes the loads ready to run.
+    /// Prepares all loads.
     pub(crate) fn prepare(&self, bench: &Bench) -> Result<Vec<Load>> {
         self.kinds.iter().map(|kind| self.prepare_one(bench, *kind)).collect()
     }
 
-    /// Makes one load ready to run.
+    /// Prepares one load.
     pub(crate) fn prepare_one(&self, bench: &Bench, kind: Kind) -> Result<Load> {
         let target = if bench.quick { QUICK_TARGET } else { TARGET };
         let (sms, rounds) = (bench.device.sm_count()?, bench.rounds(target));
@@ -100,7 +99,9 @@ impl Loads {
             (Kind::Gemm, Some(cublas)) => {
                 Load::Gemm(cublas.clone(), square_product(&bench.device, SIDE)?)
             }
-            (Kind::Gemm, None) => return Err(Failure::from("there is no cuBLAS")),
+            (Kind::Gemm, None) => {
+                return Err(Failure::from("the load gemm needs cuBLAS, which was not found"));
+            }
             (Kind::Memory, _) => {
                 let numbers = bench.count(NUMBERS, NUMBERS >> 10);
                 Load::Memory(DeviceBuffer::zeroed(&bench.device, numbers)?)
@@ -109,14 +110,14 @@ impl Loads {
     }
 }
 
-/// One load, ready to run.
+/// A load that is ready to run.
 pub(crate) enum Load {
-    /// So many rounds of each block where it has the whole device.
+    /// Each block runs for `rounds` if the load has the whole device.
     Persistent {
         sms: u32,
         rounds: u32,
     },
-    /// So many rounds of each block.
+    /// Each block runs for `rounds`.
     Waves {
         sms: u32,
         rounds: u32,
@@ -125,12 +126,12 @@ pub(crate) enum Load {
     Memory(DeviceBuffer<u16>),
 }
 
-/// A product of two square matrices.
+/// Creates a product of two square matrices.
 pub(crate) fn square_product(device: &Device, side: usize) -> Result<Product> {
     product(device, [side; 3], &[numbers(1, side * side), numbers(2, side * side)])
 }
 
-/// A product of two matrices of these sides, as [`Product::new`] takes them.
+/// Creates a product of two matrices with these sides, in the order of [`Product::new`].
 pub(crate) fn product(
     device: &Device,
     sides: [usize; 3],
@@ -140,16 +141,16 @@ pub(crate) fn product(
     Ok(Product::new(device, sides, [first?, second?])?)
 }
 
-/// Numbers between -1 and 1, the same for each seed. Zeros would cost the GPU less power, and with
-/// it less time.
+/// Returns `count` numbers between -1 and 1, the same for each seed. Zeros would cost the GPU less power, and
+/// therefore less time.
 pub(crate) fn numbers(seed: u64, count: usize) -> Vec<u16> {
     let mut rng = fastrand::Rng::with_seed(seed);
-    // The upper half of a float is the same number in bf16, cut off.
+    // The upper half of an `f32` is the same number in bf16, truncated.
     let number = |_| ((2.0 * rng.f32() - 1.0).to_bits() >> 16) as u16;
     (0..count).map(number).collect()
 }
 
-/// A load that runs.
+/// A running load.
 pub(crate) struct Running<'a> {
     state: &'a State,
 }
@@ -171,8 +172,7 @@ impl Load {
         }
     }
 
-    /// Keeps launches of this load in flight on a stream, from a thread of its own, while something
-    /// else is done.
+    /// Keeps launches of this load in flight on a stream, from its own thread, while `meanwhile` runs.
     pub(crate) fn run<T>(
         &self,
         bench: &Bench,
@@ -193,13 +193,13 @@ impl Load {
             let stop = Stop(&state);
             let result = meanwhile(&Running { state: &state });
             drop(stop);
-            // Its failure is why the other failed, where both did.
+            // If both failed, the load's failure is the cause, and is the one returned.
             thread.join().map_err(|_| "the load's thread panicked")??;
             result
         })
     }
 
-    /// Launches a second of this load, if nothing else runs.
+    /// Returns the load's launches per second while no other work runs.
     pub(crate) fn alone(&self, bench: &Bench, stream: &Stream) -> Result<f64> {
         self.run(bench, stream, |running| {
             let rate = Rate::start(bench, running);
@@ -237,7 +237,7 @@ impl Load {
         Ok(stream.synchronize()?)
     }
 
-    /// What launches it on a stream, to be used on this thread.
+    /// Returns a function that launches the load on a stream, for use on this thread.
     fn launcher<'a>(
         &'a self,
         kernels: &'a Kernels,
@@ -246,7 +246,7 @@ impl Load {
         let own = stream.context().sm_count()?;
         Ok(match self {
             Load::Persistent { sms, rounds } => {
-                // As much work on fewer SMs, which each have more of it then.
+                // The same amount of work on fewer SMs: each block gets more of it.
                 let rounds = u64::from(*rounds) * u64::from(*sms) / u64::from(own.max(1));
                 let rounds = u32::try_from(rounds)?;
                 Box::new(move || Ok(kernels.busy(stream, own, 1, rounds)?))
@@ -264,31 +264,31 @@ impl Load {
 }
 
 impl Running<'_> {
-    /// Launches that are done.
+    /// Returns the number of launches that are done.
     pub(crate) fn done(&self) -> u64 {
         self.state.done.load(Ordering::Relaxed)
     }
 
-    /// Returns an error where the load has broken off.
+    /// Returns an error if the load has failed.
     pub(crate) fn check(&self) -> Result<()> {
         if self.state.ended.load(Ordering::Acquire) {
-            return Err("the load broke off".into());
+            return Err("the load failed".into());
         }
         Ok(())
     }
 }
 
-/// The rate of a load from now on.
+/// A measurement of the load's rate, from its creation on.
 pub(crate) struct Rate<'a> {
     running: &'a Running<'a>,
     start: Instant,
     done: u64,
-    /// The least time over which the rate is measured.
+    /// The minimum time to measure.
     window: Duration,
 }
 
 impl<'a> Rate<'a> {
-    /// The least launches that a rate is measured over.
+    /// The minimum number of launches to measure.
     const LEAST: u64 = 4;
 
     pub(crate) fn start(bench: &Bench, running: &'a Running<'a>) -> Rate<'a> {
@@ -296,20 +296,20 @@ impl<'a> Rate<'a> {
         Rate { running, start: Instant::now(), done: running.done(), window }
     }
 
-    /// Whether the rate is measured. An error if the load broke off.
+    /// Returns whether enough time and launches have passed, or an error if the load failed.
     pub(crate) fn is_measured(&self) -> Result<bool> {
         self.running.check()?;
         let launches = self.running.done() - self.done;
         Ok(launches >= Self::LEAST && self.start.elapsed() >= self.window)
     }
 
-    /// Launches a second.
+    /// Returns the launches per second.
     pub(crate) fn end(self) -> f64 {
         (self.running.done() - self.done) as f64 / self.start.elapsed().as_secs_f64()
     }
 }
 
-/// Stops the thread, also where a panic ends what is done meanwhile: the scope waits for it.
+/// Tells the load's thread to stop, even after a panic: the scope waits for the thread.
 struct Stop<'a>(&'a State);
 
 impl Drop for Stop<'_> {
@@ -318,7 +318,7 @@ impl Drop for Stop<'_> {
     }
 }
 
-/// Says that the thread has ended, by a panic too.
+/// Marks the load's thread as ended, even after a panic.
 struct Ended<'a>(&'a State);
 
 impl Drop for Ended<'_> {

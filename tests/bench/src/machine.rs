@@ -1,23 +1,23 @@
-//! On what, when and of which commit something was measured.
+//! The machine, date and commit of a measurement.
 
 use std::process::Command;
 
 use green_ctx::Device;
 use serde::{Deserialize, Serialize};
 
-/// On what, when and of which commit something was measured: the head of every file.
+/// The machine, date and commit of a measurement: the head of every report file.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Machine {
-    /// Whether the driver was a simulated one: its times say nothing about a GPU's.
+    /// Whether the driver was simulated. If so, the times say nothing about a GPU.
     pub(crate) simulated: bool,
     pub(crate) device: String,
     pub(crate) sm_count: u32,
     pub(crate) compute_capability: String,
     /// The newest CUDA version that the driver supports.
     pub(crate) cuda: String,
-    /// The version of the driver's part in the kernel, where the system reports it.
+    /// The version of the kernel driver, if the system reports it.
     pub(crate) driver: Option<String>,
-    /// The host's processor, where the system reports it.
+    /// The host's processor, if the system reports it.
     pub(crate) processor: Option<String>,
     pub(crate) commit: String,
     pub(crate) date: String,
@@ -39,14 +39,14 @@ impl Machine {
     }
 }
 
-/// The host's processor, where the system reports it.
+/// Returns the host's processor, if the system reports it.
 fn processor() -> Option<String> {
     let text = std::fs::read_to_string("/proc/cpuinfo").ok()?;
     let line = text.lines().find(|line| line.starts_with("model name"))?;
     line.split_once(':').map(|(_, name)| name.trim().to_owned())
 }
 
-/// The date in UTC, as `2026-01-31`; `None` if the system has no program `date`.
+/// Returns the date in UTC, such as `2026-01-31`, or `None` if the system has no `date` program.
 fn today() -> Option<String> {
     let output = Command::new("date").args(["-u", "+%F"]).output().ok()?;
     Some(String::from_utf8(output.stdout).ok()?.trim().to_owned())

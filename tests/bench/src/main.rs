@@ -1,4 +1,4 @@
-//! `green-ctx-bench`: what partitions cost and what they buy, measured in one run.
+//! `green-ctx-bench`: measures what partitions cost and what they buy, in one run.
 
 #![deny(unsafe_code)]
 
@@ -29,17 +29,17 @@ use crate::compare::Compare;
 use crate::report::Report;
 use crate::setup::{Bench, Failure, Result};
 
-/// Something was measured and does not hold, or an arm broke off.
+/// An arm failed, or a goal is not met.
 const FAILED: u8 = 1;
-/// The command line was wrong, or a file cannot be used.
+/// The command line is wrong, or a file cannot be used.
 const USAGE: u8 = 2;
-/// There is no such driver, or it has no device.
+/// The driver cannot be loaded, or has no such device.
 const NO_DRIVER: u8 = 3;
 
 /// Measures what partitions cost and what they buy, and draws, checks and tabulates the figures.
 ///
-/// Exit status: 0 done, and for `check` every goal holds; 1 an arm broke off, or a goal does not
-/// hold; 2 bad usage, or a file that cannot be used; 3 no usable driver.
+/// Exit status: 0 if done, and for `check` if every goal holds; 1 if an arm failed or a goal does not hold; 2
+/// for bad usage or an unusable file; 3 without a usable driver.
 #[derive(Parser)]
 #[command(name = "green-ctx-bench", version)]
 enum Command {
@@ -47,39 +47,38 @@ enum Command {
     Run(Run),
     /// Draw the figures as SVG.
     Plot {
-        /// What `run` wrote
+        /// A file that `run` wrote
         file: PathBuf,
-        /// Where to write the picture
+        /// The file to write the picture to
         #[arg(long, value_name = "FILE")]
         out: PathBuf,
     },
     /// Print each goal with its figure and whether it holds.
     Check {
-        /// What `run` wrote
+        /// A file that `run` wrote
         file: PathBuf,
     },
     /// Print the figures as Markdown.
     Table {
-        /// What `run` wrote
+        /// A file that `run` wrote
         file: PathBuf,
     },
-    /// Run two builds in turn, several times, and print each figure of the second to that of the
-    /// first.
+    /// Run two builds alternately, several times, and print each figure of the new build relative to the old.
     Compare(Compare),
 }
 
 #[derive(clap::Args)]
 struct Run {
-    /// The driver: `auto` (the installed one, or a simulated H200 where there is none), `cuda`,
-    /// `cuda:PATH`, `sim` or `sim:PROFILE[@VERSION]`. On a simulated one every run is a quick one
+    /// The driver: `auto` (the installed one, or a simulated H200 if none is installed), `cuda`, `cuda:PATH`,
+    /// `sim` or `sim:PROFILE[@VERSION]`. On a simulated driver every run is quick
     #[arg(long, value_name = "DRIVER", default_value = "auto")]
     driver: DriverChoice,
 
-    /// The device, as CUDA_VISIBLE_DEVICES numbers them
+    /// The device, numbered as in CUDA_VISIBLE_DEVICES
     #[arg(long, value_name = "N", default_value_t = 0)]
     device: u32,
 
-    /// Take few samples, to see that everything runs
+    /// Take few samples, to check that every arm runs
     #[arg(long)]
     quick: bool,
 
@@ -87,12 +86,11 @@ struct Run {
     #[arg(long, value_name = "ARM", value_enum, value_delimiter = ',')]
     arms: Vec<Arm>,
 
-    /// The saturating loads of the latency arm; without this, those of FMA and, where cuBLAS is
-    /// found, the matrix product
+    /// The saturating loads of the latency arm. By default the FMA loads, and the matrix product if cuBLAS is found
     #[arg(long, value_name = "LOAD", value_enum, value_delimiter = ',')]
     load: Vec<load::Kind>,
 
-    /// The cuBLAS library, or the folder that it is in, for the matrix product
+    /// The cuBLAS library for the matrix product, or the folder that contains it
     #[arg(long, value_name = "PATH")]
     cublas: Option<PathBuf>,
 
@@ -100,17 +98,17 @@ struct Run {
     #[arg(long, value_name = "COMMIT", default_value = "unknown")]
     commit: String,
 
-    /// Where to write the figures, as JSON
+    /// The file to write the figures to, as JSON
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
 
-    /// Print the figures as JSON in place of the table
+    /// Print the figures as JSON instead of as a table
     #[arg(long)]
     json: bool,
 }
 
 fn main() -> ExitCode {
-    // Help and the version are errors of clap's too, of those that it exits from with 0.
+    // clap reports help and version as errors too, and exits with 0 for them.
     let result = match Command::parse() {
         Command::Run(options) => run(&options),
         Command::Plot { file, out } => read(&file).and_then(|report| {

@@ -1,21 +1,21 @@
-//! Taking times, and what is reported of them.
+//! Taking times, and their statistics.
 
 use std::time::{Duration, Instant};
 
 use crate::report::{Figure, Sample, Unit};
 
-/// Times of one thing, in nanoseconds.
+/// Times of one operation, in nanoseconds.
 pub(crate) struct Times {
     values: Vec<f64>,
 }
 
 impl Times {
-    /// Room for as many as will come, so that none of them waits for memory.
+    /// Reserves room for `count` times, so that no measurement includes an allocation.
     pub(crate) fn with_capacity(count: usize) -> Times {
         Times { values: Vec::with_capacity(count) }
     }
 
-    /// Takes the time of a call, and returns what it returned.
+    /// Times a call, and returns its result.
     #[inline]
     pub(crate) fn take<T>(&mut self, call: impl FnOnce() -> T) -> T {
         let start = Instant::now();
@@ -30,12 +30,12 @@ impl Times {
         self.values.push(time.as_nanos() as f64);
     }
 
-    /// Adds the time of one of several calls that were timed together.
+    /// Adds the average time of `calls` calls that were timed together.
     pub(crate) fn push_each(&mut self, time: Duration, calls: u32) {
         self.values.push(time.as_nanos() as f64 / f64::from(calls));
     }
 
-    /// Adds the times of another.
+    /// Adds the times of another list.
     pub(crate) fn append(&mut self, other: Times) {
         self.values.extend(other.values);
     }
@@ -44,7 +44,7 @@ impl Times {
         self.values.len()
     }
 
-    /// Times one by one of another's: how many times as long.
+    /// Returns each time as a multiple of the other list's time at the same position.
     pub(crate) fn ratios(&self, other: &Times) -> Vec<f64> {
         self.values.iter().zip(&other.values).map(|(own, other)| own / other).collect()
     }
@@ -54,7 +54,7 @@ impl Times {
     }
 }
 
-/// Pauses of irregular length, the same in every run: a job that always follows the end of the last one
+/// Pauses of irregular length, the same in every run. A job that always follows the end of the previous one
 /// would meet a load at the same point each time.
 pub(crate) struct Pauses {
     rng: fastrand::Rng,
@@ -74,31 +74,31 @@ impl Pauses {
     }
 }
 
-/// The distribution of values, of which there is at least one.
+/// Returns the distribution of at least one value.
 pub(crate) fn sample(name: impl Into<String>, unit: Unit, mut values: Vec<f64>) -> Sample {
     values.sort_by(f64::total_cmp);
     let [min, p50, p90, p99, max] = [0.0, 0.5, 0.9, 0.99, 1.0].map(|share| rank(&values, share));
     Sample { name: name.into(), unit, count: values.len(), min, p50, p90, p99, max }
 }
 
-/// The median of values, of which there is at least one.
+/// Returns the median of at least one value.
 pub(crate) fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     rank(&values, 0.5)
 }
 
-/// The least of the sorted values that at least this share of them does not exceed.
+/// Returns the smallest of the sorted values that is at least as large as `share` of them.
 fn rank(sorted: &[f64], share: f64) -> f64 {
     let rank = (share * sorted.len() as f64).ceil() as usize;
     sorted.get(rank.saturating_sub(1)).copied().unwrap_or(f64::NAN)
 }
 
-/// One number.
+/// Creates a figure.
 pub(crate) fn figure(name: impl Into<String>, unit: Unit, value: f64) -> Figure {
     Figure { name: name.into(), unit, value }
 }
 
-/// What taking a time takes.
+/// Measures how long reading the clock takes.
 pub(crate) fn timer() -> Sample {
     const COUNT: usize = 20_000;
     let mut times = Times::with_capacity(COUNT);

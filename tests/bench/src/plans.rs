@@ -1,4 +1,4 @@
-//! Sets of plans to switch among.
+//! Plan sets for switching.
 
 use std::sync::Arc;
 
@@ -6,15 +6,15 @@ use green_ctx::{Device, Plan, PlanRequest, PlanSet, SplitRequest};
 
 use crate::setup::Result;
 
-/// A set that has all of a device's SMs, and so many plans of two partitions each. No two plans have
-/// a partition in common.
+/// Creates a set of all SMs of a device with `plans` plans of two partitions each. No two plans have a
+/// partition in common.
 pub(crate) fn prepare(device: &Device, plans: u32) -> Result<(PlanSet, Vec<Arc<Plan>>)> {
     let sms = device.resources().sm()?;
     let unit = sms.min_partition().max(sms.alignment()).max(1);
-    // From a few units to three quarters of the device.
+    // The counts range from a few units to three quarters of the device.
     let most = sms.sm_count() / unit * 3 / 4;
     if most <= plans {
-        return Err(format!("{} SMs are too few for {plans} plans", sms.sm_count()).into());
+        return Err(format!("{} SMs are not enough for {plans} plans", sms.sm_count()).into());
     }
     let counts: Vec<u32> =
         (0..plans).map(|index| (1 + (index + 1) * (most - 1) / plans) * unit).collect();
@@ -31,31 +31,31 @@ pub(crate) fn prepare(device: &Device, plans: u32) -> Result<(PlanSet, Vec<Arc<P
     Ok((set, plans))
 }
 
-/// The plans of a set, one after the other and again.
+/// The plans of a set in rotation.
 pub(crate) struct Turns<'a> {
     plans: &'a [Arc<Plan>],
     at: usize,
 }
 
 impl<'a> Turns<'a> {
-    /// Begins at the active plan.
+    /// Starts with the active plan.
     pub(crate) fn new(set: &PlanSet, plans: &'a [Arc<Plan>]) -> Turns<'a> {
         let active = set.active();
         let at = plans.iter().position(|plan| Arc::ptr_eq(plan, &active)).unwrap_or(0);
         Turns { plans, at }
     }
 
-    /// The place of the plan whose turn it is.
+    /// Returns the position of the current plan.
     pub(crate) fn at(&self) -> usize {
         self.at
     }
 
-    /// The plan whose turn it is.
+    /// Returns the current plan.
     pub(crate) fn plan(&self) -> &'a Arc<Plan> {
         &self.plans[self.at]
     }
 
-    /// Passes the turn on.
+    /// Moves on to the next plan, and returns it.
     pub(crate) fn next(&mut self) -> &'a Arc<Plan> {
         self.at = (self.at + 1) % self.plans.len();
         self.plan()

@@ -1,7 +1,7 @@
-//! The picture of a report: distributions on axes of powers of ten, one panel a topic.
+//! Draws a report: distributions on logarithmic axes, one panel for each topic.
 //!
-//! The same report gives the same text, with no reference to anything outside of it. The white
-//! ground is part of the picture, so that it reads on dark pages too.
+//! The same report always gives the same SVG, which refers to nothing outside itself. It includes a white
+//! background, so that it can be read on dark pages too.
 
 mod panel;
 
@@ -13,12 +13,12 @@ use crate::report::Report;
 
 const WIDTH: f64 = 960.0;
 const MARGIN: f64 = 28.0;
-/// The colours of writing and of second thoughts.
+/// The colours of text, of secondary text, and of warnings.
 const INK: &str = "#1a1a1a";
 const SOFT: &str = "#5f6368";
 const RED: &str = "#c00000";
 
-/// Draws all panels that the report has something for.
+/// Draws all panels for which the report has samples.
 pub(crate) fn render(report: &Report) -> String {
     let mut body = Canvas::default();
     let mut y = head(&mut body, report);
@@ -34,7 +34,7 @@ pub(crate) fn render(report: &Report) -> String {
 
 const TITLE: &str = "What partitions cost and what they buy";
 
-/// Writes title and origin, and returns where they end.
+/// Draws the title and the machine, and returns the lower edge.
 fn head(canvas: &mut Canvas, report: &Report) -> f64 {
     let bold = format!(r#"font-size="21" font-weight="bold" fill="{INK}""#);
     canvas.text(MARGIN, 44.0, &bold, TITLE);
@@ -44,31 +44,28 @@ fn head(canvas: &mut Canvas, report: &Report) -> f64 {
         return 70.0;
     }
     let red = format!(r#"class="simulated" font-size="13" font-weight="bold" fill="{RED}""#);
-    canvas.text(MARGIN, 88.0, &red, "On a simulated driver: the times say nothing of a GPU's.");
+    canvas.text(MARGIN, 88.0, &red, "On a simulated driver: the times say nothing about a GPU.");
     92.0
 }
 
-/// The panels with their rows.
+/// Returns the panels with their rows.
 fn panels(report: &Report) -> Vec<(&'static str, Vec<Row<'_>>)> {
     vec![
+        ("A small kernel, from launch to completion, next to a saturating load", latency(report)),
         (
-            "A small kernel, from its launch until it is done, beside a saturating load",
-            latency(report),
-        ),
-        (
-            "A job of 32 SMs and more, behind a wall, with shares, and on plain streams",
+            "A job with 32 SMs or more: behind a wall, with shares, and on plain streams",
             shares(report),
         ),
-        ("Switching plans, and making, using again and dropping partitions", costs(report)),
-        ("Graphs moved to another partition, by their number of kernel nodes", graphs(report)),
+        ("Switching plans, and creating, reusing and dropping partitions", costs(report)),
+        ("Graphs moved to another partition, by number of kernel nodes", graphs(report)),
         (
-            "A graph with cuBLAS's product: on all SMs, moved to 32, and captured there",
+            "A graph with a cuBLAS product: on all SMs, moved to 32, and captured there",
             moved(report),
         ),
     ]
 }
 
-/// The small kernel's times: a colour a mode, and what the load loses.
+/// Rows of the small kernel's times, with a colour per mode and the load's loss.
 fn latency(report: &Report) -> Vec<Row<'_>> {
     let Some(arm) = report.arm(Arm::Latency.name()) else { return Vec::new() };
     arm.samples
@@ -76,14 +73,14 @@ fn latency(report: &Report) -> Vec<Row<'_>> {
         .map(|sample| {
             let mode = MODES.iter().position(|mode| sample.name.ends_with(mode)).unwrap_or(0);
             let lost = report.figure(&arm.name, &format!("{}, load lost", sample.name));
-            // Adding zero makes a rounded -0 a plain one.
+            // Adding zero turns a rounded -0 into 0.
             let note = lost.map(|lost| format!("load loses {:.0} %", lost.round() + 0.0));
             Row { sample, colour: mode, note }
         })
         .collect()
 }
 
-/// The jobs' times beside a load and alone: a colour a mode, and what the load keeps.
+/// Rows of the jobs' times, next to a load and alone, with a colour per mode and the rate that the load keeps.
 fn shares(report: &Report) -> Vec<Row<'_>> {
     let Some(arm) = report.arm(Arm::Shares.name()) else { return Vec::new() };
     let row = |sample: &'_ _| -> Option<(usize, Option<String>)> {
@@ -95,7 +92,7 @@ fn shares(report: &Report) -> Vec<Row<'_>> {
         let note = kept.map(|kept| format!("load keeps {kept:.0} %"));
         Some((colour, note.or(speed.map(|speed| format!("{speed:.2} × plain")))))
     };
-    // The table has those without pause too.
+    // Samples without pause are left to the table.
     let rows = arm.samples.iter().filter(|sample| !sample.name.contains("without pause"));
     let rows = rows.filter_map(|sample| {
         let (colour, note) = row(sample)?;
@@ -111,7 +108,7 @@ fn costs(report: &Report) -> Vec<Row<'_>> {
     switch.chain(samples(Arm::Contexts).iter().map(row(4))).collect()
 }
 
-/// A colour for each number of nodes.
+/// Rows of graph times, with a colour per number of nodes.
 fn graphs(report: &Report) -> Vec<Row<'_>> {
     let Some(arm) = report.arm(Arm::Graphs.name()) else { return Vec::new() };
     let nodes = |name: &'_ str| name.split(' ').next().map(str::to_owned);
@@ -135,10 +132,10 @@ fn moved(report: &Report) -> Vec<Row<'_>> {
     if has_product { rows.collect() } else { Vec::new() }
 }
 
-/// Says what the marks mean, and returns where that ends.
+/// Explains the marks, and returns the lower edge.
 fn key(canvas: &mut Canvas, y: f64) -> f64 {
     let soft = format!(r#"class="key" font-size="11" fill="{SOFT}""#);
-    let text = "Dot and first number: median. Bar: from there to p99. Line: from the least to the most. \
+    let text = "Dot and first number: median. Bar: median to p99. Line: minimum to maximum. \
         Axes are logarithmic.";
     canvas.text(MARGIN, y, &soft, text);
     y

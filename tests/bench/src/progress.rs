@@ -1,12 +1,12 @@
-//! Reports how far a run is, on standard error.
+//! Progress reports on standard error.
 
 use std::cell::Cell;
 use std::time::{Duration, Instant};
 
-/// How often a long step reports how far it is.
+/// The interval at which a long step reports its progress.
 const INTERVAL: Duration = Duration::from_secs(2);
 
-/// How far a run is.
+/// The progress of a run.
 pub(crate) struct Progress {
     start: Instant,
     reported: Cell<Instant>,
@@ -18,13 +18,13 @@ impl Progress {
         Progress { start: now, reported: Cell::new(now) }
     }
 
-    /// Begins a step.
+    /// Reports the beginning of a step.
     pub(crate) fn step(&self, what: &str) {
         self.reported.set(Instant::now());
         eprintln!("{:6.1} s  {what}", self.start.elapsed().as_secs_f64());
     }
 
-    /// Reports how far a step is, where it has taken a while.
+    /// Reports the progress of a step if the last report is a while ago.
     pub(crate) fn at(&self, done: usize, all: usize) {
         if self.reported.get().elapsed() >= INTERVAL {
             self.step(&format!("  {done} of {all}"));

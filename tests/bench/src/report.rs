@@ -1,4 +1,4 @@
-//! What a run writes down.
+//! The report of a run.
 
 use std::fmt;
 
@@ -6,10 +6,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::machine::Machine;
 
-/// The format that is written here, and the only one that is read.
+/// The format that this program writes, and the only one that it reads.
 pub(crate) const FORMAT: u32 = 1;
 
-/// All of one run.
+/// The report of one run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Report {
     pub(crate) format: u32,
@@ -17,27 +17,27 @@ pub(crate) struct Report {
     pub(crate) machine: Machine,
     /// Whether few samples were taken.
     pub(crate) quick: bool,
-    /// How long all arms took.
+    /// The duration of the whole run, in seconds.
     pub(crate) seconds: f64,
-    /// What reading the clock twice takes, which is in every time that was taken call by call.
+    /// The time that reading the clock takes, which is included in every time that was measured call by call.
     pub(crate) timer: Sample,
     pub(crate) arms: Vec<ArmReport>,
 }
 
-/// What one arm found.
+/// The results of one arm.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct ArmReport {
     pub(crate) name: String,
-    /// What was done, in a sentence.
+    /// The arm's description.
     pub(crate) about: String,
     pub(crate) seconds: f64,
     pub(crate) samples: Vec<Sample>,
     pub(crate) figures: Vec<Figure>,
-    /// Why it broke off; what it had found until then is lost.
+    /// Why the arm failed. Its results up to that point are lost.
     pub(crate) error: Option<String>,
 }
 
-/// The distribution of one thing that was measured many times.
+/// The distribution of one quantity that was measured many times.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Sample {
     pub(crate) name: String,
@@ -58,7 +58,7 @@ pub(crate) struct Figure {
     pub(crate) value: f64,
 }
 
-/// What a number counts.
+/// The unit of a number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Unit {
     #[serde(rename = "ns")]
@@ -76,13 +76,13 @@ pub(crate) enum Unit {
 }
 
 impl Unit {
-    /// A value of this unit, as people read it.
+    /// Formats a value with this unit.
     pub(crate) fn show(self, value: f64) -> Shown {
         Shown { unit: self, value }
     }
 }
 
-/// A value with its unit, to be printed.
+/// A value with its unit, for display.
 pub(crate) struct Shown {
     unit: Unit,
     value: f64,
@@ -92,7 +92,7 @@ impl fmt::Display for Shown {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let value = self.value;
         let scaled = |f: &mut fmt::Formatter<'_>, value: f64, unit: &str| {
-            // Three digits, whatever the size.
+            // Three significant digits.
             match value.abs() {
                 size if size < 9.995 => write!(f, "{value:.2} {unit}"),
                 size if size < 99.95 => write!(f, "{value:.1} {unit}"),
@@ -116,23 +116,23 @@ impl fmt::Display for Shown {
 }
 
 impl Report {
-    /// A sample, by the arm's name and its own.
+    /// Returns a sample by the names of its arm and itself.
     pub(crate) fn sample(&self, arm: &str, name: &str) -> Option<&Sample> {
         self.arm(arm)?.samples.iter().find(|sample| sample.name == name)
     }
 
-    /// The value of a figure, by the arm's name and its own.
+    /// Returns the value of a figure by the names of its arm and itself.
     pub(crate) fn figure(&self, arm: &str, name: &str) -> Option<f64> {
         let figures = &self.arm(arm)?.figures;
         figures.iter().find(|figure| figure.name == name).map(|figure| figure.value)
     }
 
-    /// The arm of this name.
+    /// Returns an arm by its name.
     pub(crate) fn arm(&self, name: &str) -> Option<&ArmReport> {
         self.arms.iter().find(|arm| arm.name == name)
     }
 
-    /// What was measured on, in a line.
+    /// Describes the machine in one line.
     pub(crate) fn machine(&self) -> String {
         let Machine { device, sm_count, cuda, commit, date, .. } = &self.machine;
         let driver = match &self.machine.driver {

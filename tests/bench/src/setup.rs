@@ -1,4 +1,4 @@
-//! What all arms share.
+//! State that all arms share.
 
 use std::error::Error;
 use std::path::Path;
@@ -10,21 +10,21 @@ use crate::kernels::Kernels;
 use crate::load::{Kind, Loads};
 use crate::progress::Progress;
 
-/// Why something could not be done.
+/// An error of any kind.
 pub(crate) type Failure = Box<dyn Error + Send + Sync>;
 pub(crate) type Result<T> = std::result::Result<T, Failure>;
 
-/// A device to measure on, and how.
+/// The device to measure, with the settings of the run.
 pub(crate) struct Bench {
     pub(crate) device: Device,
-    /// Kept, so that no arm pays for bringing the device up.
+    /// Keeps the primary context, so that no arm pays for its creation.
     pub(crate) primary: Context,
     pub(crate) kernels: Kernels,
     pub(crate) loads: Loads,
     pub(crate) progress: Progress,
     pub(crate) simulated: bool,
     pub(crate) quick: bool,
-    /// Rounds of the busy kernel in a microsecond, on SMs that are full of it.
+    /// Rounds of the busy kernel per microsecond, on fully occupied SMs.
     rounds_per_us: f64,
 }
 
@@ -36,7 +36,7 @@ impl Bench {
         (loads, cublas): (&[Kind], Option<&Path>),
     ) -> Result<Bench> {
         let progress = Progress::new();
-        progress.step("loading kernels, and measuring how fast they are");
+        progress.step("loading kernels and measuring their speed");
         let primary = device.primary_context()?;
         let kernels = Kernels::load(&device)?;
         let rounds_per_us = calibrate(&primary, &kernels)?;
@@ -44,31 +44,31 @@ impl Bench {
         Ok(Bench { device, primary, kernels, loads, progress, simulated, quick, rounds_per_us })
     }
 
-    /// How often something is done: in a whole run, or in a quick one.
+    /// Returns the number of repetitions: `whole`, or `quick` in a quick run.
     pub(crate) fn count(&self, whole: usize, quick: usize) -> usize {
         if self.quick { quick } else { whole }
     }
 
-    /// The rounds for which the busy kernel takes this long on SMs that are full of it.
+    /// Returns the rounds for which the busy kernel runs this long on fully occupied SMs.
     pub(crate) fn rounds(&self, time: Duration) -> u32 {
         // A cast from a float saturates.
         ((time.as_secs_f64() * 1e6 * self.rounds_per_us) as u32).max(1)
     }
 
-    /// A stream of the primary context.
+    /// Creates a stream of the primary context.
     pub(crate) fn plain_stream(&self) -> Result<Stream> {
         Ok(self.primary.create_stream(StreamOptions::default())?)
     }
 }
 
-/// Measures the busy kernel's rounds in a microsecond, on a device that is warm by then.
+/// Measures the busy kernel's rounds per microsecond, on a device that the first attempts have warmed up.
 fn calibrate(primary: &Context, kernels: &Kernels) -> Result<f64> {
     let device = primary.device();
     let sms = device.sm_count()?;
     let stream = primary.create_stream(StreamOptions::default())?;
     let timed = || device.create_event(EventOptions::default().timing(true));
     let (start, end) = (timed()?, timed()?);
-    // What a launch takes besides its rounds is little of the last attempt's 2 ms.
+    // In the last attempt of about 2 ms, the launch itself takes a negligible part.
     let mut rounds = 1000u32;
     let mut per_us = 0.0;
     for _ in 0..8 {
@@ -89,7 +89,7 @@ fn calibrate(primary: &Context, kernels: &Kernels) -> Result<f64> {
     Ok(per_us)
 }
 
-/// An error and what it came from, in one line.
+/// Returns an error and its sources in one line.
 pub(crate) fn chain(error: &(dyn Error + 'static)) -> String {
     let mut text = error.to_string();
     let mut source = error.source();

@@ -1,21 +1,23 @@
-//! The figures as Markdown, with columns that line up where it is read as text.
+//! The figures as Markdown, with aligned columns for readers of the plain text.
 
 use crate::check::{self, Goal};
 use crate::report::{ArmReport, Report, Sample};
 
-/// All of a report.
+/// Renders a whole report.
 pub(crate) fn render(report: &Report) -> String {
     let mut out = format!("{}.\n\n", report.machine());
     if report.machine.simulated {
-        out += "On a simulated driver: the times say nothing of a GPU's.\n\n";
+        out += "On a simulated driver: the times say nothing about a GPU.\n\n";
     } else if report.quick {
-        out += "A quick run, of too few samples to judge.\n\n";
+        out += "A quick run, with too few samples to judge.\n\n";
     } else {
         out += &goals(&check::goals(report));
         out.push('\n');
     }
     let timer = timings(std::slice::from_ref(&report.timer));
-    out += &format!("The clock itself, in every time that was taken call by call:\n\n{timer}\n");
+    out += &format!(
+        "The clock itself, included in every time that was measured call by call:\n\n{timer}\n"
+    );
     for arm in &report.arms {
         out += &arm_table(arm);
     }
@@ -23,7 +25,7 @@ pub(crate) fn render(report: &Report) -> String {
     out
 }
 
-/// The goals and whether they hold.
+/// Renders the goals with their figures.
 pub(crate) fn goals(goals: &[Goal]) -> String {
     let mut rows = vec![["goal", "limit", "measured", ""].map(str::to_owned)];
     for goal in goals {
@@ -36,7 +38,7 @@ pub(crate) fn goals(goals: &[Goal]) -> String {
 fn arm_table(arm: &ArmReport) -> String {
     let mut out = format!("### {}\n\n{}\n\n", arm.name, arm.about);
     if let Some(error) = &arm.error {
-        return out + &format!("Broke off: {error}\n\n");
+        return out + &format!("Failed: {error}\n\n");
     }
     if !arm.samples.is_empty() {
         out += &timings(&arm.samples);
@@ -64,7 +66,7 @@ fn timings(samples: &[Sample]) -> String {
     table(&rows)
 }
 
-/// A table whose first row is its head.
+/// Renders a table whose first row is the header.
 pub(crate) fn table<const COLUMNS: usize>(rows: &[[String; COLUMNS]]) -> String {
     let mut widths = [3; COLUMNS];
     for row in rows {

@@ -1,5 +1,5 @@
-//! The command on the simulated driver: what it writes, draws, judges, and how it ends. No time is
-//! judged here.
+//! The command on the simulated driver: the report, picture and table that it writes, its judgements and exit
+//! status. No times are judged.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -15,12 +15,12 @@ fn bench(arguments: &[&str]) -> std::io::Result<Output> {
     Command::new(env!("CARGO_BIN_EXE_green-ctx-bench")).args(arguments).output()
 }
 
-/// A file of a test's own.
+/// Returns the path of a file that one test uses.
 fn file(name: &str) -> PathBuf {
     Path::new(env!("CARGO_TARGET_TMPDIR")).join(name)
 }
 
-/// Runs arms on the simulator, and returns the file and what is in it.
+/// Runs arms on the simulator, and returns the report's path and content.
 fn run(name: &str, arguments: &[&str]) -> Result<(String, Value), Box<dyn std::error::Error>> {
     let path = file(name).display().to_string();
     let base = ["run", "--driver", "sim", "--commit", "abc1234", "--out", &path];
@@ -35,7 +35,7 @@ fn arm<'a>(report: &'a mut Value, name: &str) -> &'a mut Value {
     arms.iter_mut().find(|arm| arm["name"] == name).expect("the arm was run")
 }
 
-/// The sample or figure of this name.
+/// Returns the sample or figure of this name.
 fn entry<'a>(report: &'a mut Value, arm_name: &str, what: &str, name: &str) -> &'a mut Value {
     let entries = arm(report, arm_name)[what].as_array_mut().expect("a list");
     entries.iter_mut().find(|entry| entry["name"] == name).expect("an entry of this name")
@@ -59,7 +59,7 @@ fn every_arm_runs_and_is_drawn() -> Outcome {
             assert!(value("p90") <= value("p99") && value("p99") <= value("max"), "{sample}");
         }
     }
-    // What is no time is the same on the simulator as on a GPU.
+    // Figures that are not times have the same values as on a GPU.
     let mut figure = |arm: &str, name: &str| {
         entry(&mut report, arm, "figures", name)["value"].as_f64().expect("a number")
     };
@@ -134,7 +134,7 @@ fn simulated_times_and_quick_runs_are_not_judged() -> Outcome {
     Ok(())
 }
 
-/// The figure of each goal: its arm, name and key, a value that just holds, and one that does not.
+/// The figure behind each goal: its arm, name and key, a value that just holds, and one that does not.
 const GOALS: [(&str, &str, &str, f64, f64); 21] = [
     ("switch", "two plans, fences, idle", "p50", 3000.0, 3001.0),
     ("switch", "two plans, fences, idle", "p99", 10_000.0, 10_001.0),
@@ -159,7 +159,7 @@ const GOALS: [(&str, &str, &str, f64, f64); 21] = [
     ("shares", "blocks of the capped job that did not run", "value", 0.0, 1.0),
 ];
 
-/// Sets a value of a report. The simulator has no cuBLAS, so entries of the product are added.
+/// Sets a value in a report. The simulator has no cuBLAS, so entries of the product are added.
 fn set(report: &mut Value, arm_name: &str, name: &str, key: &str, value: f64) {
     let list = if key == "value" { "figures" } else { "samples" };
     let entries = arm(report, arm_name)[list].as_array_mut().expect("a list");
@@ -207,13 +207,13 @@ fn each_goal_is_judged() -> Outcome {
         assert_eq!(text.matches("DOES NOT HOLD").count(), 1, "{name}: {text}");
     }
 
-    // If the product was measured, the goals are judged by it.
+    // If the product was measured, the goals are judged with it.
     let mut product = report.clone();
     for (mode, p99) in [("partition", 50_000.0), ("plain", 999_000.0), ("high priority", 2e6)] {
         set(&mut product, "latency", &format!("gemm: {mode}"), "p99", p99);
     }
     let (status, text) = judge(&product)?;
-    assert_eq!((status, text.matches("kernel beside gemm").count()), (Some(1), 2), "{text}");
+    assert_eq!((status, text.matches("kernel next to gemm").count()), (Some(1), 2), "{text}");
     assert_eq!(text.matches("DOES NOT HOLD").count(), 1, "{text}");
 
     // A goal that was not measured does not hold.
@@ -239,7 +239,7 @@ fn builds_are_compared_figure_by_figure() -> Outcome {
     let output = bench(&[command.as_slice(), &arms].concat())?;
     let text = String::from_utf8(output.stdout)?;
     assert_eq!(output.status.code(), Some(0), "{text}");
-    // A count is the same in both builds, which are one.
+    // A count is equal in both builds, since they are the same binary.
     let made = "contexts: made: contexts that the driver made";
     let row = text.lines().find(|line| line.contains(made)).expect("the figure");
     let cells: Vec<&str> = row.split('|').map(str::trim).collect();
@@ -248,7 +248,7 @@ fn builds_are_compared_figure_by_figure() -> Outcome {
 
     for arguments in [
         ["compare", "/no/such", this, "--", "run"].as_slice(),
-        // What it prints is no report, and it ends with an error.
+        // This command prints no report, and fails.
         &["compare", this, this, "--", "check", "/no/such.json"],
     ] {
         assert_eq!(bench(arguments)?.status.code(), Some(2), "{arguments:?}");

@@ -1,5 +1,5 @@
-/* Links libcuda.so.1 with NVIDIA's own header, and runs under a memory checker: a program whose two
- * threads work in two partitions, and the second waits for the memory that the first fills. With an
+/* A C program that uses NVIDIA's header, is linked with libcuda.so.1, and runs under a memory checker. Its
+ * two threads work in two partitions; the second waits for the memory that the first fills. With an
  * argument it does not wait. */
 
 #include <cuda.h>

@@ -1,4 +1,4 @@
-"""`cuda.core` divides a device into partitions, and runs kernels there that NVRTC compiles."""
+"""`cuda.core` divides a device into partitions, and runs kernels compiled with NVRTC there."""
 
 import ctypes
 
@@ -29,7 +29,7 @@ TIMED = EventOptions(timing_enabled=True)
 
 
 def compiled(kind):
-    """The kernel for `float`, from PTX or from a cubin."""
+    """Compiles the kernel for `float`, as PTX or as a cubin."""
     program = Program(SOURCE, "c++", ProgramOptions(std="c++17", arch="sm_90"))
     code = program.compile(kind, name_expressions=("scale<float>",))
     program.close()
@@ -37,7 +37,7 @@ def compiled(kind):
 
 
 def divide(device, version):
-    """Splits the SMs into two groups, which may differ in size from CUDA 13.1 on."""
+    """Creates contexts on two groups of SMs. From CUDA 13.1 on they may differ in size."""
     counts = (16, 40) if version >= 13010 else (16, 16)
     groups, rest = device.resources.sm.split(SMResourceOptions(count=counts))
     assert tuple(group.sm_count for group in groups) == counts
@@ -56,7 +56,7 @@ def divide(device, version):
 
 
 def pass_a_buffer_on(device, kernel, first, second):
-    """One partition fills memory, and another waits for it and copies it."""
+    """Fills memory in one partition, and copies it in another that waits for the first."""
     size = 4 * COUNT
     buffer = device.allocate(size, stream=first)
     pinned = LegacyPinnedMemoryResource().allocate(size, stream=first)
@@ -68,7 +68,7 @@ def pass_a_buffer_on(device, kernel, first, second):
     buffer.copy_to(pinned, stream=second)
     second.sync()
     assert start.is_done and filled - start > 0
-    # Kernels compute nothing here, so the copy has what the fill wrote.
+    # Simulated kernels compute nothing, so the copy contains the filled values.
     assert ctypes.string_at(int(pinned.handle), size) == b"\1\2\3\4" * COUNT
     for handle in (buffer, pinned):
         handle.close(second)
@@ -76,7 +76,7 @@ def pass_a_buffer_on(device, kernel, first, second):
 
 
 def capture(kernel, stream):
-    """A captured graph runs when it is launched, and not before."""
+    """Checks that a captured graph runs only when it is launched."""
     called = []
     builder = stream.create_graph_builder().begin_building()
     launch(builder, CONFIG, kernel, 0, 2.0, 0)

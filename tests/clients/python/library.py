@@ -1,6 +1,6 @@
-"""The library itself, with plain Python: its exports, its environment variables and its report.
+"""Tests of the library in plain Python: its exports, environment variables and report.
 
-A process has one driver, so each question starts this script again with the name of a function.
+A process has one driver, so each check starts this script again with the name of a function.
 """
 
 import ctypes
@@ -14,14 +14,14 @@ from ctypes import byref, c_int, c_uint64, c_void_p
 from pathlib import Path
 
 NEWER_DRIVER, NO_DEVICE, NOT_SUPPORTED = 36, 100, 801
-# A value of `CUdriverProcAddressQueryResult`.
+# `CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND` of `CUdriverProcAddressQueryResult`.
 NOT_FOUND = 1
 
 cuda = ctypes.CDLL("libcuda.so.1")
 
 
 def start():
-    """Prints the devices, the version, and whether the driver is too old for a newer function."""
+    """Prints the number of devices, the version, and whether a newer function is unsupported."""
     count, version = c_int(-1), c_int()
     print(
         cuda.cuInit(0),
@@ -34,13 +34,13 @@ def start():
 
 
 def profile():
-    """Prints the name of the simulated device, by a function that NVIDIA's library lacks."""
+    """Prints the simulated device's name, through a function that NVIDIA's library lacks."""
     cuda.greenCtxSimulatedProfile.restype = ctypes.c_char_p
     print(cuda.greenCtxSimulatedProfile().decode())
 
 
 def not_simulated():
-    """Prints what a function answers that is not simulated, and whether a look-up finds it."""
+    """Prints the status of a function that is not simulated, and whether a look-up finds it."""
     found, why = c_void_p(1), c_int(-1)
     answers = [cuda.cuInit(0), cuda.cuArrayCreate_v2(None, None)]
     answers.append(
@@ -50,14 +50,14 @@ def not_simulated():
 
 
 def current():
-    """Starts the driver with the primary context current."""
+    """Initialises the driver and makes the primary context current."""
     context = c_void_p()
     assert cuda.cuInit(0) == cuda.cuDevicePrimaryCtxRetain(byref(context), 0) == 0
     assert cuda.cuCtxSetCurrent(context) == 0
 
 
 def null_stream():
-    """Prints whether the null stream is the thread's in the `_ptsz` form, and only there."""
+    """Prints whether the null stream is the per-thread one in the `_ptsz` form only."""
     current()
     streams = (cuda.cuStreamGetId_ptsz, 0), (cuda.cuStreamGetId, 2), (cuda.cuStreamGetId, 0)
     numbers = []
@@ -69,7 +69,7 @@ def null_stream():
 
 
 def kernel():
-    """Launches a kernel twice. A Python program cannot register a function for it."""
+    """Launches a kernel twice. A Python program cannot register an implementation for it."""
     current()
     module, function = c_void_p(), c_void_p()
     ptx = b".version 7.0 .target sm_52 .address_size 64 .visible .entry put() { ret; }"
@@ -80,7 +80,7 @@ def kernel():
 
 
 def sleep(seconds):
-    """Submits a host function, makes no calls for up to `seconds`, and prints how often it ran."""
+    """Submits a host function, makes no calls for up to `seconds`, and prints its call count."""
     current()
     calls = []
     note = ctypes.CFUNCTYPE(None, c_void_p)(calls.append)
@@ -92,7 +92,7 @@ def sleep(seconds):
 
 
 def ask(*program, **variables):
-    """Runs a function in a process with these variables, and returns its output and errors."""
+    """Runs a function in a process with these variables. Returns its output and errors."""
     ours = {name: value for name, value in os.environ.items() if "GREEN_CTX_SIM" not in name}
     done = subprocess.run(
         [sys.executable, __file__, *program],
@@ -146,7 +146,7 @@ def check_report():
         assert "\nnot simulated: cuArrayCreate\n" in report and '"cuArrayCreate": 1,' in report
         _, messages = ask("start", GREEN_CTX_SIM_REPORT=folder)
         assert folder in messages
-    # The second launch gives no warning.
+    # Only the first launch prints a warning.
     _, messages = ask("kernel")
     assert messages.count("\n") == 1 and "for the kernel put, so" in messages, messages
 

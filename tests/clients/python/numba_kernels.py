@@ -1,8 +1,8 @@
-"""numba-cuda compiles a kernel, and runs it in a partition."""
+"""numba-cuda compiles a kernel and runs it in a partition."""
 
 import os
 
-# The grids here are small.
+# The small grids of this program would cause warnings.
 os.environ["NUMBA_CUDA_LOW_OCCUPANCY_WARNINGS"] = "0"
 
 import numpy as np
@@ -19,7 +19,7 @@ def increment(values, count):
 
 
 def run_in_a_partition(values):
-    """Times a launch and copies in a partition's stream."""
+    """Launches and copies in a partition's stream, and times the launch."""
     start, end = cuda.event(), cuda.event()
     with partition(16) as stream:
         inside = cuda.external_stream(int(stream.handle))
@@ -27,11 +27,11 @@ def run_in_a_partition(values):
         start.record(inside)
         increment[4, 256, inside](memory, values.size)
         end.record(inside)
-        # Kernels compute nothing here, so the numbers are the same.
+        # Simulated kernels compute nothing, so the numbers are unchanged.
         back = memory.copy_to_host(stream=inside)
         stream.sync()
         assert (back == values).all() and start.elapsed_time(end) > 0
-        # A kernel keeps the configurations of its last launches, and with them their streams.
+        # A kernel caches the configurations of its last launches, which hold their streams.
         type(increment).configure.cache_clear()
 
 
@@ -40,14 +40,14 @@ def main():
     assert cuda.get_current_device().compute_capability == (9, 0)
     run_in_a_partition(np.arange(1000, dtype=np.float32))
 
-    # Each type of argument has its own kernel.
+    # numba compiles a separate kernel for each argument type.
     memory = cuda.to_device(np.zeros(1000, dtype=np.int64))
     increment[4, 256](memory, 1000)
     cuda.synchronize()
     assert len(increment.signatures) == 2
     assert all(registers > 0 for registers in increment.get_regs_per_thread().values())
 
-    # Memory that waits to be freed is freed when no context is current any longer.
+    # Pending memory is freed once no context is current.
     del memory
     cuda.close()
     assert not driver.cuDevicePrimaryCtxGetState(0)[2]

@@ -7,7 +7,7 @@ from cuda.core import ContextOptions, Device, SMResourceOptions
 
 @contextmanager
 def partition(sm_count):
-    """A stream whose work runs on this many SMs; the partition ends with the block."""
+    """Yields a stream of a partition of `sm_count` SMs, which is destroyed after the block."""
     device = Device()
     device.set_current()
     [group], _ = device.resources.sm.split(SMResourceOptions(count=sm_count))

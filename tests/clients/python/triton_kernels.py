@@ -1,8 +1,8 @@
-"""Triton compiles a kernel without PyTorch, and runs it in a partition."""
+"""Triton compiles a kernel without PyTorch and runs it in a partition."""
 
 import os
 
-# The next release has this value by default.
+# The default of the next release.
 os.environ["TRITON_DEFAULT_FP_FUSION"] = "0"
 
 import triton
@@ -16,7 +16,7 @@ target = triton.runtime.driver.active
 
 
 class Floats:
-    """Numbers in device memory, in the form in which Triton takes arrays of any library."""
+    """Numbers in device memory, with the interface that Triton accepts for arrays."""
 
     dtype = "fp32"
 
@@ -29,7 +29,7 @@ class Floats:
 
 @triton.jit
 def product(left, right, products, SIZE: tl.constexpr):
-    """Needs more than 48 KiB of shared memory, which a launch has to ask for."""
+    """Needs more than 48 KiB of shared memory, which a launch must request explicitly."""
     rows, columns = tl.arange(0, SIZE)[:, None], tl.arange(0, SIZE)[None, :]
     a, b = tl.load(left + rows * SIZE + columns), tl.load(right + rows * SIZE + columns)
     tl.store(products + rows * SIZE + columns, tl.dot(a, b))

@@ -1,4 +1,4 @@
-//! The answer of a case: facts in the order in which the driver gave them.
+//! The answer of a case: its facts, in the order in which the driver gave them.
 
 use std::io::{self, Write};
 
@@ -8,16 +8,16 @@ use serde_json::Value;
 
 use crate::calls::Reply;
 
-/// What a child process reports to its parent, one JSON line each. It reports facts one by one, so
-/// that those before a crash are known.
+/// An event that a child process reports to its parent as one JSON line. Facts are reported one by one, so that
+/// those before a crash are known.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Event {
-    /// The case of this name begins.
+    /// A case of this name begins.
     Begin(String),
-    /// One fact of its answer.
+    /// A fact of the answer.
     Fact(String, Value),
-    /// The case could not be put to the driver: a step that it depends on failed.
+    /// The case could not be run: a step that it depends on failed.
     Failed(String),
     /// The driver lacks this function.
     Unsupported(String),
@@ -25,7 +25,7 @@ pub(crate) enum Event {
     End,
 }
 
-/// Collects the facts of one case and passes each on at once.
+/// Collects the facts of one case, and reports each immediately.
 pub(crate) struct Answer<'a> {
     out: &'a mut dyn Write,
     error: Option<io::Error>,
@@ -36,13 +36,13 @@ impl<'a> Answer<'a> {
         Answer { out, error: None }
     }
 
-    /// Adds a fact. Only what is the same in every run of the same driver is one: no pointers, no
-    /// times, no amounts of free memory.
+    /// Adds a fact. It must be the same in every run on the same driver, so pointers, times and amounts of free
+    /// memory are not facts.
     pub(crate) fn add(&mut self, name: impl Into<String>, fact: impl Fact) {
         self.report(&Event::Fact(name.into(), fact.value()));
     }
 
-    /// Reports an event; after a failure nothing more, and [`finish`](Answer::finish) returns it.
+    /// Reports an event. After a failure nothing more is reported, and [`finish`](Answer::finish) returns the error.
     pub(crate) fn report(&mut self, event: &Event) {
         if self.error.is_none() {
             self.error = self.write(event).err();
@@ -55,15 +55,15 @@ impl<'a> Answer<'a> {
         self.out.flush()
     }
 
-    /// Returns the error that kept an event from being reported.
+    /// Returns the error if an event could not be reported.
     pub(crate) fn finish(self) -> io::Result<()> {
         self.error.map_or(Ok(()), Err)
     }
 }
 
-/// What can stand in an answer.
+/// A value that can be part of an answer.
 pub(crate) trait Fact {
-    /// Its JSON form.
+    /// Returns its JSON form.
     fn value(self) -> Value;
 }
 
@@ -97,7 +97,7 @@ macro_rules! plain_facts {
 
 plain_facts!(bool, i32, u32, u64, usize, &str, String, Vec<u32>, Vec<Value>);
 
-/// Why a case could not be put to the driver.
+/// Why a case could not be run.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Failure {
     /// A step that the case depends on failed.
@@ -106,10 +106,10 @@ pub(crate) enum Failure {
     /// The driver lacks a function.
     #[error(transparent)]
     Unsupported(#[from] Unsupported),
-    /// The driver answered something that the case cannot go on with.
+    /// The driver returned a result with which the case cannot continue.
     #[error("{0}")]
     Other(String),
 }
 
-/// What the body of a case returns.
+/// The result of a case's body.
 pub(crate) type Outcome = Result<(), Failure>;

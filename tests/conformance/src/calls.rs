@@ -1,11 +1,10 @@
-//! The driver's functions as the cases call them: by their own names, a place to write to returned
-//! beside the status.
+//! The driver functions that the cases call, under their own names. Each returns the status and the values that
+//! the driver wrote.
 //!
-//! These are safe functions over a C interface that trusts its caller, which would be wrong in a
-//! library. Here it is the point: what the driver does with a dead or made-up handle is what a case
-//! asks, each such case runs in a process of its own, and nothing on this side of the call looks
-//! behind a handle. Every pointer that the driver writes through is to a live place of the right
-//! type, with the exceptions that a case passes by hand.
+//! These are safe functions over a C interface that trusts its caller, which would be wrong in a library. Here
+//! it is intended: a case observes what the driver does with a destroyed or invalid handle, each such case runs
+//! in its own process, and no code on this side dereferences a handle. Every pointer that the driver writes
+//! through points to a live value of the right type, except those that a case passes explicitly.
 
 use core::ffi::{CStr, c_char, c_int, c_void};
 use core::ptr::null_mut;
@@ -14,7 +13,7 @@ use green_ctx_sys::*;
 
 use crate::answer::Failure;
 
-/// What the driver answered: the status and what it wrote.
+/// The result of a driver call: the status and the values that the driver wrote.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Reply<T> {
     pub(crate) call: &'static str,
@@ -23,12 +22,12 @@ pub(crate) struct Reply<T> {
 }
 
 impl<T> Reply<T> {
-    /// Whether the call succeeded.
+    /// Returns whether the call succeeded.
     pub(crate) fn is_ok(&self) -> bool {
         self.status == CUresult::CUDA_SUCCESS
     }
 
-    /// What was written, for a call that has to succeed for the case to make sense.
+    /// Returns the written values of a call that must succeed for the case to continue.
     pub(crate) fn must(self) -> Result<T, Failure> {
         if self.is_ok() {
             Ok(self.out)
@@ -43,8 +42,8 @@ pub(crate) struct Calls {
     pub(crate) api: Api,
 }
 
-/// Makes a method for each function: its arguments, what it writes with the value that is there
-/// before, and the argument list of the C function.
+/// Generates a method for each function from its arguments, its outputs with their initial values, and the
+/// argument list of the C function.
 macro_rules! calls {
     ($($function:ident($($argument:ident: $type:ty),*)
         $(-> ($($out:ident: $out_type:ty = $before:expr),+))? => ($($passed:expr),*);)*) => {
@@ -55,8 +54,8 @@ macro_rules! calls {
             ) -> Result<Reply<($($($out_type),+)?)>, Unsupported> {
                 let function = self.api.$function()?;
                 $($(let mut $out: $out_type = $before;)+)?
-                // SAFETY: what is written to is a live local, and a handle may be a bad one because
-                // that is what is asked (see the module's documentation).
+                // SAFETY: outputs are live local variables. A handle may be invalid, since the cases observe
+                // exactly that (see the module's documentation).
                 let status = unsafe { function($($passed),*) };
                 Ok(Reply { call: stringify!($function), status, out: ($($($out),+)?) })
             })*
@@ -292,7 +291,7 @@ calls! {
         => (&raw mut device, text.as_ptr());
 }
 
-/// The functions that every driver has, and the entry point.
+/// Functions that every driver has, and the entry point.
 #[allow(non_snake_case, reason = "the names are the driver's own")]
 impl Calls {
     pub(crate) fn cuInit(&self) -> Reply<()> {
@@ -303,12 +302,12 @@ impl Calls {
 
     pub(crate) fn cuDeviceGet(&self, ordinal: c_int) -> Reply<CUdevice> {
         let mut device: CUdevice = -1;
-        // SAFETY: the place is live.
+        // SAFETY: `device` outlives the call.
         let status = unsafe { self.api.cuDeviceGet()(&raw mut device, ordinal) };
         Reply { call: "cuDeviceGet", status, out: device }
     }
 
-    /// Asks the entry point itself, since the loader never asks above the driver's version.
+    /// Calls the entry point directly, since the loader never requests versions above the driver's.
     pub(crate) fn cuGetProcAddress(
         &self,
         name: &CStr,
@@ -317,15 +316,15 @@ impl Calls {
         let mut address = null_mut();
         let mut found = CUdriverProcAddressQueryResult(u32::MAX);
         let entry = self.api.entry();
-        // SAFETY: a terminated name and two live places.
+        // SAFETY: the name is NUL-terminated, and both outputs outlive the call.
         let status = unsafe { entry(name.as_ptr(), &raw mut address, version, 0, &raw mut found) };
         Reply { call: "cuGetProcAddress", status, out: (address, found) }
     }
 }
 
-/// Functions in forms that the cases need beside those above.
+/// Functions in other forms than above, and helpers.
 impl Calls {
-    /// `cuLibraryLoadData` of an image that is no text.
+    /// Calls `cuLibraryLoadData` with an image that is not text.
     pub(crate) fn load_library(
         &self,
         image: *const c_void,
@@ -333,14 +332,14 @@ impl Calls {
         let mut library = null_mut();
         let (no_jit, none) = ((null_mut(), null_mut(), 0), (null_mut(), null_mut(), 0));
         let function = self.api.cuLibraryLoadData()?;
-        // SAFETY: the place is live, and the image is what the case asks about.
+        // SAFETY: `library` outlives the call, and the image is the subject of the case.
         let status = unsafe {
             function(&raw mut library, image, no_jit.0, no_jit.1, no_jit.2, none.0, none.1, none.2)
         };
         Ok(Reply { call: "cuLibraryLoadData", status, out: library })
     }
 
-    /// `cuModuleLoadData` of an image that is no text.
+    /// Calls `cuModuleLoadData` with an image that is not text.
     pub(crate) fn load_module(&self, image: *const c_void) -> Result<Reply<CUmodule>, Unsupported> {
         let mut module = null_mut();
         let function = self.api.cuModuleLoadData()?;
@@ -349,20 +348,19 @@ impl Calls {
         Ok(Reply { call: "cuModuleLoadData", status, out: module })
     }
 
-    /// The text behind a name that the driver gave.
+    /// Returns the text of a name that the driver returned.
     pub(crate) fn text(&self, name: &Reply<*const c_char>) -> String {
         if !name.is_ok() || name.out.is_null() {
             return String::new();
         }
-        // SAFETY: the driver succeeded, and says that a terminated name is there as long as its
-        // kernel.
+        // SAFETY: after success the driver guarantees a NUL-terminated name that lives as long as its kernel.
         unsafe { CStr::from_ptr(name.out) }.to_string_lossy().into_owned()
     }
 }
 
-/// The parameters of a kernel, all of them 64 bits wide.
+/// The parameters of a kernel, each 64 bits wide.
 pub(crate) struct Params {
-    /// Boxed so that the addresses stay when the whole is moved.
+    /// Boxed, so that the addresses stay valid when the struct is moved.
     _values: Box<[u64]>,
     addresses: Vec<*mut c_void>,
 }
@@ -379,7 +377,7 @@ impl Params {
     }
 }
 
-/// A resource of zeros, as a caller declares it before a query.
+/// Returns an all-zero resource, as a caller declares it before a query.
 pub(crate) fn blank() -> CUdevResource {
     CUdevResource {
         type_: CUdevResourceType::CU_DEV_RESOURCE_TYPE_INVALID,

@@ -23,7 +23,7 @@ mod transfer;
 use crate::answer::{Answer, Failure, Outcome};
 use crate::gpu::Gpu;
 
-/// One question to the driver.
+/// A case: a question to the driver.
 pub struct Case {
     name: String,
     isolation: Isolation,
@@ -31,33 +31,33 @@ pub struct Case {
     body: Body,
 }
 
-/// What a case does: it puts its calls and adds what came back.
+/// The body of a case: makes driver calls, and adds their results as facts.
 type Body = Box<dyn Fn(&Gpu, &mut Answer<'_>) -> Outcome>;
 
-/// Which process a case runs in; of a simulated driver, which driver, since a new one knows nothing of
-/// those before it.
+/// The process that a case runs in. For a simulated driver a new driver replaces a new process, since it has no
+/// state of earlier ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Isolation {
-    /// One that the cases of the same topic share.
+    /// A process shared with other cases of the topic.
     Shared,
-    /// One of its own, since it may crash it, poison it or leave the driver in another state. How
-    /// the process ends is part of the answer.
+    /// A separate process, since the case may crash the process, poison its device, or change the driver's
+    /// state. How the process ends is part of the answer.
     Alone,
 }
 
-/// What is done before a case begins.
+/// The preparation before a case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Needs {
-    /// Nothing, not even `cuInit`.
+    /// None, not even `cuInit`.
     Nothing,
-    /// `cuInit`, and no context current.
+    /// `cuInit`; no context is current.
     Init,
-    /// The primary context retained and current, the stack otherwise empty.
+    /// The primary context is retained and is the only one on the stack.
     Primary,
 }
 
 impl Case {
-    /// A case that shares its process and finds the primary context current.
+    /// Creates a case that runs in a shared process with the primary context current.
     fn new(
         name: impl Into<String>,
         body: impl Fn(&Gpu, &mut Answer<'_>) -> Outcome + 'static,
@@ -70,37 +70,37 @@ impl Case {
         }
     }
 
-    /// Gives the case a process of its own.
+    /// Gives the case a separate process.
     fn alone(mut self) -> Case {
         self.isolation = Isolation::Alone;
         self
     }
 
-    /// Says what is done before the case begins.
+    /// Sets the preparation before the case.
     fn needs(mut self, needs: Needs) -> Case {
         self.needs = needs;
         self
     }
 
-    /// The case's name, `topic/question`.
+    /// Returns the case's name, `topic/question`.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The topic: the name up to the first slash.
+    /// Returns the topic: the name up to the first slash.
     #[must_use]
     pub fn topic(&self) -> &str {
         self.name.split('/').next().unwrap_or_default()
     }
 
-    /// Which process the case runs in.
+    /// Returns which process the case runs in.
     #[must_use]
     pub fn isolation(&self) -> Isolation {
         self.isolation
     }
 
-    /// Puts the case to the driver.
+    /// Prepares and runs the case.
     pub(crate) fn ask(&self, gpu: &Gpu, answer: &mut Answer<'_>) -> Outcome {
         self.prepare(gpu)?;
         (self.body)(gpu, answer)
@@ -119,7 +119,7 @@ impl Case {
     }
 }
 
-/// Every case, in the order of a record.
+/// Returns all cases, in the order of a record.
 #[must_use]
 pub fn all() -> Vec<Case> {
     let mut cases = Vec::new();
@@ -151,7 +151,7 @@ pub fn all() -> Vec<Case> {
         transfer::cases,
     ] {
         let mut topic = topic();
-        // Neighbours share a process, so those that want one of their own come last.
+        // Adjacent cases share a process, so those with a separate one come last.
         topic.sort_by_key(|case| case.isolation == Isolation::Alone);
         cases.extend(topic);
     }

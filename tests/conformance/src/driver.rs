@@ -1,4 +1,4 @@
-//! Which driver is asked, and opening it.
+//! Choosing and opening the driver.
 
 use core::ffi::CStr;
 use core::fmt;
@@ -12,7 +12,7 @@ use crate::answer::Failure;
 use crate::calls::Calls;
 use crate::record::Header;
 
-/// The driver that the cases are put to.
+/// The driver to run the cases on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Choice {
     /// The installed CUDA driver, or the library at a path.
@@ -46,22 +46,22 @@ impl fmt::Display for Choice {
     }
 }
 
-/// Why a driver could not be asked.
+/// Why a driver could not be opened.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OpenError {
     /// The library could not be loaded.
     #[error(transparent)]
     Load(#[from] LoadError),
-    /// There is no such simulated driver.
+    /// The simulator has no such driver.
     #[error("no simulated driver {profile}: {reason}")]
     Simulated {
-        /// What was asked for.
+        /// The requested profile.
         profile: String,
-        /// What the simulator said.
+        /// The simulator's error.
         reason: String,
     },
-    /// The driver is there and answers an error, as without a GPU.
+    /// The driver was loaded but returns an error, as without a GPU.
     #[error("the driver cannot be used: {0}")]
     Unusable(String),
 }
@@ -69,16 +69,16 @@ pub enum OpenError {
 /// An open driver.
 pub(crate) struct Driver {
     pub(crate) calls: Calls,
-    /// A simulated driver's functions are good for as long as it is there.
+    /// Keeps a simulated driver alive, whose functions are valid as long as it is.
     simulator: Option<Sim>,
 }
 
 impl Driver {
-    /// Opens the driver, without a call to it beyond its version.
+    /// Opens the driver. Calls no driver function beyond its version.
     pub(crate) fn open(choice: &Choice) -> Result<Driver, OpenError> {
         let (api, simulator) = match choice {
             Choice::Cuda(None) => (Api::load()?, None),
-            // SAFETY: whoever runs the program names their CUDA driver.
+            // SAFETY: the program's user names a CUDA driver library.
             Choice::Cuda(Some(path)) => (unsafe { Api::load_from(path) }?, None),
             Choice::Simulated(profile) => {
                 let (api, simulator) = simulated(profile)?;
@@ -88,12 +88,12 @@ impl Driver {
         Ok(Driver { calls: Calls { api }, simulator })
     }
 
-    /// Whether it is a simulated one.
+    /// Returns whether the driver is simulated.
     pub(crate) fn is_simulated(&self) -> bool {
         self.simulator.is_some()
     }
 
-    /// What a record begins with. Makes no context.
+    /// Returns the header of a record. Creates no context.
     pub(crate) fn header(&self, choice: &Choice) -> Result<Header, OpenError> {
         self.describe(choice).map_err(|error| OpenError::Unusable(error.to_string()))
     }
@@ -104,7 +104,7 @@ impl Driver {
         let device = calls.cuDeviceGet(0).must()?;
         let mut name = [0; 128];
         calls.cuDeviceGetName(&mut name, device)?.must()?;
-        // SAFETY: the driver ends the name with a zero within the length that it was given.
+        // SAFETY: the driver writes a NUL-terminated name within the given length.
         let name = unsafe { CStr::from_ptr(name.as_ptr()) }.to_string_lossy().into_owned();
         let attribute = |which| calls.cuDeviceGetAttribute(which, device)?.must();
         let sm_count = attribute(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)?;
@@ -127,8 +127,8 @@ fn simulated(profile: &str) -> Result<(Api, Sim), OpenError> {
     let refused = |reason: String| OpenError::Simulated { profile: profile.to_owned(), reason };
     let spec: Spec = profile.parse().map_err(|error: SpecError| refused(error.to_string()))?;
     let sim = Sim::new(spec).map_err(|error| refused(error.to_string()))?;
-    // SAFETY: the pointer is the simulated driver's, whose functions are good for as long as `sim`
-    // is there; the caller keeps it beside the `Api`.
+    // SAFETY: the pointer is the simulated driver's, whose functions are valid while `sim` is alive. The caller
+    // keeps `sim` next to the `Api`.
     let api = unsafe { Api::from_get_proc_address(sim.get_proc_address()) }?;
     Ok((api, sim))
 }

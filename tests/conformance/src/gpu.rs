@@ -1,4 +1,4 @@
-//! What the cases have in common: resources, contexts, streams, and running the probe.
+//! Helpers for the cases: resources, contexts, streams, and running the probe.
 
 use std::cell::{Cell, OnceCell};
 use std::collections::BTreeSet;
@@ -13,34 +13,34 @@ use crate::answer::Failure;
 use crate::calls::{Calls, Params, blank};
 use crate::driver::Driver;
 
-/// The kernels of the cases: the probe of green-ctx, and one that faults.
+/// The kernels of the cases: green-ctx's probe, and one that faults.
 pub(crate) const PTX: &str = concat!(
     include_str!("../../../green-ctx/src/observe/probe.ptx"),
     include_str!("fault.ptx"),
     "\0"
 );
 
-/// The bytes that one block of the probe writes.
+/// The bytes that each block of the probe writes.
 pub(crate) const BLOCK_BYTES: usize = 24;
 
-/// Threads in a block of the probe: no SM holds more than two such blocks at a time.
+/// Threads per block of the probe: an SM holds at most two such blocks at a time.
 pub(crate) const THREADS: u32 = 1024;
 
-/// How long a block of the probe stays where only its SM is asked for.
+/// How long a block of the probe stays if only its SM matters.
 pub(crate) const SHORT: Duration = Duration::from_millis(2);
 
-/// How long it stays where the host does something meanwhile.
+/// How long a block stays if the host acts during its run.
 pub(crate) const LONG: Duration = Duration::from_millis(50);
 
 pub(crate) const SM: CUdevResourceType = CUdevResourceType::CU_DEV_RESOURCE_TYPE_SM;
 
-/// Flags of `cuGreenCtxCreate`, needed before 13.3.
+/// Flags for `cuGreenCtxCreate`, required before CUDA 13.3.
 pub(crate) const DEFAULT_STREAM: u32 = 1;
 
-/// Flags of a stream that does not wait for the default stream; a green stream needs them.
+/// Flags for a stream that does not synchronise with the default stream. Streams of green contexts need them.
 pub(crate) const NON_BLOCKING: u32 = 1;
 
-/// The first device of a driver, and what several cases need of it.
+/// The first device of a driver, with objects that several cases need.
 pub(crate) struct Gpu {
     driver: Driver,
     pub(crate) device: CUdevice,
@@ -61,26 +61,26 @@ impl Gpu {
         Gpu { driver, device: 0, primary: Cell::new(None), library: OnceCell::new() }
     }
 
-    /// How many bytes a fill or a copy moves whose time is compared: enough that submitting takes no time
-    /// beside them. The clock of a simulated driver has no noise, so that fewer show the same, and its
-    /// bytes are moved by this process.
+    /// Returns the size in bytes of a timed memset or copy: large enough that the time of submitting it is
+    /// negligible. A smaller size is enough on a simulated driver, whose clock has no noise and whose bytes are
+    /// copied by this process.
     pub(crate) fn timed_bytes(&self) -> usize {
         if self.driver.is_simulated() { 32 << 20 } else { 256 << 20 }
     }
 
-    /// Leaves no context current on the thread, whatever the case before pushed.
+    /// Clears the thread's context stack, whatever earlier cases pushed.
     pub(crate) fn clear_current(&self) -> Result<(), Failure> {
-        // More than any case pushes; a stack that never gets empty must not hang the run.
+        // More than any case pushes. A stack that never becomes empty must not hang the run.
         for _ in 0..64 {
             if self.cuCtxGetCurrent()?.must()?.is_null() {
                 return Ok(());
             }
             self.cuCtxPopCurrent()?.must()?;
         }
-        Err(Failure::Other("the stack of contexts does not get empty".to_owned()))
+        Err(Failure::Other("the context stack does not become empty".to_owned()))
     }
 
-    /// The primary context, retained once for the process.
+    /// Returns the primary context, retained once per process.
     pub(crate) fn primary(&self) -> Result<CUcontext, Failure> {
         if let Some(primary) = self.primary.get() {
             return Ok(primary);
@@ -90,12 +90,12 @@ impl Gpu {
         Ok(primary)
     }
 
-    /// All SMs of the device.
+    /// Returns all SMs of the device.
     pub(crate) fn device_resource(&self) -> Result<CUdevResource, Failure> {
         self.cuDeviceGetDevResource(self.device, SM)?.must()
     }
 
-    /// `cuDevSmResourceSplitByCount` with room for `groups` groups.
+    /// Calls `cuDevSmResourceSplitByCount` with room for `groups` groups.
     pub(crate) fn split(
         &self,
         input: &CUdevResource,
@@ -120,18 +120,18 @@ impl Gpu {
         Ok(Split { status: reply.status, count, groups: result, remainder })
     }
 
-    /// A split of the whole device into as many groups as there are; it has to succeed.
+    /// Splits the whole device into as many groups as possible. Must succeed.
     pub(crate) fn split_device(&self, flags: u32, min: u32) -> Result<Split, Failure> {
         self.split(&self.device_resource()?, flags, 256, min)?.must()
     }
 
-    /// A green context of these resources.
+    /// Creates a green context of these resources.
     pub(crate) fn green(&self, resources: &[CUdevResource]) -> Result<CUgreenCtx, Failure> {
         let desc = self.describe(resources)?;
         self.cuGreenCtxCreate(desc, self.device, DEFAULT_STREAM)?.must()
     }
 
-    /// A descriptor of these resources.
+    /// Generates a descriptor of these resources.
     pub(crate) fn describe(
         &self,
         resources: &[CUdevResource],
@@ -141,43 +141,43 @@ impl Gpu {
         self.cuDevResourceGenerateDesc(resources.as_mut_ptr(), count)?.must()
     }
 
-    /// A green context of one group of `sms` SMs of the device.
+    /// Creates a green context of one group of `sms` SMs of the device.
     pub(crate) fn green_with(&self, sms: u32) -> Result<CUgreenCtx, Failure> {
         let split = self.split(&self.device_resource()?, 0, 1, sms)?.must()?;
         self.green(&split.groups)
     }
 
-    /// The context behind a green one.
+    /// Returns the context derived from a green context.
     pub(crate) fn context_of(&self, green: CUgreenCtx) -> Result<CUcontext, Failure> {
         self.cuCtxFromGreenCtx(green)?.must()
     }
 
-    /// A stream of a green context.
+    /// Creates a stream of a green context.
     pub(crate) fn stream_of(&self, green: CUgreenCtx) -> Result<CUstream, Failure> {
         self.cuGreenCtxStreamCreate(green, NON_BLOCKING, 0)?.must()
     }
 
-    /// A stream of the current context.
+    /// Creates a stream of the current context.
     pub(crate) fn stream(&self) -> Result<CUstream, Failure> {
         self.cuStreamCreate(NON_BLOCKING)?.must()
     }
 
-    /// An event of the current context.
+    /// Creates an event of the current context.
     pub(crate) fn event(&self) -> Result<CUevent, Failure> {
         self.cuEventCreate(0)?.must()
     }
 
-    /// Makes a context current, over the one that was.
+    /// Pushes a context onto the thread's stack.
     pub(crate) fn push(&self, context: CUcontext) -> Result<(), Failure> {
         self.cuCtxPushCurrent(context)?.must()
     }
 
-    /// Takes the current context off the thread.
+    /// Pops the current context off the thread's stack.
     pub(crate) fn pop(&self) -> Result<CUcontext, Failure> {
         self.cuCtxPopCurrent()?.must()
     }
 
-    /// The library of the kernels, loaded once.
+    /// Returns the library of the kernels, loaded once.
     pub(crate) fn library(&self) -> Result<CUlibrary, Failure> {
         if let Some(library) = self.library.get() {
             return Ok(*library);
@@ -186,21 +186,21 @@ impl Gpu {
         Ok(*self.library.get_or_init(|| library))
     }
 
-    /// The probe as a kernel that belongs to no context.
+    /// Returns the probe as a kernel, which belongs to no context.
     pub(crate) fn probe_kernel(&self) -> Result<CUkernel, Failure> {
         self.cuLibraryGetKernel(self.library()?, c"green_ctx_probe")?.must()
     }
 
-    /// The probe as the launching functions take it. The manual allows a `CUkernel` there.
+    /// Returns the probe as a function to launch. The manual allows a `CUkernel` there.
     pub(crate) fn probe(&self) -> Result<CUfunction, Failure> {
         Ok(self.probe_kernel()?.cast())
     }
 
-    /// Device memory of zeros for the blocks of a probe. A context has to be current.
+    /// Allocates zeroed device memory for a probe of `blocks` blocks. A context must be current.
     pub(crate) fn probe_memory(&self, blocks: u32) -> Result<CUdeviceptr, Failure> {
         let bytes = blocks as usize * BLOCK_BYTES;
         let address = self.cuMemAlloc(bytes)?.must()?;
-        // A copy from the host is over when it returns, which a fill need not be.
+        // A copy from the host is complete when it returns; a memset need not be.
         self.cuMemcpyHtoD(address, &vec![0; bytes])?.must()?;
         Ok(address)
     }
@@ -217,20 +217,20 @@ impl Gpu {
         Ok(self.cuLaunchKernel(self.probe()?, blocks, THREADS, stream, &mut params)?.status)
     }
 
-    /// The SMs that took part in a probe, sorted; those of blocks that did not run are left out.
+    /// Returns the SMs that a probe ran on, sorted. Blocks that did not run are left out.
     pub(crate) fn probed_sms(&self, memory: CUdeviceptr, blocks: u32) -> Result<Vec<u32>, Failure> {
         let blocks = self.probe_blocks(memory, blocks)?;
         let ran = blocks.iter().filter(|block| block.end != 0);
         Ok(ran.map(|block| block.sm).collect::<BTreeSet<_>>().into_iter().collect())
     }
 
-    /// When the one block of a probe began and ended, by the device's clock.
+    /// Returns when the one block of a probe began and ended, by the device's clock.
     pub(crate) fn probed_span(&self, memory: CUdeviceptr) -> Result<(u64, u64), Failure> {
         let blocks = self.probe_blocks(memory, 1)?;
         Ok(blocks.first().map_or((0, 0), |block| (block.start, block.end)))
     }
 
-    /// Whether every block of a probe has written its end.
+    /// Returns whether every block of a probe has ended.
     pub(crate) fn probe_is_complete(
         &self,
         memory: CUdeviceptr,
@@ -245,7 +245,7 @@ impl Gpu {
         Ok(bytes.chunks_exact(BLOCK_BYTES).map(Block::read).collect())
     }
 
-    /// The number of SMs that the driver reports for a stream's context.
+    /// Returns the number of SMs that the driver reports for a stream's context.
     fn sm_count_of(&self, stream: CUstream) -> Result<u32, Failure> {
         let green = self.cuStreamGetGreenCtx(stream)?.must()?;
         let resource = if green.is_null() {
@@ -256,8 +256,8 @@ impl Gpu {
         Ok(sm(&resource).smCount)
     }
 
-    /// Runs the probe on a stream, waits, and returns the SMs that took part, sorted. There are
-    /// blocks enough that each SM in reach gets some.
+    /// Runs the probe on a stream, waits, and returns the SMs that it ran on, sorted. The grid is large enough
+    /// to reach every SM of the stream.
     pub(crate) fn sms_of(&self, stream: CUstream) -> Result<Vec<u32>, Failure> {
         let blocks = 4 * self.sm_count_of(stream)?;
         let memory = self.probe_memory(blocks)?;
@@ -274,8 +274,7 @@ impl Gpu {
         Ok(blocks.iter().map(|block| block.sm).collect::<BTreeSet<_>>().into_iter().collect())
     }
 
-    /// How long the device takes for what is submitted to a stream, in milliseconds: the best of
-    /// five times.
+    /// Returns the device time of the work that `submit` adds to a stream, in milliseconds: the shortest of five runs.
     pub(crate) fn fastest(
         &self,
         stream: CUstream,
@@ -295,7 +294,8 @@ impl Gpu {
         Ok(fastest)
     }
 
-    /// How many clusters of a size can be active at once, as the driver reckons for a stream.
+    /// Returns how many clusters of `size` blocks can be active at the same time, as the driver computes it for
+    /// a stream.
     pub(crate) fn clusters(
         &self,
         function: CUfunction,
@@ -326,17 +326,17 @@ impl Gpu {
     }
 }
 
-/// What a split answered.
+/// The result of a split.
 pub(crate) struct Split {
     pub(crate) status: CUresult,
-    /// The number of groups as the driver left it, whether the call succeeded or not.
+    /// The number of groups as the driver left it, whether or not the call succeeded.
     pub(crate) count: u32,
     pub(crate) groups: Vec<CUdevResource>,
     pub(crate) remainder: CUdevResource,
 }
 
 impl Split {
-    /// The split, which has to have succeeded for the case to make sense.
+    /// Returns the split, which must have succeeded for the case to continue.
     pub(crate) fn must(self) -> Result<Split, Failure> {
         if self.status == CUresult::CUDA_SUCCESS {
             Ok(self)
@@ -345,7 +345,7 @@ impl Split {
         }
     }
 
-    /// The SM counts of the groups: one number where all are the same.
+    /// Returns the SM counts of the groups: one number if all are equal.
     pub(crate) fn each(&self) -> Value {
         let counts: Vec<u32> = self.groups.iter().map(|group| sm(group).smCount).collect();
         match counts.split_first() {
@@ -354,18 +354,18 @@ impl Split {
         }
     }
 
-    /// Type and SM count of the remainder.
+    /// Returns the type and SM count of the remainder.
     pub(crate) fn rest(&self) -> Value {
         brief(&self.remainder)
     }
 }
 
-/// Type and SM count of a resource.
+/// Returns the type and SM count of a resource.
 pub(crate) fn brief(resource: &CUdevResource) -> Value {
     json!({ "type": resource.type_.0, "sms": sm(resource).smCount })
 }
 
-/// Type, SM count, smallest partition and alignment of a resource.
+/// Returns the type, SM count, minimum partition and alignment of a resource.
 pub(crate) fn in_full(resource: &CUdevResource) -> Value {
     let sm = sm(resource);
     json!({
@@ -376,46 +376,46 @@ pub(crate) fn in_full(resource: &CUdevResource) -> Value {
     })
 }
 
-/// What a resource says of its SMs, whatever its type.
+/// Returns the SM fields of a resource, whatever its type.
 pub(crate) fn sm(resource: &CUdevResource) -> CUdevSmResource {
-    // SAFETY: the union is plain integers, all of them initialised by `blank` or the driver.
+    // SAFETY: the union consists of plain integers, all initialised by `blank` or by the driver.
     unsafe { resource.__bindgen_anon_1.sm }
 }
 
-/// The resource with another SM count, as a caller would forge it.
+/// Returns the resource with another SM count, as a caller could forge it.
 pub(crate) fn tampered(resource: &CUdevResource, sms: u32) -> CUdevResource {
     let mut forged = *resource;
     forged.__bindgen_anon_1.sm = CUdevSmResource { smCount: sms, ..sm(resource) };
     forged
 }
 
-/// The bytes of a resource, which are the same where the driver means the same SMs.
+/// Returns the bytes of a resource, which are equal for the same SMs.
 pub(crate) fn bytes(resource: &CUdevResource) -> [u8; 144] {
-    // SAFETY: 144 bytes without padding (asserted in the bindings), all of them initialised.
+    // SAFETY: the structure has 144 bytes without padding (asserted in the bindings), all initialised.
     unsafe { core::mem::transmute(*resource) }
 }
 
-/// The parameters of the probe.
+/// Returns the parameters of the probe.
 pub(crate) fn probe_params(memory: CUdeviceptr, duration: Duration) -> Params {
     Params::new(&[memory, u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)])
 }
 
-/// The kernels as the driver takes them.
+/// Returns the PTX of the kernels for the driver.
 pub(crate) fn ptx() -> &'static core::ffi::CStr {
     core::ffi::CStr::from_bytes_until_nul(PTX.as_bytes()).unwrap_or(c"")
 }
 
-/// What of a time is the same in every run: roughly how it compares with another.
+/// Compares two times roughly, so that the result is the same in every run.
 pub(crate) fn compared(time: f32, with: f32) -> Value {
     json!({ "over_1.5_times": time > 1.5 * with, "over_5_times": time > 5.0 * with })
 }
 
-/// A stream that stands for a context's default one.
+/// Returns the stream handle that denotes a default stream.
 pub(crate) fn token(number: usize) -> CUstream {
     if number == 0 { null_mut() } else { core::ptr::without_provenance_mut(number) }
 }
 
-/// What one block of the probe wrote.
+/// The values that one block of the probe wrote.
 struct Block {
     sm: u32,
     start: u64,

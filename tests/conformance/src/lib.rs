@@ -1,13 +1,13 @@
-//! What a CUDA driver answers about green contexts, asked case by case.
+//! Records what a CUDA driver answers about green contexts, case by case.
 //!
-//! Each case puts a few calls to the driver's C interface and notes what came back: status names,
-//! counts, SM ids, whether two handles are the same. The same cases run on a real GPU and on a
-//! simulated driver, so that the second can be held against the first. The record of a real run is
-//! committed in `records/`, and a test compares the simulator with it case by case.
+//! Each case makes a few calls to the driver's C interface and notes the results: status names, counts, SM ids,
+//! whether two handles are equal. The same cases run on a real GPU and on a simulated driver, so that the two
+//! can be compared. The records of real runs are committed in `records/`, and a test compares the simulator
+//! with them case by case.
 //!
-//! Cases that crash a process or poison its device, as some misuse does, run in a process of their
-//! own; the others share one for each topic. A simulated driver needs no process to begin anew, so of
-//! its cases only those that end the process do without the others. See [`run`].
+//! Cases that crash a process or poison its device, as some misuse does, run in a separate process. The others
+//! share one process per topic. A simulated driver starts anew without a new process, so only its cases that
+//! end the process need a separate one. See [`run`].
 
 mod answer;
 mod calls;

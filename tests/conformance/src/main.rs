@@ -1,4 +1,4 @@
-//! `conformance`: asks a driver every case and prints the record.
+//! `conformance`: runs the cases on a driver and prints the record.
 
 use std::error::Error;
 use std::fs::File;
@@ -11,31 +11,30 @@ use green_ctx_conformance::{Case, ChildError, Choice, Options, RunError, all, ch
 
 /// Every case was answered.
 const RAN: u8 = 0;
-/// A case could not be put to the driver, or the run broke off.
+/// A case could not be run, or the run failed.
 const INCOMPLETE: u8 = 1;
-/// The command line was wrong.
+/// The command line is wrong.
 const USAGE: u8 = 2;
-/// There is no such driver, or it has no device.
+/// The driver cannot be loaded, or has no device.
 const NO_DRIVER: u8 = 3;
 
-/// Asks a CUDA driver how it answers about green contexts, case by case, and prints one JSON line a
-/// case, after a line that says which driver it was.
+/// Records how a CUDA driver answers about green contexts, case by case. Prints a line about the driver, then
+/// one JSON line per case.
 ///
-/// Exit status: 0 every case was answered, 1 a case could not be put to the driver, 2 bad usage,
-/// 3 no driver.
+/// Exit status: 0 if every case was answered, 1 if a case could not be run, 2 for bad usage, 3 without a driver.
 #[derive(Parser)]
 #[command(name = "conformance", version)]
 struct Arguments {
-    /// The driver: `cuda` (the installed one), `cuda:PATH` (a library), or a simulated one such as
-    /// `sim:h200` or `sim:h200@13.0`
+    /// The driver: `cuda` (the installed one), `cuda:PATH` (a library), or a simulated one such as `sim:h200`
+    /// or `sim:h200@13.0`
     #[arg(long, value_name = "DRIVER", default_value = "cuda")]
     driver: Choice,
 
-    /// Print the names of the cases and ask nothing
+    /// Print the names of the cases and run none
     #[arg(long)]
     list: bool,
 
-    /// Ask only this case, or with a final slash every case whose name begins so; may be repeated
+    /// Run only this case or, if the name ends with a slash, every case whose name begins with it; may be repeated
     #[arg(long, value_name = "NAME")]
     case: Vec<String>,
 
@@ -43,7 +42,7 @@ struct Arguments {
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
 
-    /// Be the process that asks the driver: names on stdin, answers on stdout
+    /// Run as the process that calls the driver: names on stdin, answers on stdout
     #[arg(long, hide = true)]
     child: bool,
 }
@@ -52,7 +51,7 @@ fn main() -> ExitCode {
     let arguments = match Arguments::try_parse() {
         Ok(arguments) => arguments,
         Err(error) => {
-            // Help and the version are errors too, of the kind that goes to stdout.
+            // clap reports help and version as errors too, but prints those to stdout.
             let code = if error.use_stderr() { USAGE } else { RAN };
             return match error.print() {
                 Ok(()) => ExitCode::from(code),
@@ -63,7 +62,7 @@ fn main() -> ExitCode {
     ExitCode::from(if arguments.child { ask(&arguments.driver) } else { record(&arguments) })
 }
 
-/// The child's part.
+/// Runs as a child process.
 fn ask(driver: &Choice) -> u8 {
     match child(driver) {
         Ok(()) => RAN,
@@ -74,13 +73,13 @@ fn ask(driver: &Choice) -> u8 {
     }
 }
 
-/// The parent's part.
+/// Runs as the parent process.
 fn record(arguments: &Arguments) -> u8 {
     let cases = all();
     let chosen = match choose(&cases, &arguments.case) {
         Ok(chosen) => chosen,
         Err(name) => {
-            eprintln!("conformance: no case {name}; --list names them");
+            eprintln!("conformance: there is no case {name}; --list prints the names");
             return USAGE;
         }
     };
@@ -101,16 +100,16 @@ fn record(arguments: &Arguments) -> u8 {
     }
 }
 
-/// Puts the cases to the driver and returns how many could not be.
+/// Runs the cases and returns the number that could not be run.
 fn put(arguments: &Arguments, cases: &[&Case], out: &mut dyn Write) -> Result<usize, RunError> {
     let program = std::env::current_exe().map_err(RunError::Child)?;
     let options = Options { driver: arguments.driver.clone(), program };
     let summary = run(&options, cases, out)?;
-    eprintln!("{} cases answered, {} could not be asked", summary.answered, summary.failed);
+    eprintln!("{} cases answered, {} could not be run", summary.answered, summary.failed);
     Ok(summary.failed)
 }
 
-/// Prints the names; none of them fails.
+/// Prints the names of the cases; returns 0.
 fn list(cases: &[&Case], out: &mut dyn Write) -> io::Result<usize> {
     for case in cases {
         writeln!(out, "{}", case.name())?;
@@ -118,7 +117,8 @@ fn list(cases: &[&Case], out: &mut dyn Write) -> io::Result<usize> {
     Ok(0)
 }
 
-/// The cases of these names, all of them without any; a name that fits none is returned.
+/// Returns the cases with these names, or all cases if no name is given. Returns a name that matches no case as
+/// an error.
 fn choose<'a>(cases: &'a [Case], names: &[String]) -> Result<Vec<&'a Case>, String> {
     let fits = |case: &Case, name: &String| {
         case.name() == name || (name.ends_with('/') && case.name().starts_with(name))
@@ -132,7 +132,7 @@ fn choose<'a>(cases: &'a [Case], names: &[String]) -> Result<Vec<&'a Case>, Stri
     }
 }
 
-/// Prints an error and what it came from, one line.
+/// Prints an error and its sources in one line.
 fn report(error: &dyn Error) {
     let mut text = error.to_string();
     let mut source = error.source();

@@ -1,4 +1,4 @@
-//! Records: what a driver answered, one JSON line a case, and how two of them are compared.
+//! Records of a driver's answers, with one JSON line per case, and their comparison.
 
 use core::fmt;
 use std::collections::BTreeMap;
@@ -8,7 +8,7 @@ use serde::ser::SerializeMap;
 use serde::{Deserialize, Serialize, Serializer};
 use serde_json::Value;
 
-/// The first line of a record: who answered.
+/// The first line of a record: the driver and the device.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Header {
     /// `cuda` or `simulated`.
@@ -17,13 +17,13 @@ pub struct Header {
     pub driver_version: String,
     /// The device's name.
     pub device: String,
-    /// The number of its SMs.
+    /// The number of SMs.
     pub sm_count: u32,
-    /// Its compute capability.
+    /// The compute capability.
     pub compute_capability: String,
-    /// When the cases were run, `YYYY-MM-DD`, UTC.
+    /// The date of the run in UTC, `YYYY-MM-DD`.
     pub date: String,
-    /// The version of the kernel's part of the driver, where the system reports it.
+    /// The version of the kernel driver, if the system reports it.
     pub kernel_driver: Option<String>,
 }
 
@@ -33,12 +33,12 @@ pub(crate) struct HeaderLine {
     pub(crate) record: Header,
 }
 
-/// One line of a record: a case and its facts, in the order in which the driver gave them.
+/// A line of a record: a case with its facts, in the order in which the driver gave them.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Line {
     /// The case's name.
     pub case: String,
-    /// What the driver answered.
+    /// The driver's answer.
     pub answer: Vec<(String, Value)>,
 }
 
@@ -57,10 +57,10 @@ impl Serialize for Line {
     }
 }
 
-/// A record as it is read back, to be compared.
+/// A record that was read back, for comparison.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Record {
-    /// Who answered.
+    /// The driver and the device.
     pub header: Header,
     /// The answer of each case.
     pub cases: BTreeMap<String, Value>,
@@ -70,21 +70,21 @@ pub struct Record {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ParseError {
-    /// There is no line.
+    /// The text has no lines.
     #[error("the record is empty")]
     Empty,
-    /// A line is not what it should be.
+    /// A line is invalid.
     #[error("line {line}")]
     Line {
-        /// Its number, from 1.
+        /// The line's number, from 1.
         line: usize,
-        /// What is wrong with it.
+        /// The reason.
         source: serde_json::Error,
     },
-    /// A case stands there twice.
-    #[error("line {line}: the case {case} again")]
+    /// A case occurs twice.
+    #[error("line {line}: the case {case} occurs twice")]
     Again {
-        /// Its number, from 1.
+        /// The line's number, from 1.
         line: usize,
         /// The case's name.
         case: String,
@@ -96,7 +96,7 @@ impl Record {
     ///
     /// # Errors
     ///
-    /// [`ParseError`] with the line that is wrong.
+    /// Returns a [`ParseError`] with the invalid line.
     pub fn parse(text: &str) -> Result<Record, ParseError> {
         #[derive(Deserialize)]
         struct CaseLine {
@@ -119,9 +119,8 @@ impl Record {
         Ok(Record { header, cases })
     }
 
-    /// Everything in which `other` differs from this record: cases that are missing, that are there
-    /// in addition, and that were answered otherwise. Of the header, what says which driver and
-    /// device it is.
+    /// Returns the differences between this record and `other`: missing cases, additional cases, and cases with
+    /// other answers. Of the header only the driver and the device are compared.
     #[must_use]
     pub fn differences(&self, other: &Record) -> Vec<Difference> {
         let who = |header: &Header| {
@@ -156,9 +155,9 @@ impl Record {
 pub struct Difference {
     /// The case's name.
     pub case: String,
-    /// The answer of the record that was compared with, `None` where it lacks the case.
+    /// The answer in the reference record, or `None` if it lacks the case.
     pub expected: Option<Value>,
-    /// The answer of the other, `None` where it lacks the case.
+    /// The answer in the other record, or `None` if it lacks the case.
     pub found: Option<Value>,
 }
 
@@ -177,14 +176,14 @@ impl fmt::Display for Difference {
     }
 }
 
-/// The day in UTC, `YYYY-MM-DD`.
+/// Returns today's date in UTC, `YYYY-MM-DD`.
 pub(crate) fn today() -> String {
     let seconds = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
     let (year, month, day) = civil(seconds / 86_400);
     format!("{year:04}-{month:02}-{day:02}")
 }
 
-/// The date that lies `days` after 1970-01-01, by counting in eras of 400 years that begin in March.
+/// Returns the date `days` after 1970-01-01, computed in eras of 400 years that begin in March.
 fn civil(days: u64) -> (u64, u64, u64) {
     let days = days + 719_468;
     let era = days / 146_097;

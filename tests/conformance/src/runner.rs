@@ -1,5 +1,4 @@
-//! Running cases: a parent that starts child processes and puts their answers together, and the
-//! child that asks the driver.
+//! Runs cases: a parent that starts child processes and collects their answers, and the child that calls the driver.
 
 use std::io::{self, BufRead, BufReader, Write};
 use std::path::PathBuf;
@@ -15,24 +14,24 @@ use crate::driver::{Choice, Driver, OpenError};
 use crate::gpu::Gpu;
 use crate::record::{HeaderLine, Line};
 
-/// How long a child may stay silent. The longest case takes well under a second.
+/// The maximum time without output from a child. The longest case takes well under a second.
 const SILENCE: Duration = Duration::from_secs(60);
 
-/// What to run and with which program.
+/// The driver and the program to run.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// The driver that is asked.
+    /// The driver to run the cases on.
     pub driver: Choice,
-    /// The program that becomes a child with `--driver CHOICE --child`.
+    /// The program that runs as a child with `--driver CHOICE --child`.
     pub program: PathBuf,
 }
 
-/// How a run went.
+/// The result of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Summary {
-    /// Cases that the driver answered.
+    /// The number of cases that the driver answered.
     pub answered: usize,
-    /// Cases that could not be put to it.
+    /// The number of cases that could not be run.
     pub failed: usize,
 }
 
@@ -40,10 +39,10 @@ pub struct Summary {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RunError {
-    /// There is no such driver.
+    /// The driver could not be opened.
     #[error("no driver")]
     Open(#[from] OpenError),
-    /// A child process could not be started or heard.
+    /// A child process could not be started or read.
     #[error("cannot run a child process")]
     Child(#[source] io::Error),
     /// The record could not be written.
@@ -55,22 +54,22 @@ pub enum RunError {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ChildError {
-    /// There is no such driver.
+    /// The driver could not be opened.
     #[error("no driver")]
     Open(#[from] OpenError),
-    /// The names could not be read or the answers not written.
+    /// The names could not be read, or the answers could not be written.
     #[error("lost the parent process")]
     Pipe(#[from] io::Error),
-    /// The parent asked for a case that does not exist.
+    /// The parent requested a case that does not exist.
     #[error("no case {0}")]
     Unknown(String),
 }
 
-/// Asks the driver every one of `cases` and writes the record to `out`, progress to stderr.
+/// Runs all `cases`, and writes the record to `out` and progress to stderr.
 ///
 /// # Errors
 ///
-/// [`RunError`] where there is no driver, a process could not be started, or `out` failed.
+/// Returns a [`RunError`] if the driver could not be opened, a process could not be started, or `out` failed.
 pub fn run(options: &Options, cases: &[&Case], out: &mut dyn Write) -> Result<Summary, RunError> {
     let header = Driver::open(&options.driver)?.header(&options.driver)?;
     write_line(out, &HeaderLine { record: header })?;
@@ -82,7 +81,7 @@ pub fn run(options: &Options, cases: &[&Case], out: &mut dyn Write) -> Result<Su
         }
         for (line, failed) in ask(options, &group)? {
             if failed {
-                eprintln!("could not be asked: {}", line.case);
+                eprintln!("could not be run: {}", line.case);
                 summary.failed += 1;
             } else {
                 summary.answered += 1;
@@ -98,8 +97,8 @@ fn write_line(out: &mut dyn Write, line: &impl serde::Serialize) -> Result<(), R
     out.write_all(b"\n").and_then(|()| out.flush()).map_err(RunError::Write)
 }
 
-/// Cases that share a process: of a simulated driver all, since a new one does what a new process would,
-/// and of another one neighbours of one topic that do not want to be alone.
+/// Groups cases by process. For a simulated driver all cases share one, since a new driver replaces a new
+/// process. Otherwise adjacent cases of one topic share a process, unless they need a separate one.
 fn groups<'a>(driver: &Choice, cases: &[&'a Case]) -> Vec<Vec<&'a Case>> {
     let mut groups: Vec<Vec<&Case>> = Vec::new();
     let simulated = matches!(driver, Choice::Simulated(_));
@@ -112,29 +111,29 @@ fn groups<'a>(driver: &Choice, cases: &[&'a Case]) -> Vec<Vec<&'a Case>> {
     groups
 }
 
-/// Whether two neighbours can be put to the same driver without a new process, or a new simulated driver,
-/// between them.
+/// Returns whether two adjacent cases can use the same driver without a new process or a new simulated driver
+/// in between.
 fn share(one: &Case, other: &Case) -> bool {
     let shared = |case: &Case| case.isolation() == Isolation::Shared;
     shared(one) && shared(other) && one.topic() == other.topic()
 }
 
-/// One case as a child reported it.
+/// A case as a child reported it.
 struct Reported {
     line: Line,
     failed: bool,
     ended: bool,
 }
 
-/// Asks a group, with a new process after each case that ended one. Says of each line whether the
-/// case could not be put to the driver.
+/// Runs a group, with a new process after each case that ended one. Returns each line, and whether the case
+/// could not be run.
 fn ask(options: &Options, group: &[&Case]) -> Result<Vec<(Line, bool)>, RunError> {
     let mut lines = Vec::new();
     let mut rest = group;
     while let Some(first) = rest.first() {
         let (mut reported, ended) = ask_child(options, rest).map_err(RunError::Child)?;
         if reported.is_empty() {
-            // Nothing was begun, so this is no answer of the driver.
+            // No case began, so this is not an answer of the driver.
             let reason = format!("the process ended before the case: {ended:?}");
             let answer = vec![("failed".to_owned(), Value::String(reason))];
             let line = Line { case: first.name().to_owned(), answer };
@@ -154,13 +153,13 @@ fn ask(options: &Options, group: &[&Case]) -> Result<Vec<(Line, bool)>, RunError
     Ok(lines)
 }
 
-/// Asks as many of `cases` as one process survives. The second value says how it died.
+/// Runs as many of `cases` as one process survives. The second value describes how the process died.
 fn ask_child(options: &Options, cases: &[&Case]) -> io::Result<(Vec<Reported>, Option<String>)> {
     let mut command = Command::new(&options.program);
     command.arg("--driver").arg(options.driver.to_string()).arg("--child");
     if let Choice::Simulated(_) = options.driver {
-        // A simulated device's memory is the heap's: copies of 256 MiB take a third of the time where the
-        // C library uses freed memory again instead of asking the system for pages.
+        // A simulated device's memory is on the heap. Copies of 256 MiB take a third of the time if the C
+        // library reuses freed memory instead of requesting pages from the system.
         let keep = "glibc.malloc.mmap_threshold=2147483648:glibc.malloc.trim_threshold=4294967296";
         command.env("GLIBC_TUNABLES", keep);
     }
@@ -168,7 +167,7 @@ fn ask_child(options: &Options, cases: &[&Case]) -> io::Result<(Vec<Reported>, O
     let events = listen(&mut child)?;
     if let Some(mut stdin) = child.stdin.take() {
         let names: String = cases.iter().map(|case| format!("{}\n", case.name())).collect();
-        // A child that is already gone shows in its exit status and in the missing answers.
+        // If the child has already died, its exit status and the missing answers show it.
         if let Err(error) = stdin.write_all(names.as_bytes())
             && error.kind() != io::ErrorKind::BrokenPipe
         {
@@ -201,9 +200,9 @@ fn take(reported: &mut Vec<Reported>, event: Event) {
     match event {
         Event::Begin(_) => {}
         Event::Fact(name, fact) => {
-            // Two facts of one name would be one when the record is read back.
+            // Two facts with one name would become one when the record is read back.
             if last.line.answer.iter().any(|(known, _)| *known == name) {
-                take(reported, Event::Failed(format!("the fact {name} twice")));
+                take(reported, Event::Failed(format!("the fact {name} was reported twice")));
             } else {
                 last.line.answer.push((name, fact));
             }
@@ -219,7 +218,7 @@ fn take(reported: &mut Vec<Reported>, event: Event) {
     }
 }
 
-/// Reads a child's events on a thread of their own, so that its silence can be noticed.
+/// Reads a child's events on a separate thread, so that a silent child is noticed.
 fn listen(child: &mut Child) -> io::Result<Receiver<Event>> {
     let (send, receive) = channel();
     let stdout = child.stdout.take().ok_or_else(|| io::Error::other("the child has no output"))?;
@@ -232,7 +231,7 @@ fn listen(child: &mut Child) -> io::Result<Receiver<Event>> {
                         break;
                     }
                 }
-                // Not ours: what the driver prints is for the person who runs this.
+                // Not an event: output of the driver is passed on to the user.
                 Err(_) => eprintln!("{line}"),
             }
         }
@@ -248,11 +247,11 @@ fn death(status: ExitStatus) -> String {
     status.code().map_or_else(|| status.to_string(), |code| format!("exit {code}"))
 }
 
-/// The child's part: reads names of cases from stdin, one a line, and writes the answers to stdout.
+/// Runs as a child process: reads the names of cases from stdin, one per line, and writes the answers to stdout.
 ///
 /// # Errors
 ///
-/// [`ChildError`] where there is no driver, a name is unknown or the parent is gone.
+/// Returns a [`ChildError`] if the driver could not be opened, a name is unknown, or the parent is gone.
 pub fn child(choice: &Choice) -> Result<(), ChildError> {
     let names: Vec<String> = io::stdin().lines().collect::<Result<_, _>>()?;
     let cases = crate::cases::all();

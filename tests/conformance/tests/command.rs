@@ -1,4 +1,4 @@
-//! The command line: what it prints and how it ends.
+//! The command line: its output and exit status.
 
 use std::process::{Command, Output};
 
@@ -54,7 +54,7 @@ fn a_final_slash_names_a_topic() -> std::io::Result<()> {
     Ok(())
 }
 
-/// A case that ends the process says so, and those before and after it are answered.
+/// A case that ends its process is reported as such, and the cases before and after it are answered.
 #[test]
 fn a_case_that_dies_takes_no_other_with_it() -> Result<(), Box<dyn std::error::Error>> {
     let names = [

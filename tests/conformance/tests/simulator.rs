@@ -1,4 +1,4 @@
-//! The simulated driver against the records of real ones, case by case.
+//! Compares the simulated driver with the records of real drivers, case by case.
 
 use std::collections::BTreeSet;
 use std::error::Error;
@@ -11,10 +11,10 @@ use green_ctx_conformance::{Options, Record, all, run};
 use green_ctx_sim::Profile;
 use serde_json::json;
 
-/// The names of cases that some record lacks, since they have not been put to that device yet.
+/// The cases that some record lacks, since they have not been run on that device yet.
 const UNRECORDED: &str = include_str!("../unrecorded.txt");
 
-/// What a real driver answered, and what the simulated driver of the same part and version does.
+/// The answers of a real driver, and of the simulated driver of the same part and version.
 struct Pair {
     profile: &'static Profile,
     recorded: Record,
@@ -22,7 +22,7 @@ struct Pair {
 }
 
 impl Pair {
-    /// Reads a record and asks the simulated driver that it names.
+    /// Reads a record, and runs the cases on the simulated driver of the same device.
     fn read(path: &Path) -> Result<Pair, Box<dyn Error>> {
         let recorded = Record::parse(&std::fs::read_to_string(path)?)?;
         let device = &recorded.header.device;
@@ -37,7 +37,7 @@ impl Pair {
         Ok(Pair { profile, recorded, simulated })
     }
 
-    /// The cases in which `recorded` differs from the simulated driver and this record does not.
+    /// Returns the differences between `recorded` and the simulated driver that this pair does not have.
     fn new_differences(&self, recorded: &Record) -> Vec<String> {
         let before = self.recorded.differences(&self.simulated);
         let now = recorded.differences(&self.simulated);
@@ -48,7 +48,7 @@ impl Pair {
     }
 }
 
-/// The committed records.
+/// Returns the paths of the committed records.
 fn paths() -> Result<Vec<PathBuf>, Box<dyn Error>> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("records");
     let files = std::fs::read_dir(folder)?.map(|file| file.map(|file| file.path()));
@@ -57,7 +57,7 @@ fn paths() -> Result<Vec<PathBuf>, Box<dyn Error>> {
     Ok(paths)
 }
 
-/// Every committed record with the simulated driver's answers, asked once for all tests.
+/// Returns every committed record with the simulated driver's answers, which are computed once for all tests.
 fn pairs() -> Result<&'static [Pair], Box<dyn Error>> {
     static PAIRS: OnceLock<Result<Vec<Pair>, String>> = OnceLock::new();
     let ask = || -> Result<Vec<Pair>, String> {
@@ -112,8 +112,8 @@ fn the_records_hold_every_case_and_no_other() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Of what is not recorded yet the simulator answers every question. Which cases those are is in the
-/// test's output, and the simulator's own tests check the answers.
+/// The simulator must answer every case that is not recorded yet. The test prints these cases; the simulator's
+/// own tests check the answers.
 #[test]
 fn unrecorded_cases_are_answered() -> Result<(), Box<dyn Error>> {
     UNRECORDED.lines().for_each(|name| eprintln!("not recorded yet: {name}"));
@@ -127,7 +127,7 @@ fn unrecorded_cases_are_answered() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// A profile says that it is recorded exactly if the record is here, under its name.
+/// A profile claims to be recorded if and only if its record is committed under its name.
 #[test]
 fn each_recorded_profile_has_its_record() -> Result<(), Box<dyn Error>> {
     let claimed = Profile::all().iter().filter_map(|profile| {
@@ -149,7 +149,7 @@ fn each_recorded_profile_has_its_record() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// One changed answer of each topic of each record, each the only difference that is then seen.
+/// For each topic of each record, one changed answer must be reported as the only difference.
 #[test]
 fn a_changed_answer_is_seen() -> Result<(), Box<dyn Error>> {
     for pair in pairs()? {
@@ -163,7 +163,7 @@ fn a_changed_answer_is_seen() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Parts differ in how long copies take on few SMs. Another part's answer is seen.
+/// Parts differ in the time that copies take on few SMs, so another part's answer must be reported as a difference.
 #[test]
 fn another_parts_answers_are_seen() -> Result<(), Box<dyn Error>> {
     for pair in pairs()? {

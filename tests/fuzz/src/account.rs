@@ -1,14 +1,14 @@
-//! Who has which SMs, as counted handles that mirror those of green-ctx.
+//! The SMs that each object holds, as counted handles that mirror those of green-ctx.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// SM ids as bits; no part has 256 SMs.
+/// A set of SM ids below 256, as bits. No simulated part has 256 SMs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sms([u64; 4]);
 
 impl Sms {
-    /// These SMs.
+    /// Creates the set of these ids.
     #[must_use]
     pub fn of(ids: &[u32]) -> Sms {
         let mut sms = Sms::default();
@@ -16,37 +16,37 @@ impl Sms {
         sms
     }
 
-    /// Those that are in either.
+    /// Returns the union of both sets.
     #[must_use]
     pub fn and(self, other: Sms) -> Sms {
         Sms(std::array::from_fn(|word| self.0[word] | other.0[word]))
     }
 
-    /// Those that are not in the other.
+    /// Returns the SMs that are not in `other`.
     #[must_use]
     pub fn but(self, other: Sms) -> Sms {
         Sms(std::array::from_fn(|word| self.0[word] & !other.0[word]))
     }
 
-    /// Whether some are in both.
+    /// Returns whether the sets have an SM in common.
     #[must_use]
     pub fn meet(self, other: Sms) -> bool {
         self.but(other) != self
     }
 
-    /// Whether all are in the other.
+    /// Returns whether all SMs are in `other`.
     #[must_use]
     pub fn within(self, other: Sms) -> bool {
         self.but(other) == Sms::default()
     }
 
-    /// How many they are.
+    /// Returns the number of SMs.
     #[must_use]
     pub fn len(self) -> u32 {
         self.0.iter().map(|word| word.count_ones()).sum()
     }
 
-    /// Whether there is none.
+    /// Returns whether the set is empty.
     #[must_use]
     pub fn is_empty(self) -> bool {
         self == Sms::default()
@@ -57,10 +57,11 @@ impl Sms {
     }
 }
 
-/// Which SMs somebody has, by how many. Of some it is only known how many they are.
+/// The SMs of a device that are held: the number of holders of each SM, and the number of held SMs whose ids
+/// are unknown.
 pub struct Table {
     had: [AtomicU32; 256],
-    /// How many SMs somebody has of which nobody knows which they are.
+    /// The number of held SMs whose ids are unknown.
     unknown: AtomicU32,
 }
 
@@ -71,7 +72,7 @@ impl Default for Table {
 }
 
 impl Table {
-    /// How many SMs somebody has.
+    /// Returns the number of held SMs.
     #[must_use]
     pub fn count(&self) -> u32 {
         let known = self.had.iter().filter(|count| count.load(Ordering::Relaxed) > 0).count();
@@ -79,20 +80,20 @@ impl Table {
     }
 }
 
-/// What somebody has.
+/// The SMs that an object holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Share {
-    /// These SMs.
+    /// SMs with known ids.
     Known(Sms),
-    /// So many SMs of their own.
+    /// A number of SMs, held exclusively, with unknown ids.
     Unknown(u32),
 }
 
-/// SMs that the device's ledger has as somebody's, until the last share of this is dropped.
+/// SMs that the ledger must count as held until the last clone of this handle is dropped.
 pub struct Held {
     share: Share,
     table: Arc<Table>,
-    /// What the SMs were divided from, if that is held until the last of its parts is gone.
+    /// The parent whose SMs these are, if it is held until its last part is dropped.
     _parent: Option<Arc<Held>>,
 }
 
@@ -108,7 +109,7 @@ impl Held {
         Held::new(Share::Known(Sms::default()), table, parent)
     }
 
-    /// Part of the SMs of a group that is divided for good: what no part takes is free again.
+    /// Takes part of the SMs of a group that is consumed by its split. SMs that no part takes are free again.
     pub fn part(self: &Arc<Held>, share: Share) -> Arc<Held> {
         let within = self.share == Share::Known(Sms::default());
         let share = if within { self.share } else { share };
@@ -144,34 +145,34 @@ impl Drop for Held {
 /// The SMs of a partition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
-    /// Those that are nobody else's.
+    /// The SMs that no other partition may use.
     pub floor: Sms,
-    /// All that it may use.
+    /// All SMs that it may use.
     pub ceiling: Sms,
 }
 
-/// A partition from the making of its context to the last handle.
+/// A partition, from the creation of its context to its last handle.
 pub struct Partition {
-    /// Its number, never used again.
+    /// A unique number.
     pub number: u32,
-    /// The driver's number of its context, which the next partition of the same SMs may get.
+    /// The driver's id of the context. The next partition on the same SMs may have the same id.
     pub context_id: u64,
-    /// Its SMs; `None` where only its work will show them, and they are its own.
+    /// The SMs; `None` if only a launch will show them. In that case the partition holds them exclusively.
     pub place: Option<Place>,
-    /// The device that it is on.
+    /// The device's ordinal.
     pub device: usize,
-    /// Whether only the driver can split its SMs.
+    /// Whether the SMs come from the driver's structured split.
     pub structured: bool,
-    /// The set that it is a plan's partition of.
+    /// The plan set, if this is a partition of a plan.
     pub set: Option<u32>,
-    /// What it has.
+    /// The SMs that it holds.
     pub held: Arc<Held>,
-    /// The partition whose workqueues it uses, and keeps.
+    /// The partition whose workqueues it uses and keeps alive.
     pub queues: Option<Arc<Partition>>,
 }
 
 impl Partition {
-    /// Whether it has all of its SMs for itself.
+    /// Returns whether it holds all of its SMs exclusively.
     #[must_use]
     pub fn is_exclusive(&self) -> bool {
         self.place.is_none_or(|place| place.floor == place.ceiling)

@@ -1,4 +1,4 @@
-//! A simulated driver with its device, and what a run needs on it.
+//! A simulated driver with its device, and the kernels and streams of a run.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 
 use crate::raw;
 
-/// The parts and versions that seeds choose from.
+/// The parts and driver versions that a seed chooses from.
 pub const SPECS: [&str; 12] = [
     "h200@13.0",
     "a100@13.0",
@@ -24,49 +24,49 @@ pub const SPECS: [&str; 12] = [
     "a100@13.4",
 ];
 
-/// The calls whose failures were reported to the driver's clean-up hook.
+/// The driver calls whose failures were reported to the clean-up hook.
 pub type Reports = Arc<Mutex<Vec<String>>>;
 
-/// A simulated driver, in use.
+/// A simulated driver in use.
 pub struct Machine {
-    /// The simulator's side.
+    /// The simulator.
     pub sim: Sim,
-    /// Its first device.
+    /// The first device.
     pub device: Device,
-    /// Its second device, if it has one.
+    /// The second device, if the driver has one.
     pub second: Option<Device>,
-    /// A kernel that runs as many nanoseconds as its argument says.
+    /// A kernel that runs for as many nanoseconds as its argument.
     pub kernel: Kernel,
-    /// The same under another name, for work that is exempt from the promise where only names show
-    /// who launched what.
+    /// The same kernel under another name, for work that the promise does not cover. With several threads only
+    /// kernel names show who launched what.
     pub exempt: Kernel,
-    /// A stream that shows the time.
+    /// A stream for launches that show the time.
     pub clock: Stream,
     /// Device memory for memsets.
     pub memory: green_ctx::DeviceBuffer<u32>,
-    /// What the clean-up hook heard.
+    /// The failures reported to the clean-up hook.
     pub reports: Reports,
 }
 
-/// How a simulated driver is brought up.
+/// Variants of a simulated driver.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Variant {
     /// Whether it has two devices.
     pub two_devices: bool,
-    /// Whether the clean-up hook panics each time that it is called.
+    /// Whether the clean-up hook panics in every call.
     pub hook_panics: bool,
 }
 
-/// Ends a hook or a function of the program as a panic does, without a message on standard error.
+/// Panics without a message on standard error, for hooks and functions of the program.
 pub fn panic_quietly(of: &str) -> ! {
-    std::panic::resume_unwind(Box::new(format!("a panic of {of} left the library")))
+    std::panic::resume_unwind(Box::new(format!("a panic of {of} escaped from the library")))
 }
 
-/// Brings a simulated driver up.
+/// Creates a simulated driver and installs the clean-up hook.
 ///
 /// # Errors
 ///
-/// What the simulator or the library says.
+/// Returns an error of the simulator or the library.
 pub fn start(
     spec: &str,
     variant: Variant,
@@ -80,7 +80,7 @@ pub fn start(
         .on_cleanup_failure(move |error| {
             match error {
                 Error::Driver { call, .. } => hook.lock().push((*call).to_owned()),
-                // Which the program has asked for.
+                // The panic was planned by the program.
                 Error::HostPanic { .. } => {}
                 other => hook.lock().push(other.to_string()),
             }
@@ -92,11 +92,11 @@ pub fn start(
     Ok((sim, driver, reports))
 }
 
-/// A kernel that runs as many nanoseconds as its argument says.
+/// Loads a kernel that runs for as many nanoseconds as its argument.
 ///
 /// # Errors
 ///
-/// What the library says.
+/// Returns an error of the library.
 pub fn load(sim: &Sim, device: &Device, name: &str) -> green_ctx::Result<Kernel> {
     sim.register_kernel(name, |call| {
         if let Some(duration) = call.param_u64(0) {
@@ -110,11 +110,11 @@ pub fn load(sim: &Sim, device: &Device, name: &str) -> green_ctx::Result<Kernel>
 }
 
 impl Machine {
-    /// A machine with a kernel of this name.
+    /// Creates a machine whose kernel has this name.
     ///
     /// # Errors
     ///
-    /// What the library says.
+    /// Returns an error of the library.
     pub fn new(
         sim: &Sim,
         driver: &Driver,
@@ -124,7 +124,7 @@ impl Machine {
         let device = driver.device(0)?;
         let (kernel, exempt) = (load(sim, &device, kernel)?, load(sim, &device, "exempt")?);
         let clock = device.primary_context()?.create_stream(StreamOptions::default())?;
-        // Its handle is given out before any other, so that the end of a capture asks about it first.
+        // Registered before any other stream, so the end of a capture asks about it first.
         let _raw = clock.as_raw();
         let memory = green_ctx::DeviceBuffer::zeroed(&device, 64)?;
         let (sim, reports) = (sim.clone(), Arc::clone(reports));
@@ -132,20 +132,20 @@ impl Machine {
         Ok(Machine { sim, device, second, kernel, exempt, clock, memory, reports })
     }
 
-    /// Launches the shortest kernel in an idle stream, so that the trace shows the time.
+    /// Launches the shortest kernel in an idle stream, so that the trace shows the current time.
     ///
     /// # Errors
     ///
-    /// What the launch says.
+    /// Returns an error of the launch.
     pub fn probe(&self) -> green_ctx::Result<()> {
         raw::launch(&self.clock, &self.kernel, 1)
     }
 
-    /// Lets this much virtual time pass.
+    /// Lets simulated time pass.
     ///
     /// # Errors
     ///
-    /// What the launch or the wait for it says.
+    /// Returns an error of the launch or of the wait for it.
     pub fn advance(&self, nanoseconds: u64) -> green_ctx::Result<()> {
         raw::launch(&self.clock, &self.kernel, nanoseconds)?;
         self.clock.synchronize()

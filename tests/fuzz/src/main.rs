@@ -1,4 +1,4 @@
-//! `green-ctx-fuzz`: runs seeds until one breaks a promise, and prints it as a program.
+//! `green-ctx-fuzz`: runs seeds until one breaks the promise, and prints that one as a program.
 
 use std::process::ExitCode;
 use std::sync::atomic::AtomicU64;
@@ -10,46 +10,46 @@ use green_ctx_fuzz::program;
 use green_ctx_fuzz::runner::{self, Found, Mode, Options};
 use green_ctx_fuzz::shrink::shrink;
 
-/// Random operations on simulated drivers, checked by a model of who may be on which SM.
+/// Random operations on simulated drivers, checked by a model of who may use which SM.
 #[derive(Parser)]
 #[command(name = "green-ctx-fuzz")]
 struct Arguments {
-    /// Stops after this many seconds; seeds that have begun are ended.
+    /// Start no more seeds after this many seconds
     #[arg(long)]
     seconds: Option<u64>,
-    /// The first seed; alone, the only one.
+    /// The first seed; without --seconds and --seeds, the only one
     #[arg(long)]
     seed: Option<u64>,
-    /// How many seeds to run at most.
+    /// The maximum number of seeds
     #[arg(long)]
     seeds: Option<u64>,
-    /// How many operations a seed has, over all its threads.
+    /// The number of operations per seed, over all its threads
     #[arg(long, default_value_t = 4000)]
     operations: usize,
-    /// Whether calls fail, and on how many threads a seed runs.
+    /// Whether driver calls fail, and on how many threads a seed runs
     #[arg(long, value_enum, default_value_t = ModeArgument::Mixed)]
     mode: ModeArgument,
-    /// Kinds of operations to leave out, separated by commas.
+    /// Kinds of operations to leave out, separated by commas
     #[arg(long, value_delimiter = ',')]
     without: Vec<Kind>,
-    /// How many seeds to run at once; as many as there are cores by default.
+    /// The number of seeds to run at the same time; by default the number of cores
     #[arg(long)]
     workers: Option<usize>,
 }
 
 #[derive(Clone, Copy, ValueEnum)]
 enum ModeArgument {
-    /// One thread, and no call is made to fail.
+    /// One thread, and no driver call is made to fail
     Plain,
-    /// One thread, and calls of the driver fail.
+    /// One thread, and driver calls fail
     Faults,
-    /// Eight threads over one driver.
+    /// Eight threads on one driver
     Threads,
-    /// Of ten seeds seven plain, two with faults and one with threads.
+    /// Seven of ten seeds plain, two with faults and one with threads
     Mixed,
 }
 
-/// How long a seed may do nothing before it counts as hanging.
+/// The time without progress after which a seed counts as hanging.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 fn main() -> ExitCode {
@@ -79,7 +79,7 @@ fn main() -> ExitCode {
     println!("{}", report.table);
     let rate = report.table.tried() as f64 / report.took.as_secs_f64().max(1e-9);
     println!(
-        "{} seeds clean, {} operations in {:.1} s, {rate:.0} a second",
+        "{} seeds clean, {} operations in {:.1} s, {rate:.0} per second",
         report.seeds,
         report.table.tried(),
         report.took.as_secs_f64()
@@ -93,15 +93,15 @@ fn main() -> ExitCode {
         return ExitCode::SUCCESS;
     }
     let names: Vec<_> = failing.iter().map(|kind| kind.name()).collect();
-    println!("these hardly ever succeed, and so test little: {}", names.join(", "));
+    println!("these operations hardly ever succeed, so they test little: {}", names.join(", "));
     ExitCode::FAILURE
 }
 
-/// Prints a failing seed, as short a program as can be found.
+/// Prints a failing seed as a short program.
 fn explain(options: &Options, Found { seed, mode, failure }: Found) {
     println!("seed {seed} ({mode:?}), operation {}: {}", failure.operations, failure.violation);
     println!(
-        "again: cargo xtask fuzz --seed {seed} --mode {} --operations {}{}",
+        "to repeat: cargo xtask fuzz --seed {seed} --mode {} --operations {}{}",
         format!("{mode:?}").to_lowercase(),
         options.operations,
         without(&options.choice.without)

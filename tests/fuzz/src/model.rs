@@ -1,4 +1,4 @@
-//! The model: whose work may be on which SM at which time.
+//! The model: whose work may run on which SM at which time.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
@@ -8,41 +8,41 @@ use green_ctx::sim::Launch;
 use crate::account::{Partition, Place, Sms};
 use crate::violation::{Rule, Violation};
 
-/// Where the work of a launch stands to the plans of a set.
+/// The state of a plan's partition when work was submitted to it.
 #[derive(Clone, Copy, Debug)]
 struct InSet {
     set: u32,
-    /// Whether the partition was one of the active plan.
+    /// Whether the partition belonged to the active plan.
     active: bool,
-    /// How many switches the set had made.
+    /// The number of switches that the set had made.
     switches: u32,
-    /// The name that the partition had in the active plan.
+    /// The partition's name in the active plan.
     name: Option<u32>,
 }
 
-/// Work that may not be done yet.
+/// Work that may still run.
 struct Work {
     launch: Launch,
     sms: Sms,
     partition: u32,
     in_set: Option<InSet>,
-    /// Whether it was submitted to a stream of the partition itself.
+    /// Whether the work was submitted to a stream of the partition itself.
     direct: bool,
-    /// Whether it went into a stream for which no object stands.
+    /// Whether the work was submitted to a stream that no object wraps.
     foreign: bool,
 }
 
-/// After how many switches of its set something became so, and whether by one with a fence.
+/// The number of the switch of the set that made something so, and whether that switch had a fence.
 type Since = (u32, bool);
 
-/// What a plan's partition is to its set.
+/// The state of a plan's partition in its set.
 #[derive(Clone, Debug)]
 struct Member {
     set: u32,
     active: bool,
-    /// Its name in the active plan, or the last one that it was in.
+    /// The name in the active plan, or in the last plan that the partition was part of.
     name: Option<(u32, Since)>,
-    /// Which SMs of its floor it has had since when.
+    /// The SMs of the floor, with the switch since which the partition has had them.
     floor: Vec<(Sms, Since)>,
 }
 
@@ -52,38 +52,38 @@ impl Member {
     }
 }
 
-/// A partition of a plan that becomes the active one.
+/// A partition of a plan that becomes active.
 #[derive(Clone, Copy, Debug)]
 pub struct InPlan {
-    /// The driver's number of its context.
+    /// The driver's id of its context.
     pub context_id: u64,
-    /// What stands for its name.
+    /// A number that represents its name.
     pub name: u32,
-    /// The SMs that are nobody else's.
+    /// The SMs that no other partition may use.
     pub floor: Sms,
 }
 
 /// How work was submitted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Way {
-    /// To a stream or default stream of the partition.
+    /// To a stream or the default stream of the partition.
     Direct,
-    /// As a graph, on whatever stream.
+    /// As a graph, in any stream.
     Graph,
-    /// To a stream for which no object stands.
+    /// To a stream that no object wraps.
     Foreign,
 }
 
-/// What is known of who may be where.
+/// The known partitions and unfinished work.
 #[derive(Default)]
 pub struct Model {
-    /// The partition that now has each of the driver's contexts.
+    /// The current partition of each driver context.
     owners: HashMap<u64, Owner>,
     members: HashMap<u32, Member>,
-    /// Switches of each set.
+    /// The number of switches of each set.
     switches: HashMap<u32, u32>,
     unfinished: Vec<Work>,
-    /// A launch at least this late was not over when the model last looked.
+    /// Work that ended before this time was over before the last operation.
     now: u64,
 }
 
@@ -96,16 +96,15 @@ struct Owner {
     partition: Weak<Partition>,
 }
 
-/// The launch of a probe kernel in an idle stream begins this long after the call.
+/// The delay between the call and the start of a probe kernel in an idle stream, in nanoseconds.
 const LATENCY: u64 = 2_000;
 
 impl Model {
-    /// Notes a partition whose context was made just now.
+    /// Records a partition whose context was just created.
     pub fn open(&mut self, partition: &Arc<Partition>) {
         let Partition { number, context_id, place, set, device, .. } = **partition;
         let former = self.owners.get(&context_id);
-        // A plan's partition that comes back in the same context is the same one: its set may have
-        // kept it.
+        // A partition of a set that reappears in the same context is the same partition: the set may have kept it.
         let again = former.filter(|former| set.is_some() && former.set == set);
         let number = again.map_or(number, |former| former.number);
         let partition = Arc::downgrade(partition);
@@ -116,7 +115,7 @@ impl Model {
         }
     }
 
-    /// Notes that a set's plan is active now.
+    /// Records that a plan of a set became active.
     pub fn switched(&mut self, set: u32, plan: &[InPlan], fenced: bool) {
         let switches = self.switches.entry(set).or_default();
         *switches += 1;
@@ -135,14 +134,14 @@ impl Model {
             if member.name.is_none_or(|(name, _)| name != part.name) {
                 member.name = Some((part.name, since));
             }
-            // What it had and keeps, and what comes to it.
+            // The SMs that the partition keeps, then those that it gains.
             member.floor.iter_mut().for_each(|(sms, _)| *sms = sms.but(sms.but(part.floor)));
             let more = part.floor.but(member.floor());
             member.floor.push((more, since));
             member.floor.retain(|(sms, _)| !sms.is_empty());
             member.active = true;
         }
-        // What was submitted to a plan's partitions before it was active counts from now on.
+        // Work submitted to a plan's partitions before the plan was active counts from now on.
         for work in &mut self.unfinished {
             if let Some(in_set) = &mut work.in_set
                 && work.direct
@@ -155,8 +154,7 @@ impl Model {
         }
     }
 
-    /// Takes the launches of one operation, the last of which is a probe of the time, and returns
-    /// what is wrong with them.
+    /// Checks the launches of one operation. The last launch is a probe of the time.
     pub fn submitted(&mut self, mut launches: Vec<Launch>, way: Way) -> Result<(), Violation> {
         if let Some(probe) = launches.pop() {
             self.now = self.now.max(probe.start_ns.saturating_sub(LATENCY));
@@ -204,7 +202,7 @@ impl Model {
         Ok(())
     }
 
-    /// Whether a partition is one of an active plan, or of no set at all.
+    /// Returns whether a partition belongs to an active plan or to no set.
     #[must_use]
     pub fn is_active(&self, partition: &Partition) -> bool {
         let owner = self.owners.get(&partition.context_id);
@@ -212,14 +210,14 @@ impl Model {
         member.is_none_or(|member| member.active)
     }
 
-    /// How long the device is busy at most, in nanoseconds.
+    /// Returns an upper bound of the time that the device stays busy, in nanoseconds.
     #[must_use]
     pub fn busy_for(&self) -> u64 {
         let last = self.unfinished.iter().map(|work| work.launch.end_ns).max();
         last.unwrap_or_default().saturating_sub(self.now)
     }
 
-    /// Nobody runs on the floor of another open partition, of plans of an active one.
+    /// Checks that these SMs are not on the floor of another open partition; for plans, of the active one.
     fn check_floors(&self, sms: Sms, number: u32, device: usize) -> Result<(), Violation> {
         let others = self.owners.values().filter(|other| other.device == device);
         for other in others.filter(|other| other.number != number) {
@@ -242,22 +240,22 @@ impl Model {
         Ok(())
     }
 
-    /// What is wrong between work and what was submitted before it.
+    /// Returns the violation between a piece of work and one submitted before it, if any.
     fn conflict(&self, former: &Work, later: &Work, place: Place) -> Option<Violation> {
         if !self.must_wait(former, later, place) {
             return None;
         }
         let (a, b) = (&former.launch, &later.launch);
         let waits = a.happens_before(b);
-        // Work that had ended before the later one was submitted needs no order.
+        // No order is needed if the earlier work ended before the later work was submitted.
         if waits || !(a.overlaps(b) || a.end_ns > self.now) {
             return None;
         }
-        let times = if a.overlaps(b) { "ran at the same time" } else { "is in no order to it" };
+        let times = if a.overlaps(b) { "ran at the same time" } else { "is unordered" };
         Some(Violation::new(
             Rule::Exclusive,
             format!(
-                "work that comes to a floor, or has a former name, does not wait: the former {times}, \
+                "work on a floor or under a previous name does not wait: the earlier work {times}, \
                  partition {} from {} to {} ns on {} SMs, and partition {}, submitted later, from {} to \
                  {} ns on {} SMs",
                 former.partition,
@@ -272,7 +270,7 @@ impl Model {
         ))
     }
 
-    /// Whether later work must wait for former work.
+    /// Returns whether later work must wait for earlier work.
     fn must_wait(&self, former: &Work, later: &Work, place: Place) -> bool {
         if former.partition == later.partition || former.launch.device != later.launch.device {
             return false;
@@ -283,7 +281,7 @@ impl Model {
         match (former.in_set, later.in_set) {
             (Some(old), Some(new)) if old.set == new.set => {
                 let Some(member) = self.members.get(&later.partition) else { return false };
-                // A switch knows of the streams for which objects stand, and of what came before it.
+                // A switch fences the streams that objects wrap, and the work submitted before it.
                 let knows = |(switches, fenced): Since| fenced && old.switches < switches;
                 let on_the_floor = || {
                     member.floor.iter().any(|(sms, since)| former.sms.meet(*sms) && knows(*since))
@@ -293,7 +291,7 @@ impl Model {
                 };
                 old.active && !former.foreign && (on_the_floor() || of_the_name())
             }
-            // Of different owners: SMs become a floor only with a fence.
+            // For different owners: SMs become part of a floor only with a fence.
             _ => former.sms.meet(place.floor),
         }
     }

@@ -1,4 +1,4 @@
-//! Operations: what a seed does, one after the other.
+//! The operations of a seed, carried out one after the other.
 
 use std::fmt;
 use std::str::FromStr;
@@ -7,21 +7,21 @@ use fastrand::Rng;
 
 macro_rules! kinds {
     ($($(#[$doc:meta])* $kind:ident $name:literal $weight:literal,)*) => {
-        /// What an operation does.
+        /// The kind of an operation.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
         pub enum Kind { $($(#[$doc])* $kind,)* }
 
         impl Kind {
-            /// Every kind, in the order of the table that a run prints.
+            /// All kinds, in the order of the table that a run prints.
             pub const ALL: &[Kind] = &[$(Kind::$kind,)*];
 
-            /// The name on the command line and in the table.
+            /// Returns the name on the command line and in the table.
             #[must_use]
             pub const fn name(self) -> &'static str {
                 match self { $(Kind::$kind => $name,)* }
             }
 
-            /// How often it is chosen, relative to the others.
+            /// Returns the frequency relative to other kinds.
             const fn weight(self) -> u32 {
                 match self { $(Kind::$kind => $weight,)* }
             }
@@ -40,22 +40,22 @@ kinds! {
     SplitNestedStructured "split-nested-structured" 6,
     /// Takes groups that share SMs with others.
     SplitOverlapping "split-overlapping" 3,
-    /// Requests more than there is: the refusal must change nothing.
+    /// Requests more SMs than exist. The refusal must change nothing.
     SplitRefused "split-refused" 5,
-    /// Puts two groups together.
+    /// Joins two groups.
     Join "join" 20,
     /// Drops a group.
     DropGroup "drop-group" 8,
-    /// Makes a partition of a group, or of the device.
+    /// Creates a partition from a group or from the device.
     MakePartition "make-partition" 50,
     /// Clones a partition.
     ClonePartition "clone-partition" 6,
-    /// Closes a partition, perhaps while an unrelated capture is being ended. One that is current or that is being
-    /// captured stays, and so does one of which something else has a handle.
+    /// Closes a partition, sometimes at the end of an unrelated capture. The close must be refused if the
+    /// context is current, its stream is being captured, or other handles exist.
     ClosePartition "close-partition" 30,
-    /// Drops a handle of a partition, perhaps while a capture is being ended.
+    /// Drops a handle of a partition, sometimes at the end of a capture.
     DropPartition "drop-partition" 25,
-    /// Makes a context of a group.
+    /// Creates a context from a group.
     MakeContext "make-context" 60,
     /// Clones a context, or takes the context of a plan's partition.
     CloneContext "clone-context" 8,
@@ -63,41 +63,41 @@ kinds! {
     CloseContext "close-context" 15,
     /// Drops a handle of a context.
     DropContext "drop-context" 40,
-    /// Makes a set of a group, with a first plan.
+    /// Creates a plan set from a group, with a first plan.
     NewSet "new-set" 14,
-    /// Prepares one more plan.
+    /// Prepares another plan.
     Prepare "prepare" 40,
     /// Switches with a fence.
     SwitchFenced "switch-fenced" 90,
     /// Switches without a fence.
     SwitchUnfenced "switch-unfenced" 4,
-    /// Switches once the active plan's work is done.
+    /// Switches after draining the active plan.
     SwitchDrain "switch-drain" 5,
     /// Retires a plan.
     Retire "retire" 20,
     /// Prepares, uses and retires many plans.
     ChurnPlans "churn-plans" 1,
-    /// Switches once the active plan's work is done, unless the program gives up or panics.
+    /// Switches after draining the active plan, unless the program gives up or panics.
     SwitchWhile "switch-while" 6,
-    /// Closes a set: one of which somebody has something stays.
+    /// Closes a set. The close must be refused if something still uses the set.
     CloseSet "close-set" 6,
-    /// Drops a set, with the plans that it has.
+    /// Drops a set with its plans.
     DropSet "drop-set" 4,
-    /// Makes a stream in a partition.
+    /// Creates a stream in a partition.
     MakeStream "make-stream" 80,
-    /// Makes a stream in the primary context.
+    /// Creates a stream in the primary context.
     MakePrimaryStream "make-primary-stream" 5,
     /// Clones a stream.
     CloneStream "clone-stream" 5,
     /// Drops a handle of a stream.
     DropStream "drop-stream" 80,
-    /// Makes and drops many streams in a partition.
+    /// Creates and drops many streams in a partition.
     ChurnStreams "churn-streams" 2,
-    /// Makes a foreign stream in a partition.
+    /// Creates a foreign stream in a partition.
     MakeForeign "make-foreign" 12,
-    /// Drops a foreign stream, which ends when no object borrows it any more.
+    /// Drops a foreign stream, which is destroyed when no object borrows it.
     DropForeign "drop-foreign" 10,
-    /// Takes a foreign stream over.
+    /// Takes ownership of a foreign stream.
     AdoptOwned "adopt-owned" 8,
     /// Borrows a foreign stream.
     AdoptBorrowed "adopt-borrowed" 15,
@@ -109,17 +109,17 @@ kinds! {
     LaunchDefault "launch-default" 20,
     /// Launches a kernel in a foreign stream.
     LaunchForeign "launch-foreign" 10,
-    /// Launches a kernel whose blocks run at once, or that may begin early.
+    /// Launches a kernel that is cooperative, has clusters, or may start early.
     LaunchSpecial "launch-special" 20,
-    /// Runs a function of the program in a stream; some panic.
+    /// Runs a host function in a stream; some panic.
     LaunchHost "launch-host" 8,
-    /// Keeps a stream for as long as the process lives.
+    /// Keeps a stream alive until the process ends.
     KeepAlive "keep-alive" 2,
     /// Copies through device memory and back, and compares.
     Copy "copy" 10,
-    /// Drops device memory, or pinned memory once it holds what was copied.
+    /// Drops device memory, or checks pinned memory after a copy and drops it.
     DropMemory "drop-memory" 10,
-    /// Makes a stream wait for another.
+    /// Makes one stream wait for another.
     Order "order" 15,
     /// Captures kernels in one partition.
     Capture "capture" 10,
@@ -127,54 +127,54 @@ kinds! {
     CaptureFork "capture-fork" 14,
     /// Captures a kernel in one partition and a memset in another.
     CaptureMemset "capture-memset" 6,
-    /// Captures a kernel or a memset in a partition that is made during the capture, and perhaps a kernel of a
-    /// library that is. Partition and library are gone when the capture has ended.
+    /// Captures a kernel or a memset in a partition that is created during the capture, sometimes also a kernel
+    /// of a new library. Partition and library are dropped before or at the end of the capture.
     CaptureDrop "capture-drop" 14,
     /// Lists where the nodes of a graph run.
     Audit "audit" 10,
     /// Moves a graph to another partition.
     Retarget "retarget" 8,
-    /// Makes an executable of a graph.
+    /// Instantiates a graph.
     Instantiate "instantiate" 20,
     /// Gets an executable for a partition from the cache.
     CacheGet "cache-get" 12,
-    /// Has the cache forget a partition.
+    /// Removes a partition from the cache.
     CacheForget "cache-forget" 8,
     /// Drops a graph.
     DropGraph "drop-graph" 16,
-    /// Drops an executable, whose launches go on.
+    /// Drops an executable, whose launches may still run.
     DropExec "drop-executable" 20,
     /// Launches a graph in any stream.
     LaunchGraph "launch-graph" 40,
-    /// Sets how many idle contexts are kept.
+    /// Sets the number of idle contexts to keep.
     IdleLimit "idle-limit" 3,
     /// Destroys idle contexts.
     ReleaseIdle "release-idle" 2,
     /// Waits for a stream.
     SynchronizeStream "synchronize-stream" 6,
-    /// Lets virtual time pass.
+    /// Lets simulated time pass.
     AdvanceTime "advance-time" 10,
-    /// Waits for all work, and compares what is alive with what is needed.
+    /// Waits for all work, and checks that no more driver objects are alive than needed.
     Settle "settle" 3,
     /// Watches a stream and an object's launches.
     Watch "watch" 5,
-    /// Begins a capture in a foreign stream, which no handle keeps from losing its partition.
+    /// Begins a capture in a foreign stream, which does not keep its partition alive.
     BeginForeignCapture "begin-foreign-capture" 2,
     /// Ends a capture in a foreign stream.
     EndForeignCapture "end-foreign-capture" 6,
-    /// Makes a partition on a second device.
+    /// Creates a partition on a second device.
     SecondMake "second-make" 12,
     /// Launches a kernel on the second device.
     SecondLaunch "second-launch" 12,
-    /// Makes streams of two devices wait for each other.
+    /// Makes a stream of one device wait for a stream of the other.
     SecondOrder "second-order" 6,
     /// Captures kernels on two devices.
     SecondCapture "second-capture" 8,
     /// Drops or closes a partition on the second device.
     SecondDrop "second-drop" 10,
-    /// Splits while a function that reclaims partitions panics.
+    /// Splits while a reclaim hook panics.
     ReclaimPanics "reclaim-panics" 2,
-    /// Makes a later call of the driver fail.
+    /// Makes a later driver call fail.
     Fault "fault" 30,
 }
 
@@ -196,31 +196,31 @@ impl fmt::Display for Kind {
     }
 }
 
-/// One operation, with the numbers that choose its operands.
+/// An operation, with the numbers that choose its operands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Operation {
-    /// Its place in the list that it was made for, from which its objects have their names.
+    /// Its position in the original list. The names of its objects follow from it.
     pub number: u32,
-    /// What it does.
+    /// Its kind.
     pub kind: Kind,
-    /// Chooses its operands: each is an index modulo what exists.
+    /// The numbers that choose its operands: each is an index modulo what exists.
     pub numbers: [u32; 4],
 }
 
-/// Which operations a run may use.
+/// The operations that a run may use.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Choice {
-    /// Whether calls of the driver fail.
+    /// Whether driver calls fail.
     pub faults: bool,
-    /// Kinds that are left out.
+    /// The kinds to leave out.
     pub without: Vec<Kind>,
 }
 
-/// How much more or less often than usual a seed chooses a kind, in quarters. Seeds that hardly ever
-/// drop something reach states that others do not, and the reverse.
+/// Factors for the frequency of a kind, in quarters; each seed chooses one per kind. Seeds that hardly ever
+/// drop objects reach states that others do not, and the reverse.
 const BIAS: [u32; 6] = [1, 2, 4, 4, 4, 12];
 
-/// The operations of a seed.
+/// Returns the operations of a seed.
 #[must_use]
 pub fn generate(seed: u64, count: usize, choice: &Choice) -> Vec<Operation> {
     let mut rng = Rng::with_seed(seed);

@@ -6,22 +6,22 @@ use crate::run::{Failure, Plan};
 use crate::runner::Mode;
 use crate::violation::Rule;
 
-/// Whether the run can be repeated step by step: alone on its thread, and it comes to an end.
+/// Returns whether the run can be repeated step by step: it runs on one thread, and ends.
 #[must_use]
 pub fn can_shrink(mode: Mode, failure: &Failure) -> bool {
     let repeats = !matches!(failure.violation.rule, Rule::Hang | Rule::Panic | Rule::Same);
     mode != Mode::Threads && repeats
 }
 
-/// What the program needs of its surroundings, in words.
+/// The text before the program, which describes its environment.
 const PREAMBLE: &str = "\
-// `kernel` runs as many virtual nanoseconds as its argument says, on all SMs of its context;
-// `launch`, `launch_default` and `launch_raw` submit it to a stream, to a context's default stream
-// while it is current, and to a raw stream. Foreign streams are made with cuStreamCreate while the
-// context is current; `adopt_owned` and `adopt_borrowed` are `Stream::from_raw_owned` and
-// `Stream::from_raw_borrowed`, `true` with an owner whose end makes a stream in the context.";
+// `kernel` runs for as many simulated nanoseconds as its argument, on all SMs of its context. `launch`,
+// `launch_default` and `launch_raw` submit it to a stream, to a context's default stream (by making the
+// context current), and to a raw stream. Foreign streams are created with cuStreamCreate while the context
+// is current. `adopt_owned` and `adopt_borrowed` are `Stream::from_raw_owned` and
+// `Stream::from_raw_borrowed`; `true` gives the stream an owner whose drop creates a stream in the context.";
 
-/// Gives objects the numbers 1, 2 and so on, in the order in which they appear.
+/// Renumbers the objects 1, 2 and so on, in order of appearance.
 fn renumber(lines: &[String]) -> Vec<String> {
     let mut known: HashMap<String, usize> = HashMap::new();
     let mut counts: HashMap<&str, usize> = HashMap::new();
@@ -53,11 +53,11 @@ fn renumber(lines: &[String]) -> Vec<String> {
     lines.iter().map(&mut one).collect()
 }
 
-/// What objects are called in programs.
+/// The names of objects in programs.
 const OBJECTS: [&str; 10] =
     ["group", "part", "context", "stream", "set", "plan", "foreign", "capture", "graph", "exec"];
 
-/// The text of a run that broke a promise: one operation a line.
+/// Returns a run that broke the promise as program text, one operation per line.
 #[must_use]
 pub fn print(plan: &Plan, failure: &Failure) -> String {
     let mut text = format!("{PREAMBLE}\n#[test]\nfn seed_{}() -> Outcome {{\n", plan.seed);

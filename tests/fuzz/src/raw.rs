@@ -1,4 +1,4 @@
-//! Calls of the driver past green-ctx, and calls of green-ctx that are unsafe.
+//! Direct driver calls, and unsafe calls of green-ctx.
 
 use std::ptr;
 use std::sync::Arc;
@@ -11,8 +11,8 @@ use green_ctx::{
 
 use crate::account::Partition;
 
-/// More blocks than any part has SMs, so that a launch shows all SMs of its context; few enough to
-/// run at once.
+/// More blocks than any part has SMs, so that a launch shows all SMs of its context. Few enough for a
+/// cooperative launch.
 const GRID: u32 = 160;
 
 fn ok(call: &'static str, status: CUresult) -> Result<()> {
@@ -21,22 +21,22 @@ fn ok(call: &'static str, status: CUresult) -> Result<()> {
 
 /// Launches the kernel in a stream.
 pub(crate) fn launch(stream: &Stream, kernel: &Kernel, nanoseconds: u64) -> Result<()> {
-    // SAFETY: the kernel takes its duration and reaches no memory.
+    // SAFETY: the argument matches the kernel's parameter, and the kernel touches no memory.
     unsafe { stream.launch(kernel, LaunchConfig::new(GRID, 32), (nanoseconds,)) }
 }
 
-/// What a launch asks for beside its shape.
+/// Attributes of a launch besides its shape.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Special {
-    /// All blocks run at once.
+    /// All blocks run at the same time.
     Cooperative,
-    /// Blocks of a cluster run at once.
+    /// The blocks of a cluster run at the same time.
     Cluster,
-    /// The kernel may begin before the one before it in the stream has ended.
+    /// The kernel may start before the previous one in the stream has ended.
     Dependent,
 }
 
-/// Launches the kernel in a stream with something special.
+/// Launches the kernel in a stream with a launch attribute.
 pub(crate) fn launch_special(
     stream: &Stream,
     kernel: &Kernel,
@@ -49,7 +49,7 @@ pub(crate) fn launch_special(
         Special::Cluster => config.cluster((2, 1, 1)),
         Special::Dependent => config.programmatic_dependent_launch(true),
     };
-    // SAFETY: the kernel takes its duration and reaches no memory.
+    // SAFETY: the argument matches the kernel's parameter, and the kernel touches no memory.
     unsafe { stream.launch(kernel, config, (nanoseconds,)) }
 }
 
@@ -59,8 +59,8 @@ fn launch_raw(driver: &Driver, raw: CUstream, kernel: &Kernel, nanoseconds: u64)
     let mut duration = nanoseconds;
     let mut arguments = [(&raw mut duration).cast()];
     let (function, none) = (kernel.as_raw().cast(), ptr::null_mut());
-    // SAFETY: kernel and stream are alive, a CUkernel is taken where a CUfunction is (cuda.h), and
-    // there is a pointer for the one parameter, which the driver copies.
+    // SAFETY: kernel and stream are alive, `cuLaunchKernel` accepts a CUkernel as a CUfunction (cuda.h), and
+    // `arguments` has an entry for the one parameter, which the driver copies.
     ok("cuLaunchKernel", unsafe {
         launch(function, GRID, 1, 1, 32, 1, 1, 0, raw, arguments.as_mut_ptr(), none)
     })
@@ -76,26 +76,26 @@ pub(crate) fn launch_default(context: &Context, kernel: &Kernel, nanoseconds: u6
 /// Submits a memset to a stream.
 pub(crate) fn memset(stream: &Stream, memory: &DeviceBuffer<u32>) -> Result<()> {
     let set = stream.context().device().driver().api().cuMemsetD32Async()?;
-    // SAFETY: the buffer has this many values, and outlives all work.
+    // SAFETY: the buffer has this many values, and the machine keeps it until all work is done.
     ok("cuMemsetD32Async", unsafe { set(memory.as_raw(), 7, memory.len(), stream.as_raw()) })
 }
 
 /// Launches a graph.
 pub(crate) fn launch_graph(stream: &Stream, graph: &GraphExec) -> Result<()> {
-    // SAFETY: the graph's kernels reach no memory, and the memsets' buffer outlives all work.
+    // SAFETY: the graph's kernels touch no memory, and the machine keeps the memsets' buffer until all work is done.
     unsafe { stream.launch_graph(graph) }
 }
 
-/// A stream that another library made in a partition, and keeps alive with it.
+/// A foreign stream in a partition. It keeps the partition alive.
 pub(crate) struct Foreign {
     raw: CUstream,
-    /// Whether somebody else destroys the stream now.
+    /// Whether a `Stream` owns and destroys the stream now.
     taken: std::sync::atomic::AtomicBool,
     pub(crate) context: Context,
     pub(crate) partition: Arc<Partition>,
 }
 
-// SAFETY: a stream's handle names an object of the process, not of a thread.
+// SAFETY: a stream's handle belongs to the process, not to a thread.
 unsafe impl Send for Foreign {}
 // SAFETY: as above.
 unsafe impl Sync for Foreign {}
@@ -111,9 +111,9 @@ impl Foreign {
         launch_raw(self.context.device().driver(), self.raw, kernel, nanoseconds)
     }
 
-    /// Gives the stream to an object that destroys it.
+    /// Transfers the ownership of the stream to a `Stream`.
     pub(crate) fn give(self: Arc<Foreign>) -> std::result::Result<Stream, (Arc<Foreign>, Error)> {
-        // SAFETY: the stream is one of the context, and nobody destroys it once it is taken.
+        // SAFETY: the stream belongs to the context, and once `taken` is set, `Drop` does not destroy it.
         match unsafe { Stream::from_raw_owned(&self.context, self.raw) } {
             Ok(stream) => {
                 self.taken.store(true, std::sync::atomic::Ordering::Relaxed);
@@ -123,11 +123,11 @@ impl Foreign {
         }
     }
 
-    /// Lends the stream to an object that keeps this.
+    /// Lends the stream to a `Stream`, which keeps `self` alive.
     pub(crate) fn lend(self: &Arc<Foreign>, ends_with_a_stream: bool) -> Result<Stream> {
         let driver = self.context.device().driver();
         let owner = Owner { foreign: Arc::clone(self), ends_with_a_stream };
-        // SAFETY: the owner keeps the stream and its context.
+        // SAFETY: `owner` keeps the stream and its context alive.
         unsafe { Stream::from_raw_borrowed(driver, self.raw, owner) }
     }
 }
@@ -141,10 +141,10 @@ impl Drop for Foreign {
     }
 }
 
-/// What a borrowed stream keeps.
+/// The owner of a borrowed stream.
 struct Owner {
     foreign: Arc<Foreign>,
-    /// Whether its end makes a stream in the same partition, as code of a library may do.
+    /// Whether its drop creates a stream in the same partition, as a library's code might.
     ends_with_a_stream: bool,
 }
 
@@ -156,7 +156,7 @@ impl Drop for Owner {
     }
 }
 
-/// A foreign stream that is being captured, and that keeps nothing alive.
+/// A foreign stream that is being captured, and keeps nothing alive.
 pub(crate) struct ForeignCapture {
     raw: CUstream,
     driver: Driver,
@@ -168,7 +168,7 @@ impl ForeignCapture {
         let raw = make_stream(context)?;
         let mode = CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED;
         let begin = driver.api().cuStreamBeginCapture()?;
-        // SAFETY: the stream was made just now.
+        // SAFETY: the stream was created above.
         if let Err(error) = ok("cuStreamBeginCapture", unsafe { begin(raw, mode) }) {
             destroy_stream(&driver, raw)?;
             return Err(error);
@@ -176,25 +176,25 @@ impl ForeignCapture {
         Ok(ForeignCapture { raw, driver })
     }
 
-    /// Ends it, and the stream. An error says that the stream is left behind: its context ended
-    /// before it.
+    /// Ends the capture and destroys the stream. An error means that the stream is left behind, since its
+    /// context was destroyed first.
     pub(crate) fn end(self) -> Result<()> {
         let api = self.driver.api();
         let mut graph: CUgraph = ptr::null_mut();
         let end = api.cuStreamEndCapture()?;
-        // SAFETY: the driver refuses a stream that ended with its context; the pointer is to a live
-        // handle.
+        // SAFETY: the simulated driver refuses a stream that was destroyed with its context, and `graph`
+        // outlives the call.
         let status = unsafe { end(self.raw, &raw mut graph) };
         if status == CUresult::CUDA_SUCCESS && !graph.is_null() {
             let destroy = api.cuGraphDestroy()?;
-            // SAFETY: the graph is of the capture, and nobody else has it.
+            // SAFETY: the capture just returned the graph, and no other code has it.
             ok("cuGraphDestroy", unsafe { destroy(graph) })?;
         }
         destroy_stream(&self.driver, self.raw)
     }
 }
 
-/// A stream that is kept for as long as the process lives.
+/// A stream that was kept alive until the process ends.
 pub(crate) struct Kept {
     raw: CUstream,
     driver: Driver,
@@ -205,12 +205,12 @@ impl Kept {
         Kept { raw: stream.as_raw(), driver: stream.context().device().driver().clone() }
     }
 
-    /// Returns what the driver says if there is no such stream any more. It uses no handle twice.
+    /// Returns the driver's status if the stream no longer exists. No handle value is ever used for two streams.
     pub(crate) fn lost(&self) -> Result<Option<CUresult>> {
-        // Other questions invalidate captures, or are made to fail.
+        // Other queries invalidate captures, or are among the calls made to fail.
         let ask = self.driver.api().cuStreamGetGreenCtx()?;
         let mut green = ptr::null_mut();
-        // SAFETY: the simulated driver refuses a stream that was destroyed; the pointer is to a live handle.
+        // SAFETY: the simulated driver refuses a stream that was destroyed, and `green` outlives the call.
         let status = unsafe { ask(self.raw, &raw mut green) };
         let lost = [
             CUresult::CUDA_ERROR_INVALID_HANDLE,
@@ -221,18 +221,18 @@ impl Kept {
     }
 }
 
-/// Makes a stream in a context as another library does: while the context is current.
+/// Creates a stream of a context as another library does: by making the context current.
 fn make_stream(context: &Context) -> Result<CUstream> {
     let _current = context.make_current()?;
     let create = context.device().driver().api().cuStreamCreate()?;
     let mut raw = ptr::null_mut();
-    // SAFETY: the pointer is to a live handle.
+    // SAFETY: the context is current, and `raw` outlives the call.
     ok("cuStreamCreate", unsafe { create(&raw mut raw, 1) })?;
     Ok(raw)
 }
 
 fn destroy_stream(driver: &Driver, raw: CUstream) -> Result<()> {
     let destroy = driver.api().cuStreamDestroy()?;
-    // SAFETY: the callers made the stream and do not use it any more.
+    // SAFETY: the callers created the stream and do not use it again.
     ok("cuStreamDestroy", unsafe { destroy(raw) })
 }

@@ -1,4 +1,4 @@
-//! One seed, from its driver to the check that nothing is left.
+//! Runs one seed, from the creation of its driver to the check that no object is left.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,23 +11,23 @@ use crate::table::Table;
 use crate::violation::{Rule, Violation};
 use crate::world::{Done, Left, World};
 
-/// A list of operations and where to carry them out.
+/// A list of operations, and where to carry them out.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// The seed that it came from.
+    /// The seed that it was generated from.
     pub seed: u64,
     /// The simulated driver.
     pub spec: &'static str,
-    /// Whether calls may fail.
+    /// Whether driver calls may fail.
     pub faults: bool,
-    /// What to do.
+    /// The operations.
     pub operations: Vec<Operation>,
-    /// What each operation chooses, where that is fixed.
+    /// The operands of each operation, if they are fixed.
     pub pins: Vec<Vec<u64>>,
 }
 
 impl Plan {
-    /// What a seed stands for.
+    /// Generates the plan of a seed.
     #[must_use]
     pub fn of(seed: u64, count: usize, choice: &Choice) -> Plan {
         let spec = SPECS[(seed % SPECS.len() as u64) as usize];
@@ -41,39 +41,39 @@ impl Plan {
     }
 }
 
-/// What a clean run says of itself.
+/// The result of a clean run.
 #[derive(Clone, Debug, Default)]
 pub struct Outcome {
-    /// How often each kind was tried, and succeeded.
+    /// Counts of operations per kind.
     pub table: Table,
-    /// A hash of all that happened: the same for the same plan.
+    /// A hash of all results. The same plan always gives the same hash.
     pub hash: u64,
 }
 
-/// A plan that broke a promise.
+/// The result of a run that broke the promise.
 #[derive(Clone, Debug, Default)]
 pub struct Failure {
-    /// How many operations had been carried out by then, the one that broke it included.
+    /// The number of operations carried out, including the one that failed.
     pub operations: usize,
-    /// What was broken.
+    /// The violation.
     pub violation: Violation,
-    /// The run as a program, where it was asked for.
+    /// The run as a program, if requested.
     pub program: Vec<String>,
-    /// What each operation chose, where the program was asked for.
+    /// The operands that each operation chose, if the program was requested.
     pub chosen: Vec<Vec<u64>>,
 }
 
-/// Carries a plan out. `progress` counts the operations that are done, for a watchdog.
+/// Carries out a plan. `progress` counts the finished operations, for a watchdog.
 ///
 /// # Errors
 ///
-/// The promise that was broken.
+/// Returns a [`Failure`] if the promise was broken.
 pub fn run(plan: &Plan, write: bool, progress: &AtomicU64) -> Result<Outcome, Box<Failure>> {
     let failed = |operations, violation, (program, chosen)| {
         Box::new(Failure { operations, violation, program, chosen })
     };
     let begin = |error: Box<dyn std::error::Error>| {
-        let seen = format!("the run did not begin: {error}");
+        let seen = format!("the run could not start: {error}");
         failed(0, Violation::new(Rule::Answer, seen), Default::default())
     };
     let number = plan.seed / SPECS.len() as u64;
@@ -109,7 +109,7 @@ pub fn run(plan: &Plan, write: bool, progress: &AtomicU64) -> Result<Outcome, Bo
             }
             Err(violation) => {
                 let program = world.take_program();
-                // What is wrong may hang at the end.
+                // The world is not dropped: in its state the drop might hang.
                 return Err(failed(index + 1, violation, (program, chosen)));
             }
         }
@@ -129,21 +129,21 @@ pub fn run(plan: &Plan, write: bool, progress: &AtomicU64) -> Result<Outcome, Bo
     }
 }
 
-/// What is alive when everything is dropped, but for what failed to be cleaned up.
+/// Checks that no object is alive after everything was dropped, apart from those whose clean-up failed.
 pub(crate) fn leak(live: &Live, left: Left, reports: &Reports, faults: bool) -> Option<Violation> {
     let reports = reports.lock();
     let failed = |call: &str| reports.iter().filter(|report| *report == call).count() as u64;
     if !faults && !left.disturbed {
         if let Some(call) = reports.first() {
-            let seen = format!("a clean-up failed though no call was made to fail: {call}");
+            let seen = format!("a clean-up failed, although no call was made to fail: {call}");
             return Some(Violation::new(Rule::Left, seen));
         }
         let mut more = *live;
         if left.kept {
-            // Streams that are kept stay with their contexts.
+            // Kept streams and their contexts remain.
             (more.streams, more.green_contexts) = (0, 0);
         }
-        let seen = || format!("all is dropped, and there is {live:?}");
+        let seen = || format!("objects are left after all drops: {live:?}");
         return (more != Live::default()).then(|| Violation::new(Rule::Left, seen()));
     }
     let kept = |count: u64| if left.kept { count } else { 0 };
@@ -161,7 +161,7 @@ pub(crate) fn leak(live: &Live, left: Left, reports: &Reports, faults: bool) -> 
     ];
     let more = alive.iter().find(|(_, alive, failed)| alive > failed);
     more.map(|(what, alive, failed)| {
-        let seen = format!("all is dropped, and there are {alive} {what}; {failed} were reported");
+        let seen = format!("{alive} {what} are left after all drops; {failed} were reported");
         Violation::new(Rule::Left, seen)
     })
 }

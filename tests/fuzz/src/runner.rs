@@ -1,4 +1,4 @@
-//! Seeds on all cores, with a watchdog for calls that never return.
+//! Runs seeds on all cores, with a watchdog for calls that never return.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -17,18 +17,18 @@ use crate::violation::{Rule, Violation};
 /// How seeds are run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
-    /// One thread, and every call may succeed.
+    /// One thread, and no call is made to fail.
     Plain,
-    /// One thread, and calls of the driver fail.
+    /// One thread, and driver calls fail.
     Faults,
     /// Eight threads.
     Threads,
-    /// Of ten seeds seven plain, two with faults and one with threads.
+    /// Seven of ten seeds plain, two with faults and one with threads.
     Mixed,
 }
 
 impl Mode {
-    /// How a seed is run in this mode.
+    /// Returns the mode of one seed.
     #[must_use]
     pub fn of(self, seed: u64) -> Mode {
         match (self, seed % 10) {
@@ -40,55 +40,55 @@ impl Mode {
     }
 }
 
-/// What to run.
+/// Options of a run.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// How.
+    /// The mode.
     pub mode: Mode,
     /// The first seed.
     pub first: u64,
-    /// How many seeds at most.
+    /// The maximum number of seeds.
     pub seeds: u64,
-    /// How long at most; seeds that have begun are ended.
+    /// The time after which no more seeds start.
     pub at_most: Option<Duration>,
-    /// How many operations a seed has.
+    /// The number of operations per seed.
     pub operations: usize,
-    /// Which.
+    /// The kinds of operations.
     pub choice: Choice,
-    /// How many seeds at once.
+    /// The number of seeds to run at the same time.
     pub workers: usize,
-    /// How long nothing may happen in a seed.
+    /// The time without progress after which a seed counts as hanging.
     pub patience: Duration,
 }
 
-/// A seed that broke a promise.
+/// A seed that broke the promise.
 #[derive(Clone, Debug)]
 pub struct Found {
     /// The seed.
     pub seed: u64,
-    /// How it was run.
+    /// Its mode.
     pub mode: Mode,
-    /// What happened.
+    /// The failure.
     pub failure: Failure,
 }
 
-/// What was done.
+/// The result of a run.
 #[derive(Clone, Debug, Default)]
 pub struct Report {
-    /// Counts of each kind of operation.
+    /// Counts of operations per kind.
     pub table: Table,
-    /// How many seeds ended clean.
+    /// The number of clean seeds.
     pub seeds: u64,
-    /// How long it took.
+    /// The duration.
     pub took: Duration,
     /// The first failure.
     pub found: Option<Found>,
 }
 
-/// One worker, as the watchdog sees it.
+/// The state of a worker that the watchdog reads.
 #[derive(Default)]
 struct Worker {
-    /// One more than the seed, 0 where there is none.
+    /// The current seed plus 1, or 0 if the worker is idle.
     seed: AtomicU64,
     progress: AtomicU64,
 }
@@ -101,11 +101,11 @@ struct State {
     start: Instant,
 }
 
-/// Every so many seeds are run twice, and must do the same.
+/// Every seed that is a multiple of this is run twice, and must give the same results.
 const TWICE: u64 = 64;
 
-/// Runs seeds until one fails, all are done or the time is over. `on_progress` is called now and
-/// then with the number of seeds and operations so far.
+/// Runs seeds until one fails, all are done, or the time is over. Calls `on_progress` every few seconds with
+/// the number of seeds and operations so far.
 #[must_use]
 pub fn explore(options: &Options, mut on_progress: impl FnMut(u64, u64)) -> Report {
     let state = Arc::new(State {
@@ -116,7 +116,7 @@ pub fn explore(options: &Options, mut on_progress: impl FnMut(u64, u64)) -> Repo
         start: Instant::now(),
     });
     let workers: Vec<Arc<Worker>> = (0..options.workers.max(1)).map(|_| Arc::default()).collect();
-    // Not scoped: a thread that hangs is left behind.
+    // Not scoped threads: a hanging thread is left behind.
     let threads: Vec<_> = workers
         .iter()
         .map(|worker| {
@@ -163,7 +163,7 @@ impl State {
             (Mode::Threads, _) | (_, None) => "an operation".to_owned(),
             (_, Some(operation)) => format!("operation {progress} ({})", operation.kind),
         };
-        let seen = format!("{operation} has not returned for {:?}", self.options.patience);
+        let seen = format!("{operation} has not returned within {:?}", self.options.patience);
         let violation = Violation::new(Rule::Hang, seen);
         let failure = Failure { operations: progress as usize, violation, ..Failure::default() };
         self.report.lock().found.get_or_insert(Found { seed, mode, failure });
@@ -199,7 +199,7 @@ impl State {
     }
 }
 
-/// The operations of a seed that runs on one thread.
+/// Returns the plan of a seed that runs on one thread.
 #[must_use]
 pub fn plan(options: &Options, seed: u64) -> Plan {
     let faults = options.mode.of(seed) == Mode::Faults;
@@ -211,7 +211,7 @@ pub fn plan(options: &Options, seed: u64) -> Plan {
 ///
 /// # Errors
 ///
-/// The promise that was broken.
+/// Returns a [`Failure`] if the promise was broken.
 pub fn one(options: &Options, seed: u64, progress: &AtomicU64) -> Result<Outcome, Box<Failure>> {
     let work = || {
         if options.mode.of(seed) == Mode::Threads {
@@ -223,7 +223,7 @@ pub fn one(options: &Options, seed: u64, progress: &AtomicU64) -> Result<Outcome
         if seed.is_multiple_of(TWICE) && !plan.faults {
             let again = run::run(&plan, false, progress)?;
             if again.hash != outcome.hash {
-                let seen = "the same operations had other results the second time".to_owned();
+                let seen = "the same operations gave other results in a second run".to_owned();
                 let violation = Violation::new(Rule::Same, seen);
                 let operations = plan.operations.len();
                 return Err(Box::new(Failure { operations, violation, ..Failure::default() }));

@@ -1,4 +1,4 @@
-//! Fewer operations that break the same promise.
+//! Reduces a failing list of operations.
 
 use std::sync::atomic::AtomicU64;
 use std::time::{Duration, Instant};
@@ -6,13 +6,13 @@ use std::time::{Duration, Instant};
 use crate::run::{Failure, Plan, run};
 use crate::violation::Rule;
 
-/// How long shrinking may take.
+/// The maximum time of shrinking.
 const AT_MOST: Duration = Duration::from_secs(30);
-/// Up to how many operations pairs of them are tried.
+/// The number of operations up to which pairs are tried.
 const PAIRS: usize = 80;
 
-/// Takes operations out of a failing plan for as long as it breaks the same rule. Those
-/// that stay keep the operands that they had. Returns what is left with its failure and program.
+/// Removes operations from a failing plan as long as it breaks the same rule. The remaining operations keep
+/// their operands. Returns the reduced plan with its failure and program.
 #[must_use]
 pub fn shrink(mut plan: Plan, failure: Failure, progress: &AtomicU64) -> (Plan, Failure) {
     plan.operations.truncate(failure.operations.max(1));
@@ -20,7 +20,7 @@ pub fn shrink(mut plan: Plan, failure: Failure, progress: &AtomicU64) -> (Plan, 
         plan.pins = written.chosen;
     }
     if plan.pins.len() != plan.operations.len() {
-        // It is not the same twice.
+        // The failure does not repeat.
         return (plan, failure);
     }
     let mut shrinking =
@@ -50,7 +50,7 @@ impl Shrinking<'_> {
         Instant::now() >= self.end
     }
 
-    /// Takes another plan over if it breaks the rule too.
+    /// Replaces the plan if `other` breaks the same rule.
     fn take(&mut self, mut other: Plan) -> bool {
         match run(&other, false, self.progress) {
             Err(failure) if failure.violation.rule == self.rule => {
@@ -63,7 +63,7 @@ impl Shrinking<'_> {
         }
     }
 
-    /// Removes pieces, from large ones down to single operations.
+    /// Removes ranges of operations, from large ranges down to single operations.
     fn remove(&mut self) {
         let mut size = self.plan.operations.len().div_ceil(2);
         while size > 0 && !self.is_late() {
@@ -83,7 +83,7 @@ impl Shrinking<'_> {
         }
     }
 
-    /// Removes two operations at once: what is made and dropped, among others.
+    /// Removes two operations at a time, such as a creation and its drop.
     fn remove_pairs(&mut self) {
         let mut first = 0;
         while first < self.plan.operations.len().min(PAIRS) {

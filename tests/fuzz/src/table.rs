@@ -1,4 +1,4 @@
-//! How often operations of each kind were tried and succeeded.
+//! Counts of operations, tried and succeeded, per kind.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -6,7 +6,7 @@ use std::fmt;
 use crate::operation::Kind;
 use crate::world::Done;
 
-/// Counts of one kind.
+/// The counts of one kind.
 #[derive(Clone, Copy, Debug, Default)]
 struct Count {
     tried: u64,
@@ -14,13 +14,13 @@ struct Count {
     skipped: u64,
 }
 
-/// Counts of all kinds.
+/// The counts of all kinds.
 #[derive(Clone, Debug, Default)]
 pub struct Table {
     counts: BTreeMap<Kind, Count>,
 }
 
-/// The least share of tries that must succeed, in percent.
+/// The minimum success rate, in percent.
 const LEAST: f64 = 5.0;
 
 impl Table {
@@ -47,13 +47,13 @@ impl Table {
         }
     }
 
-    /// How many operations were tried.
+    /// Returns the number of operations that were tried.
     #[must_use]
     pub fn tried(&self) -> u64 {
         self.counts.values().map(|count| count.tried).sum()
     }
 
-    /// The kinds that hardly ever succeed. Too few tries say nothing.
+    /// Returns the kinds that hardly ever succeed. Kinds with too few tries are left out.
     #[must_use]
     pub fn failing(&self) -> Vec<Kind> {
         let failing = |count: &Count| count.tried >= 200 && percent(count) < LEAST;

@@ -1,4 +1,4 @@
-//! Threads that share one driver, each with a world of its own, and all with one set of plans.
+//! Threads that share one driver and one plan set, each with its own world.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -20,19 +20,19 @@ use crate::table::Table;
 use crate::violation::{Rule, Violation};
 use crate::world::{Left, World};
 
-/// How many threads a run has.
+/// The number of threads of a run.
 pub const THREADS: usize = 8;
-/// The name of the kernel of a thread's work that is not exempt begins so.
+/// The prefix of kernel names for work that the promise covers; the thread's number follows.
 const KERNEL: &str = "work";
 
-/// A set that all threads use.
+/// A plan set that all threads use.
 struct Shared {
     set: PlanSet,
     plans: Vec<Arc<Plan>>,
 }
 
 impl Shared {
-    /// A set of a quarter of the device; `None` on drivers that have no plans.
+    /// Creates a set of 32 SMs, or returns `None` on drivers without plans.
     fn new(driver: &Driver) -> Result<Option<Shared>, Box<dyn std::error::Error>> {
         let device = driver.device(0)?;
         let sms = device.resources().sm()?;
@@ -58,7 +58,7 @@ impl Shared {
     }
 }
 
-/// What one thread has of the shared set.
+/// Streams of the shared set that one thread holds.
 #[derive(Default)]
 struct Handles {
     streams: Vec<Stream>,
@@ -66,8 +66,7 @@ struct Handles {
 }
 
 impl Handles {
-    /// Does something with the shared set. Refusals are as good as successes: another thread may be
-    /// in the way.
+    /// Uses the shared set. A refusal counts as success, since another thread may interfere.
     fn act(&mut self, shared: &Shared, machine: &Machine, numbers: [u32; 4]) {
         let [what, which, time, _] = numbers;
         let partition = shared.partition(which);
@@ -104,7 +103,7 @@ impl Handles {
                 };
                 self.streams.iter().for_each(launch);
             }
-            // The next stream that ends, whoever ends it, is reported to the hook.
+            // The next stream destroyed by any thread fails and is reported to the hook.
             _ if which % 4 == 0 => drop(machine.sim.fail(Fault::on("cuStreamDestroy"))),
             _ => self.streams.clear(),
         }
@@ -112,11 +111,11 @@ impl Handles {
     }
 }
 
-/// Carries operations out on eight threads over one driver.
+/// Carries out operations on eight threads on one driver.
 ///
 /// # Errors
 ///
-/// The promise that was broken.
+/// Returns a [`Failure`] if the promise was broken.
 pub fn run(
     seed: u64,
     count: usize,
@@ -127,7 +126,7 @@ pub fn run(
     let failed =
         |violation| Box::new(Failure { operations: count, violation, ..Failure::default() });
     let begin = |error: Box<dyn std::error::Error>| {
-        failed(Violation::new(Rule::Answer, format!("the run did not begin: {error}")))
+        failed(Violation::new(Rule::Answer, format!("the run could not start: {error}")))
     };
     let (sim, driver, reports) = machine::start(spec, Variant::default()).map_err(begin)?;
     let shared = Shared::new(&driver).map_err(begin)?.map(Arc::new);
@@ -160,7 +159,7 @@ pub fn run(
     let sms = device.resources().sm().map_err(|error| begin(error.into()))?;
     if sms.free_sm_count() != sms.sm_count() {
         let seen = format!(
-            "all is dropped, and {} of {} SMs are free",
+            "only {} of {} SMs are free after all drops",
             sms.free_sm_count(),
             sms.sm_count()
         );
@@ -174,12 +173,13 @@ pub fn run(
     }
 }
 
-/// Sets a clean-up hook that makes a stream in a shared partition, as a hook may, and panics now and then.
+/// Installs a clean-up hook that creates a stream in a shared partition, as a hook may, and panics in every
+/// fourth call.
 fn hook(driver: &Driver, reports: &Reports, shared: &Arc<Shared>) {
     let (reports, shared) = (Arc::clone(reports), Arc::downgrade(shared));
     driver
         .on_cleanup_failure(move |error| {
-            // After a function of a stream it must not call the driver.
+            // After a panic of a host function, the hook must not call the driver.
             let Error::Driver { call, .. } = error else { return };
             reports.lock().push((*call).to_owned());
             if let Some(shared) = shared.upgrade() {
@@ -192,7 +192,7 @@ fn hook(driver: &Driver, reports: &Reports, shared: &Arc<Shared>) {
         .keep();
 }
 
-/// What one thread does.
+/// Carries out the operations of one thread.
 fn act(
     number: usize,
     seed: u64,
@@ -202,7 +202,7 @@ fn act(
     progress: &AtomicU64,
 ) -> Result<(Table, Left), Violation> {
     let unmade = |error: Box<dyn std::error::Error>| {
-        Violation::new(Rule::Answer, format!("the run did not begin: {error}"))
+        Violation::new(Rule::Answer, format!("the run could not start: {error}"))
     };
     let machine = || Machine::new(sim, driver, reports, &format!("{KERNEL}{number}"));
     let (own, other) = (machine().map_err(unmade)?, machine().map_err(unmade)?);
@@ -224,7 +224,8 @@ fn act(
     Ok((table, left))
 }
 
-/// Work of different threads is never on one SM at the same time: each has its own partitions.
+/// Checks that work of different threads never ran on one SM at the same time, since each thread has its own
+/// partitions.
 fn check(mut launches: Vec<Launch>) -> Result<(), Violation> {
     launches.retain(|launch| launch.is_green && launch.kernel.starts_with(KERNEL));
     launches.sort_by_key(|launch| launch.start_ns);

@@ -1,46 +1,46 @@
-//! Broken promises.
+//! Violations of the promise.
 
 use std::fmt;
 
-/// What is checked.
+/// The rules that are checked.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Rule {
-    /// Work of two partitions is never on one SM at the same time, and what waits is in order.
+    /// Work of two partitions never runs on one SM at the same time, and work that must wait is ordered.
     Exclusive,
     /// No partition runs on another's floor.
     Floor,
-    /// A partition has the share that was asked for, and runs nowhere else.
+    /// A partition has the share that was requested, and runs nowhere else.
     Share,
-    /// What the ledger calls free is what nobody holds.
+    /// The ledger reports as free exactly the SMs that no object holds.
     Ledger,
-    /// A refusal changes nothing, and has a reason.
+    /// A refusal changes nothing, and has a valid reason.
     Refusal,
-    /// When everything is dropped, nothing is left, and no clean-up has failed.
+    /// After all drops no object is left, and no clean-up has failed.
     Left,
-    /// What is alive while all is idle is bounded by the objects that there are.
+    /// On an idle device the number of driver objects is bounded by the number of objects in use.
     Growth,
-    /// What a call reports is so.
+    /// The result of a call is correct.
     #[default]
     Answer,
-    /// The same calls give the same answers.
+    /// The same calls give the same results.
     Same,
-    /// A call returns.
+    /// Every call returns.
     Hang,
-    /// The library or the fuzzer panicked.
+    /// Neither the library nor the fuzzer panics.
     Panic,
 }
 
-/// A broken promise.
+/// A violation of the promise.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Violation {
-    /// Which one.
+    /// The rule that was broken.
     pub rule: Rule,
-    /// What was seen.
+    /// A description of the observation.
     pub seen: String,
 }
 
 impl Violation {
-    /// A broken promise, and what was seen of it.
+    /// Creates a violation from a rule and an observation.
     #[must_use]
     pub fn new(rule: Rule, seen: String) -> Violation {
         Violation { rule, seen }

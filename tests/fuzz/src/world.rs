@@ -1,4 +1,4 @@
-//! The objects of a run, and how an operation is carried out on them.
+//! The objects of a run, and the operations on them.
 
 mod contexts;
 mod device;
@@ -42,11 +42,11 @@ use units::Units;
 /// How an operation ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Done {
-    /// It did what it says.
+    /// It succeeded.
     Ok,
     /// The library refused it.
     Refused(String),
-    /// There was nothing to do it with.
+    /// It had no operands.
     Skipped,
 }
 
@@ -69,32 +69,32 @@ impl Done {
     }
 }
 
-/// What a world that has ended left behind for reasons of its own.
+/// Objects that a finished world leaves behind for known reasons.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Left {
-    /// Foreign streams that ended with their context.
+    /// Foreign streams that were destroyed with their context.
     pub streams: u64,
     /// Whether clean-ups may have failed because of a foreign capture.
     pub disturbed: bool,
-    /// Whether streams were kept for as long as the process lives.
+    /// Whether streams were kept alive until the process ends.
     pub kept: bool,
 }
 
-/// A partition, and the Rust expression for its context.
+/// A partition, with the Rust expression for its context.
 type Place = (Context, Arc<Partition>, Name);
-/// A stream, its partition unless it is one of the primary context, and its expression.
+/// A stream, its partition (`None` for the primary context), and its Rust expression.
 type Lane = (Stream, Option<Arc<Partition>>, Name);
 
-/// The most names that one operation gives.
+/// The maximum number of names that one operation uses.
 const NAMES: u32 = 256;
-/// The most objects of a kind that a run keeps.
+/// The maximum number of objects of a kind in a run.
 const MOST: usize = 16;
 
-/// Everything that a run has.
+/// The state of a run.
 pub struct World {
     machine: Machine,
     sms: SmResource,
-    /// Whether other threads use the driver, so that nothing is known of the device as a whole.
+    /// Whether no other thread uses the driver. Otherwise the state of the device as a whole is unknown.
     alone: bool,
     /// Whether calls may fail.
     faults: bool,
@@ -103,7 +103,7 @@ pub struct World {
     total: u32,
     version: Version,
     held: Arc<Table>,
-    /// Where the device's units are.
+    /// The SMs of the device's units.
     units: Units,
     model: Model,
     groups: Vec<GroupEntry>,
@@ -116,47 +116,47 @@ pub struct World {
     graphs: Vec<GraphEntry>,
     execs: Vec<ExecEntry>,
     cache: GraphCache,
-    /// What the cache keeps: the graph's number, the partition, and what its graph keeps.
+    /// The contents of the cache: the graph's number, the partition, and the partitions that the graph keeps alive.
     cached: Vec<(u32, Arc<Partition>, Vec<Arc<Partition>>)>,
     /// Device memory, with the partition whose stream frees it.
     buffers: Vec<(DeviceBuffer<u32>, Option<Arc<Partition>>)>,
     copied: Vec<Copied>,
-    /// What the second device has, where there is one.
+    /// The partitions of the second device, if there is one.
     second: Vec<SecondEntry>,
     held_second: Arc<Table>,
-    /// Whether a stream of a partition is kept for as long as the process lives.
+    /// Whether a partition's stream was kept alive until the process ends.
     kept: bool,
     kept_streams: Vec<Kept>,
-    /// The next name. Those of an operation follow from its number alone.
+    /// The next name. The names of an operation follow from its number alone.
     next: u32,
-    /// What the operation chooses, where that is fixed.
+    /// The operands of the operation, if they are fixed.
     pins: Vec<u64>,
-    /// How often the operation has chosen something.
+    /// The number of operands that the operation has chosen.
     picks: Cell<usize>,
-    /// What it has chosen, where somebody wants to know.
+    /// The operands that the operation has chosen, if they are recorded.
     chosen: Option<RefCell<Vec<u64>>>,
     /// How the operation submitted work, if it did.
     launched: Option<Way>,
     /// Whether a partition may have lost its last handle during a foreign capture.
     disturbed: bool,
-    /// Foreign streams that ended with their context.
+    /// The number of foreign streams that were destroyed with their context.
     left_behind: u64,
-    /// The run so far as a program, if it is wanted.
+    /// The run so far as a program, if requested.
     script: Option<Vec<String>>,
 }
 
 impl World {
-    /// An empty world on a machine. `variety` chooses how finely the device is cut.
+    /// Creates an empty world on a machine. `variety` chooses the granularity.
     ///
     /// # Errors
     ///
-    /// What the library says.
+    /// Returns an error of the library.
     pub fn new(machine: Machine, variety: u64) -> Result<World, Box<dyn std::error::Error>> {
         let sms = machine.device.resources().sm()?;
         let version = machine.device.driver().version();
         let fine = variety % 4 == 3 && version >= Version::new(12, 5);
         let granularity = if fine { Granularity::Fine } else { Granularity::Coarse };
-        // Coarse enough for the groups of a seed to be of few sizes.
+        // A large unit, so that the groups of a seed have few sizes.
         let least = sms.unit_counts(granularity)?.first().copied().unwrap_or(1);
         let unit = if fine { least * 4 } else { least.max(8) };
         let total = sms.sm_count();
@@ -202,42 +202,41 @@ impl World {
         })
     }
 
-    /// Has calls fail.
+    /// Allows calls to fail.
     pub fn with_faults(&mut self) {
         self.faults = true;
     }
 
-    /// Leaves out what only holds where no other thread uses the driver.
+    /// Turns off checks that hold only if no other thread uses the driver.
     pub fn among_others(&mut self) {
         self.alone = false;
     }
 
-    /// Writes what is done as a program.
+    /// Starts to write the operations as a program.
     pub fn write_program(&mut self) {
         self.script = Some(Vec::new());
     }
 
-    /// The lines of the program so far.
+    /// Returns the lines of the program so far.
     pub fn take_program(&mut self) -> Vec<String> {
         self.script.take().unwrap_or_default()
     }
 
-    /// Notes from now on what operations choose.
+    /// Starts to record the operands of operations.
     pub fn note_choices(&mut self) {
         self.chosen = Some(RefCell::default());
     }
 
-    /// What the last operation has chosen.
+    /// Returns the operands of the last operation.
     pub fn take_choices(&mut self) -> Vec<u64> {
         self.chosen.as_mut().map(|chosen| std::mem::take(chosen.get_mut())).unwrap_or_default()
     }
 
-    /// Carries one operation out and checks what can be checked at once. With pins it has the
-    /// operands of an earlier run, or none.
+    /// Carries out one operation and checks what can be checked immediately. `pins` fixes its operands.
     ///
     /// # Errors
     ///
-    /// The promise that was broken.
+    /// Returns a [`Violation`] if the promise was broken.
     pub fn apply(&mut self, operation: Operation, pins: &[u64]) -> Result<Done, Violation> {
         self.next = operation.number * NAMES;
         self.picks.set(0);
@@ -255,13 +254,13 @@ impl World {
         if let Some(way) = self.launched.take()
             && self.alone
         {
-            // Whoever tries again what was refused runs it twice, if it ran.
+            // A caller that retries after an error would run the graph twice.
             let ran = || self.machine.sim.launches().iter().any(|it| it.graph_launch.is_some());
             if let Done::Refused(error) = &done
                 && way == Way::Graph
                 && ran()
             {
-                let seen = format!("a graph was launched, and {error}");
+                let seen = format!("a graph was launched, but the call returned an error: {error}");
                 return Err(Violation::new(Rule::Refusal, seen));
             }
             self.check_launches(way)?;
@@ -351,24 +350,25 @@ impl World {
         })
     }
 
-    /// A refusal changes nothing, and no living handle is refused as destroyed.
+    /// Checks that a refusal changed nothing, and that no live handle was refused as destroyed.
     fn check_refusal(&self, kind: Kind, error: &str, before: &Live) -> Result<(), Violation> {
         for status in ["CONTEXT_IS_DESTROYED", "INVALID_HANDLE", "INVALID_CONTEXT", "DETACHED"] {
             if error.contains(status) {
                 return Err(Violation::new(
                     Rule::Refusal,
-                    format!("{kind} with living handles was refused: {error}"),
+                    format!("{kind} with live handles was refused: {error}"),
                 ));
             }
         }
         let after = self.machine.sim.live();
-        // Idle contexts may have made room, and events are let go of when somebody looks.
+        // Fewer objects are possible: idle contexts may have been destroyed to make room, and done events are
+        // dropped when they are queried.
         let grew = after.streams > before.streams
             || after.events > before.events
             || after.primary_retains > before.primary_retains
             || after.graphs > before.graphs
             || after.graph_executables > before.graph_executables;
-        // What was recorded for a switch stays for the next.
+        // These operations may record events that remain for the next attempt.
         if grew
             && !matches!(
                 kind,
@@ -384,17 +384,17 @@ impl World {
             return Err(Violation::new(
                 Rule::Refusal,
                 format!(
-                    "{kind} was refused ({error}) and left something: {before:?}, then {after:?}"
+                    "{kind} was refused ({error}) and left objects: {before:?}, then {after:?}"
                 ),
             ));
         }
         Ok(())
     }
 
-    /// Hands what was launched to the model.
+    /// Passes the launches of the last operation to the model.
     fn check_launches(&mut self, way: Way) -> Result<(), Violation> {
         if let Err(error) = (0..4).try_fold((), |(), _| match self.machine.probe() {
-            // A fault may strike it.
+            // A planned fault may hit the probe.
             Err(error) if !self.faults => Err(Some(error)),
             Err(_) => Ok(()),
             Ok(()) => Err(None),
@@ -410,7 +410,7 @@ impl World {
         self.model.submitted(launches, way)
     }
 
-    /// What the ledger calls free is what nobody holds.
+    /// Checks that the ledger reports as free exactly the SMs that no object holds.
     fn check_ledger(&self) -> Result<(), Violation> {
         let (free, held) = (self.sms.free_sm_count(), self.held.count());
         let expected = self.total - held.min(self.total);
@@ -427,11 +427,11 @@ impl World {
         Ok(())
     }
 
-    /// Drops everything, in an order that a number chooses, and checks that nothing is held.
+    /// Drops everything in an order that `order` chooses, and checks that nothing is held.
     ///
     /// # Errors
     ///
-    /// The promise that was broken.
+    /// Returns a [`Violation`] if the promise was broken.
     pub fn finish(mut self, order: u64) -> Result<Left, Violation> {
         self.machine.sim.clear_faults();
         let early = order.is_multiple_of(2);
@@ -460,8 +460,8 @@ impl World {
             }
         }
         self.end_captures();
-        // A capture that ends on another thread looks through all streams of the driver, and may be the
-        // last to have one.
+        // A capture that ends on another thread looks through all streams of the driver, and may briefly hold
+        // the last reference to one.
         let deadline = Instant::now() + Duration::from_secs(1);
         while !self.alone && self.held.count() != 0 && Instant::now() < deadline {
             thread::yield_now();
@@ -470,7 +470,7 @@ impl World {
         if held != 0 {
             return Err(Violation::new(
                 Rule::Ledger,
-                format!("the model still holds {held} SMs when all is dropped"),
+                format!("the model still holds {held} SMs after all drops"),
             ));
         }
         if self.alone {

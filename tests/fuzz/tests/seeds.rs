@@ -1,5 +1,5 @@
-//! Fixed seeds over all parts and versions: on one thread, with faults, and on eight threads.
-//! `cargo xtask fuzz` runs on from here.
+//! Fixed seeds over all parts and driver versions: on one thread, with faults, and on eight threads. `cargo
+//! xtask fuzz` continues with more seeds.
 
 use std::time::Duration;
 
@@ -8,13 +8,13 @@ use green_ctx_fuzz::program;
 use green_ctx_fuzz::runner::{self, Mode, Options};
 use green_ctx_fuzz::shrink::shrink;
 
-/// Runs seeds, and fails with the first that breaks a promise, as a program where it can be one.
+/// Runs seeds. Panics at the first that breaks the promise, with the reduced program if it can be shrunk.
 fn clean(mode: Mode, seeds: u64, operations: usize) {
     let options = Options {
         mode,
         first: 0,
         seeds,
-        // A slow machine does less.
+        // A slow machine runs fewer seeds.
         at_most: Some(Duration::from_secs(12)),
         operations,
         choice: Choice::default(),
@@ -48,7 +48,7 @@ fn seeds_on_threads_keep_the_promise() {
     clean(Mode::Threads, 24, 1600);
 }
 
-/// A list of operations says what happens, whatever else runs in the process.
+/// A seed determines its operations, whatever else runs in the process.
 #[test]
 fn one_seed_is_one_run() {
     let plan = |seed| green_ctx_fuzz::run::Plan::of(seed, 500, &Choice::default());

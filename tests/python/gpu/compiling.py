@@ -92,7 +92,7 @@ def torch_export_does_not_drop_a_block():
     raises(
         RuntimeError,
         lambda: torch.export.export(inner, arguments, strict=False),
-        "call the exported program in one",
+        "call the exported program inside one",
     )
     # What a block stands around.
     with part:

@@ -57,7 +57,7 @@ for current, absent in ((1, False), (0, False), (7, True)):
                 else:
                     assert use(**device) in (current, None)
                 gc.collect()
-            with pytest.raises((ValueError, RuntimeError), match="cpu is no CUDA device"):
+            with pytest.raises((ValueError, RuntimeError), match="cpu is not a CUDA device"):
                 use(**{keyword: CPU})
             assert use(**{keyword: 0}) in (0, None)
             gc.collect()

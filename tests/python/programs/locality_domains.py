@@ -40,7 +40,7 @@ with closing(partition({"a": 72, "b": 72}, coscheduled=2, locality_domain=BOTH))
     a, b = observed(parts)
     assert (len(a), len(b), a & b) == (72, 72, set())
 more = {"coscheduled": 2, "locality_domain": 0}
-refused(ValueError, "units of 2, and locality domains have fewer", lambda: partition({"a": 74}, **more))
+refused(ValueError, "units of 2, but a locality domain has fewer", lambda: partition({"a": 74}, **more))
 if VERSION == "13.4":
     refused(RuntimeError, "needs CUDA 13.5", lambda: partition({"a": 76}, **more, supplemental=True))
 else:
@@ -49,11 +49,11 @@ else:
     ) as parts:
         assert parts["a"].sm_count == 76 and verify(parts).ok
     refused(ValueError, "of a locality domain", lambda: partition({"a": 16}, supplemental=True))
-    refused(TypeError, "supplemental is True or False", lambda: partition({"a": 16}, **more, supplemental=1))
+    refused(TypeError, "supplemental must be True or False", lambda: partition({"a": 16}, **more, supplemental=1))
 
 # torch's interface.
 sms = SMPartition.from_device()
-refused(ValueError, "domain 2, and those of device 0 are 0 to 1", lambda: sms.split(locality_domain_ids=2))
+refused(ValueError, "domain 2, but the domains of device 0 are 0 to 1", lambda: sms.split(locality_domain_ids=2))
 first, second = GreenContext.split(num_sms=(16, 24), coscheduled_sm_count=2, locality_domain_ids=(1, 0))
 assert [context.locality_domain_id for context in (first, second)] == [1, 0]
 assert [context.sm_partition.locality_domain_id for context in (first, second)] == [1, 0]

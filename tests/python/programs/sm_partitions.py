@@ -99,9 +99,9 @@ assert is_localization_supported(0) is False
 in_domain = {"num_sms": 16, "locality_domain_ids": 0}
 if IS_13_4:
     refused(RuntimeError, "no device 9", lambda: get_num_locality_domains(9))
-    refused(ValueError, "domain 1, and those of device 0 are 0 to 0", lambda: sms.split(locality_domain_ids=1))
+    refused(ValueError, "domain 1, but the domains of device 0 are 0 to 0", lambda: sms.split(locality_domain_ids=1))
     mixed = {"num_sms": (8, 8), "locality_domain_ids": (0, None)}
-    refused(RuntimeError, "name a domain for each", lambda: sms.split(**mixed))
+    refused(RuntimeError, "give a domain for each", lambda: sms.split(**mixed))
     # It has no SMs of a domain.
     refused(RuntimeError, "does not fit", lambda: sms.split(**in_domain))
     assert sms.locality_domain_id is None

@@ -51,9 +51,9 @@ assert counts({"a": 16, "b": 24}, preferred_coscheduled={"b": 8}) == [16, 24]
 assert counts({"a": 16, "b": 20}, backfill={"b": True}) == [16, 20]
 assert counts({"a": 16, "b": 20}, coscheduled=8, backfill=True) == [16, 20]
 
-refused(ValueError, "on this device it can be an even count", {"a": 16}, coscheduled=3)
-refused(ValueError, "or let it be filled up with other SMs (backfill)", {"a": 20}, coscheduled=8)
-refused(ValueError, "a structured request takes counts", {"a": "16..", "b": 8}, coscheduled=8)
+refused(ValueError, "this device accepts an even count", {"a": 16}, coscheduled=3)
+refused(ValueError, "or allow other SMs to fill the group up (backfill)", {"a": 20}, coscheduled=8)
+refused(ValueError, "a structured request takes only counts", {"a": "16..", "b": 8}, coscheduled=8)
 
 # Of SMs of which some are held, none can be had so; a dry run says it and does not fail.
 with closing(partition({"held": 16})):
@@ -79,7 +79,7 @@ for limit in [0, -1, 1 << 20]:
 for sm_count, nearest in [(1, "even count: 2"), (17, "16 or 18"), (2**32 - 1, "even count: 4294967294")]:
     refused(ValueError, nearest, {"a": sm_count}, coscheduled=2)
 for count in [1, 7, 2**31, 2**32 - 1]:
-    refused(ValueError, "it can be an even count up to 32", {"a": 16}, coscheduled=count)
+    refused(ValueError, "this device accepts an even count up to 32", {"a": 16}, coscheduled=count)
 try:
     SMPartition.from_device().split(num_sms=16, coscheduled_sm_count=3)
 except RuntimeError as error:
@@ -96,7 +96,7 @@ else:
         assert not none.fits and "not even the first fits" in none.reason, none
     refused(
         ValueError,
-        "locality_domain is given for some partitions and not for b; name all",
+        "locality_domain is given for some partitions but not for b; name all",
         {"a": 16, "b": 24},
         locality_domain={"a": 0},
     )

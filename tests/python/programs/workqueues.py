@@ -58,7 +58,7 @@ everything = GreenContext(workqueue_scope="device_ctx")
 assert everything.sm_count == 132
 # Nobody has any SMs for themselves now, and still it is no wrong argument.
 message = refused(lambda: partition({"a": 16}))
-only = r"132 SMs can only be shared, which GreenContext \d+ \(132 SMs\) may use"
+only = r"132 SMs can only be shared, because GreenContext \d+ \(132 SMs\) may use them"
 assert re.search(only, message), message
 everything.close()
 

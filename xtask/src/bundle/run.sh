@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Runs on a GPU host what the bundle holds, and leaves the results in a folder:
+# Runs the programs of the bundle on a GPU host, and writes the results to a folder:
 #   ./run.sh [RESULTS] [verify|conformance|tests|benches|bench|cudarc|torch|distributed ...]
-# The parts torch and distributed need a Python with torch, python3 or $TORCH_PYTHON, and run when they are named;
-# distributed needs two GPUs.
+# The parts torch and distributed run only if named. They need a Python with torch, as python3 or $TORCH_PYTHON;
+# distributed also needs two GPUs.
 set -uo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 results=${1:-results}
@@ -16,7 +16,7 @@ step() { # name, command...
     "${@:2}" || { echo "== $1: FAILED ($?)"; failed=1; }
 }
 
-kept() { # file, command...; what it prints goes to the file too, and the status is the command's
+kept() { # file, command...: also writes the output to the file; the status is the command's
     "${@:2}" | tee "$1"
 }
 
@@ -40,7 +40,7 @@ for part in $parts; do
             ;;
         tests)
             step everything "$here/everything"
-            # One at a time: the tests share the device, and its one ledger.
+            # One test at a time: the tests share the device and its ledger.
             GREEN_CTX_DRIVER=cuda step tests "$here/hardware" --test-threads=1 --skip endurance::
             GREEN_CTX_DRIVER=cuda GREEN_CTX_SECONDS=${GREEN_CTX_SECONDS:-60} \
                 step endurance "$here/hardware" endurance:: --test-threads=1 --nocapture
@@ -62,14 +62,14 @@ for part in $parts; do
                 LD_LIBRARY_PATH=$folder${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH} \
                     step cudarc kept "$results/cudarc.json" "$here/cudarc_gemm" --json
             else
-                echo "== cudarc: left out; CUBLAS is the path of a libcublas.so, or of its folder"
+                echo "== cudarc: skipped; set CUBLAS to the path of a libcublas.so or of its folder"
             fi
             ;;
         torch | distributed)
             python=${TORCH_PYTHON:-python3}
             site=$(cd "$results" && pwd)/site
             rm -rf "$site"
-            # In a folder of its own: the machine's Python stays as it is. It may have no pip.
+            # In a separate folder, so that the machine's Python stays unchanged. It may lack pip.
             if "$python" -m pip --version >/dev/null 2>&1; then
                 step torch-install "$python" -m pip install --quiet --no-index --no-deps \
                     --target "$site" "$here"/torch/*.whl
@@ -98,7 +98,7 @@ for part in $parts; do
             rm -rf "$site"
             ;;
         *)
-            echo "unknown part $part; there are verify, conformance, tests, benches, bench, cudarc," \
+            echo "unknown part $part; the parts are verify, conformance, tests, benches, bench, cudarc," \
                 "torch and distributed"
             failed=1
             ;;

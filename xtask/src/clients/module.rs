@@ -1,4 +1,4 @@
-//! The Python module `green_ctx_torch`: installed as users install it, tested, and its types checked.
+//! The Python module `green_ctx_torch`: installed as users install it, tested, and type-checked.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -6,17 +6,17 @@ use std::process::Command;
 use super::{Bench, DEFAULT, answers, succeed};
 use crate::{Failure, wheel, workspace_root};
 
-/// The environment that holds what the file lists.
+/// The virtual environment with the packages in `REQUIREMENTS`.
 const ENVIRONMENT: &str = "target/python-venv";
 const REQUIREMENTS: &str = "tests/python/requirements.txt";
 
-/// The folder that `pip install` is given.
+/// The folder that `pip install` builds.
 const PROJECT: &str = "green-ctx-torch";
 
-/// What stays for as long as the module is loaded: contexts for the next partitions of the same SMs,
-/// their streams, since torch may use to the end what it has seen, the kernel that the tests launch,
-/// the allocator's pool with its stream and context, and the memory that is set behind graphs. The tests bound
-/// how many streams there are.
+/// Objects that stay while the module is loaded: contexts that the next partitions on the same SMs reuse; their
+/// streams, since torch may use a stream that it has seen at any later time; the kernel that the tests launch;
+/// the allocator's pool with its stream and context; and the memory that is written behind graphs. The tests
+/// limit the number of streams.
 const LEAVES: &[&str] = &[
     "green_contexts",
     "streams",
@@ -27,7 +27,7 @@ const LEAVES: &[&str] = &[
     "allocated_bytes: 4096",
 ];
 
-/// The environment's Python, or what it lacks.
+/// Returns the environment's Python, or what the environment lacks.
 pub(crate) fn environment() -> Result<Environment, String> {
     let binaries = workspace_root().join(ENVIRONMENT).join("bin");
     let environment = Environment { binaries };
@@ -35,14 +35,13 @@ pub(crate) fn environment() -> Result<Environment, String> {
     match answers(environment.binary("python").as_os_str(), &["-c", needed]) {
         true => Ok(environment),
         false => Err(format!(
-            "{ENVIRONMENT} is not there, or lacks something of {REQUIREMENTS}; \
-             `python3 -m venv {ENVIRONMENT}` and `{ENVIRONMENT}/bin/pip install -r {REQUIREMENTS}` \
-             make it"
+            "{ENVIRONMENT} does not exist or lacks a package of {REQUIREMENTS}; run \
+             `python3 -m venv {ENVIRONMENT}` and `{ENVIRONMENT}/bin/pip install -r {REQUIREMENTS}`"
         )),
     }
 }
 
-/// The environment's Python, made where it is not there, for a build that has no use without it.
+/// Returns the environment's Python. Creates the environment if it does not exist, for builds that need it.
 pub(crate) fn make_environment() -> Result<Environment, Failure> {
     if let Ok(environment) = environment() {
         return Ok(environment);
@@ -60,7 +59,7 @@ pub(crate) fn make_environment() -> Result<Environment, Failure> {
     environment().map_err(Failure::new)
 }
 
-/// A virtual environment for Python.
+/// A Python virtual environment.
 pub(crate) struct Environment {
     binaries: PathBuf,
 }
@@ -70,7 +69,7 @@ impl Environment {
         self.binaries.join(name)
     }
 
-    /// A Python whose programs are found too, as when the environment is activated.
+    /// Returns a command for Python that also finds the environment's programs, as in an activated environment.
     pub(crate) fn python(&self) -> Command {
         let mut command = Command::new(self.binary("python"));
         let inherited = std::env::var_os("PATH").unwrap_or_default();
@@ -82,12 +81,12 @@ impl Environment {
         command
     }
 
-    /// Puts the module into the environment: a wheel, or a folder that pip builds one from.
+    /// Installs the module: a wheel, or a folder that pip builds.
     fn install(&self, source: &Path) -> Result<(), Failure> {
         let mut command = self.python();
         command
             .args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check"])
-            // With the environment's maturin, of a version that is known.
+            // With the environment's maturin, whose version is fixed.
             .args(["--no-deps", "--no-build-isolation", "--force-reinstall"])
             .arg(source)
             .env("MATURIN_PEP517_ARGS", "--profile dev --locked");
@@ -96,7 +95,7 @@ impl Environment {
 }
 
 impl Bench {
-    /// This project's own module, without torch.
+    /// Tests this project's own module, without torch.
     pub(super) fn module(&self) -> Result<(), Failure> {
         let environment = environment().map_err(Failure::new)?;
         match self.takes_wheel {
@@ -116,7 +115,7 @@ impl Bench {
             let mut command = environment.python();
             command.arg("-m").args(arguments);
             self.load_library(&mut command);
-            // mypy finds its configuration in the current folder.
+            // mypy looks for its configuration in the current folder.
             succeed(command.current_dir(&project))
         };
         check(&["mypy", "python/green_ctx_torch", "python/green_ctx_sglang"])?;
@@ -127,7 +126,7 @@ impl Bench {
             "pyproject.toml",
             "--allowlist",
             "stubtest-allowlist.txt",
-            // Python 3.10 has less to differ from.
+            // With Python 3.10 some entries of the list are unused.
             "--ignore-unused-allowlist",
         ])
     }

@@ -1,4 +1,4 @@
-//! Builds that only users of a package meet: with few features, and with an old Rust.
+//! Builds that only a package's users see: with few features, and with an old Rust.
 
 use std::ffi::OsStr;
 use std::process::Command;
@@ -7,8 +7,8 @@ use crate::clients::{answers, succeed};
 use crate::metadata::Package;
 use crate::{Failure, cargo, workspace_root};
 
-/// Checks each package without features and with each one alone. A build of the workspace never has
-/// these: its packages turn on each other's features.
+/// Checks each package without features and with each feature alone. A build of the workspace never does this,
+/// since its packages enable each other's features.
 pub(super) fn each_feature(published: &[&Package]) -> Result<(), Failure> {
     for package in published {
         let features = package.features.keys().filter(|name| *name != "default");
@@ -23,15 +23,15 @@ pub(super) fn each_feature(published: &[&Package]) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Checks the packages with the oldest Rust that they name, or says why not.
+/// Checks the packages with the oldest Rust that they support. Returns what was not checked.
 pub(super) fn oldest_rust(published: &[&Package]) -> Result<Option<String>, Failure> {
-    // One version, which the packages have from the workspace.
+    // The workspace gives all packages the same version.
     let mut versions = published.iter().filter_map(|package| package.rust_version.as_deref());
     let Some(version) = versions.next() else { return Ok(None) };
     if !answers(OsStr::new("rustup"), &["run", version, "cargo", "--version"]) {
         return Ok(Some(format!(
             "a build with Rust {version}, which `rustup toolchain install {version} --profile minimal` \
-             installs; what dependencies state was checked"
+             installs; only the versions that dependencies state were checked"
         )));
     }
     let mut command = Command::new("rustup");
@@ -42,6 +42,6 @@ pub(super) fn oldest_rust(published: &[&Package]) -> Result<Option<String>, Fail
         command.args(["--package", &package.name]);
     }
     succeed(&mut command)?;
-    println!("they build with Rust {version}");
+    println!("all packages build with Rust {version}");
     Ok(None)
 }

@@ -1,4 +1,4 @@
-//! What the packages depend on: licences, advisories, duplicates, sources, and the Rust that it needs.
+//! The packages' dependencies: licences, advisories, duplicates, sources, and the Rust version that they need.
 
 use std::ffi::OsStr;
 
@@ -6,22 +6,22 @@ use crate::clients::{answers, succeed};
 use crate::metadata::Metadata;
 use crate::{Failure, cargo};
 
-/// Fails at once where cargo-deny is not installed.
+/// Fails immediately if cargo-deny is not installed.
 pub(super) fn find_tool() -> Result<(), Failure> {
     if answers(OsStr::new("cargo"), &["deny", "--version"]) {
         return Ok(());
     }
     Err(Failure::new(
-        "there is no cargo-deny; `cargo install --locked cargo-deny` installs it".into(),
+        "cargo-deny was not found; install it with `cargo install --locked cargo-deny`".into(),
     ))
 }
 
-/// Checks dependencies by deny.toml, and that none states a newer Rust than the packages do. Returns what
-/// was not checked.
+/// Checks the dependencies with deny.toml, and that none states a newer Rust version than the packages. Returns
+/// what was not checked.
 pub(super) fn check(metadata: &Metadata) -> Result<Option<String>, Failure> {
     rust_versions(metadata)?;
     succeed(deny().args(["check", "licenses", "bans", "sources"]))?;
-    // The database is a Git repository, which a machine behind a registry mirror does not reach.
+    // The database is a Git repository, which may be unreachable behind a registry mirror.
     let fetched = deny().args(["fetch", "db"]).output();
     if !fetched.is_ok_and(|output| output.status.success()) {
         return Ok(Some("advisories, since their database could not be fetched".to_owned()));
@@ -36,7 +36,7 @@ fn deny() -> std::process::Command {
     command
 }
 
-/// Fails where Cargo.lock has a version that needs a newer Rust.
+/// Fails if Cargo.lock has a version that needs a newer Rust.
 fn rust_versions(metadata: &Metadata) -> Result<(), Failure> {
     let stated = metadata.members().filter_map(|package| parse(package.rust_version.as_deref()?));
     let Some(ours) = stated.min() else { return Ok(()) };
@@ -52,7 +52,7 @@ fn rust_versions(metadata: &Metadata) -> Result<(), Failure> {
     if newer.is_empty() { Ok(()) } else { Err(Failure::new(newer.join("\n"))) }
 }
 
-/// The first two numbers of a version.
+/// Parses the first two numbers of a version.
 fn parse(version: &str) -> Option<(u32, u32)> {
     let mut numbers = version.split('.').map(str::parse);
     Some((numbers.next()?.ok()?, numbers.next().unwrap_or(Ok(0)).ok()?))

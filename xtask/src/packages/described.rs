@@ -1,11 +1,11 @@
-//! What a package says of itself: its manifest and its README.
+//! The descriptions of packages: manifest and README.
 
 use std::path::Path;
 
 use crate::Failure;
 use crate::metadata::Package;
 
-/// Fails where a manifest lacks something or a README has a link that leads nowhere once published.
+/// Fails if a manifest lacks a field, or if a README has a link that is broken once published.
 pub(super) fn check(published: &[&Package]) -> Result<(), Failure> {
     let mut wrong = Vec::new();
     for package in published {
@@ -14,7 +14,7 @@ pub(super) fn check(published: &[&Package]) -> Result<(), Failure> {
         }
         let Some(folder) = package.manifest_path.parent() else { continue };
         if package.readme.as_deref() != Some(Path::new("README.md")) {
-            wrong.push(format!("{}: the README is not one of its own", package.name));
+            wrong.push(format!("{}: the package does not have its own README.md", package.name));
             continue;
         }
         let path = folder.join("README.md");
@@ -27,7 +27,7 @@ pub(super) fn check(published: &[&Package]) -> Result<(), Failure> {
     if wrong.is_empty() { Ok(()) } else { Err(Failure::new(wrong.join("\n"))) }
 }
 
-/// The fields that a manifest must have and has not.
+/// Returns the required fields that a manifest lacks.
 fn lacking(package: &Package) -> impl Iterator<Item = &'static str> {
     let all_features = &package.metadata["docs"]["rs"]["all-features"];
     [
@@ -44,7 +44,8 @@ fn lacking(package: &Package) -> impl Iterator<Item = &'static str> {
     .filter_map(|(field, is_there)| (!is_there).then_some(field))
 }
 
-/// The targets of a text's links that are no addresses. A package's page has none of the files beside it.
+/// Returns the targets of a text's links that are not web addresses. A package's page does not have the files
+/// next to its README.
 fn relative_links(text: &str) -> impl Iterator<Item = &str> {
     let inline = text.split("](").skip(1).filter_map(|rest| Some(rest.split_once(')')?.0));
     let named = text.lines().filter_map(|line| {

@@ -1,4 +1,4 @@
-//! What a package holds, and that it builds out of its archive.
+//! The contents of packages, and that they build from their archives.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -9,17 +9,17 @@ use crate::clients::succeed;
 use crate::metadata::Package;
 use crate::{Failure, cargo, workspace_root};
 
-/// The most that a package may hold, in bytes: none has a use for records and test data.
+/// The maximum size of a package, in bytes: no package needs records or test data.
 const LIMIT: u64 = 1536 << 10;
 
-/// The licences. Those in a package's folder are links to the root's, which cargo packs as files.
+/// The licences. In a package's folder they are links to the root's files, and cargo packs their contents.
 const LICENCES: &[&str] = &["LICENSE-MIT", "LICENSE-APACHE"];
 
-/// Packs and builds the packages as publishing does, and looks at what was packed.
+/// Packs and builds the packages as publishing does, and checks the packed files.
 pub(super) fn check(published: &[&Package], target: &Path) -> Result<(), Failure> {
     let alias = Alias::new(target)?;
     let mut command = cargo();
-    // Quiet, since each test that a package leaves out is a warning. Uncommitted changes are checked too.
+    // Quiet, since cargo warns about each test that a package leaves out. Uncommitted changes are included.
     command.args(["publish", "--dry-run", "--workspace", "--locked", "--allow-dirty", "--quiet"]);
     command.arg("--target-dir").arg(&alias.0);
     succeed(&mut command)?;
@@ -28,7 +28,9 @@ pub(super) fn check(published: &[&Package], target: &Path) -> Result<(), Failure
         for licence in LICENCES {
             if read(&folder.join(licence))? != read(&workspace_root().join(licence))? {
                 let name = &package.name;
-                return Err(Failure::new(format!("{name}: {licence} is not the root's")));
+                return Err(Failure::new(format!(
+                    "{name}: {licence} differs from the one in the root"
+                )));
             }
         }
         let size = size(&folder)?;
@@ -43,8 +45,8 @@ pub(super) fn check(published: &[&Package], target: &Path) -> Result<(), Failure
 
 /// A link to the target folder under a name that no run had before.
 ///
-/// Cargo unpacks the packages of a dry run in its home, in a folder named after the target folder's
-/// path, and uses what an earlier run with the same path unpacked there, however old it is.
+/// Cargo unpacks the packages of a dry run in its home, in a folder named after the target folder's path. It
+/// reuses what an earlier run with the same path unpacked there, however old it is.
 struct Alias(PathBuf);
 
 impl Alias {
@@ -58,7 +60,7 @@ impl Alias {
 
 impl Drop for Alias {
     fn drop(&mut self) {
-        // What stays is a link within the target folder.
+        // If this fails, only a link within the target folder is left.
         let _ = fs::remove_file(&self.0);
     }
 }
@@ -67,7 +69,7 @@ fn read(path: &Path) -> Result<Vec<u8>, Failure> {
     fs::read(path).map_err(|error| Failure::io("reading", path, error))
 }
 
-/// The bytes of a folder's files.
+/// Returns the total size of a folder's files in bytes.
 fn size(folder: &Path) -> Result<u64, Failure> {
     let list = |error| Failure::io("listing", folder, error);
     let mut bytes = 0;

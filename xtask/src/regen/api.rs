@@ -1,4 +1,4 @@
-//! `api.rs`: one line a function, for the macro that makes the table of them.
+//! `api.rs`: one line per function, for the macro that creates the function table.
 
 use std::collections::HashMap;
 use std::fmt::Write;
@@ -33,7 +33,7 @@ pub(crate) fn generate(bindings: &File, symbols: &Symbols) -> Result<String, Fai
     Ok(text)
 }
 
-/// The function type behind each `pub type PFN_… = Option<unsafe extern "C" fn(…) -> …>`.
+/// Returns the function type behind each `pub type PFN_… = Option<unsafe extern "C" fn(…) -> …>`.
 fn signatures(bindings: &File) -> HashMap<String, String> {
     bindings
         .items
@@ -53,7 +53,7 @@ fn signatures(bindings: &File) -> HashMap<String, String> {
         .collect()
 }
 
-/// The type as prettyplease writes it, on one line.
+/// Formats a type with prettyplease, on one line.
 fn pretty(function: &Type) -> String {
     let file: File = syn::parse_quote!(type T = #function;);
     let text = prettyplease::unparse(&file);

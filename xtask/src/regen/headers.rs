@@ -1,4 +1,4 @@
-//! Finding the CUDA headers: a given folder, an installed toolkit, or the pinned package.
+//! Locates the CUDA headers: in a given folder, in an installed toolkit, or in the pinned package.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -16,13 +16,13 @@ const WHEEL: &str =
 const WHEEL_SHA256: &str = "df2b79a8852f10d1fef8c848489c49eebb5754051bf870202a862831412b179d";
 const INCLUDE_IN_WHEEL: &str = "nvidia/cu13/include";
 
-/// Returns a folder that holds `cuda.h` and `cudaTypedefs.h`.
+/// Returns a folder with `cuda.h` and `cudaTypedefs.h`.
 pub(crate) fn locate(given: Option<&Path>) -> Result<PathBuf, Failure> {
     if let Some(folder) = given {
         let found = version(folder)?;
         if found != CUDA_VERSION {
             eprintln!(
-                "warning: these are the headers of CUDA {found}, the committed files are generated \
+                "warning: these are the headers of CUDA {found}; the committed files are generated \
                  from {CUDA_VERSION}"
             );
         }
@@ -33,15 +33,15 @@ pub(crate) fn locate(given: Option<&Path>) -> Result<PathBuf, Failure> {
         match version(&folder) {
             Ok(CUDA_VERSION) => return Ok(folder),
             Ok(found) => eprintln!(
-                "CUDA_HOME holds the headers of CUDA {found}, not {CUDA_VERSION}: taking the package"
+                "CUDA_HOME has the headers of CUDA {found}, not {CUDA_VERSION}: using the package"
             ),
-            Err(error) => eprintln!("CUDA_HOME is of no use ({error}): taking the package"),
+            Err(error) => eprintln!("CUDA_HOME cannot be used ({error}): using the package"),
         }
     }
     package()
 }
 
-/// Reads `CUDA_VERSION` out of `cuda.h`.
+/// Reads `CUDA_VERSION` from `cuda.h`.
 fn version(folder: &Path) -> Result<u32, Failure> {
     let path = folder.join("cuda.h");
     let text =
@@ -54,7 +54,7 @@ fn version(folder: &Path) -> Result<u32, Failure> {
         .ok_or_else(|| Failure::new(format!("{} defines no CUDA_VERSION", path.display())))
 }
 
-/// Downloads the pinned package once and unpacks its headers under `target/`.
+/// Downloads the pinned package once, and unpacks its headers under `target/`.
 fn package() -> Result<PathBuf, Failure> {
     let cache = workspace_root().join("target/cuda-headers");
     let wheel = cache.join(WHEEL);
@@ -63,8 +63,7 @@ fn package() -> Result<PathBuf, Failure> {
         download(&cache)?;
     }
     verify(&wheel)?;
-    // Unpacked anew from the verified archive each time, so that nobody's edit of the cache can
-    // reach the generated files.
+    // Unpacked again from the verified archive each time, so that edits of the cache cannot reach the generated files.
     let unpacked = cache.join("unpacked");
     let status = python()
         .args(["-m", "zipfile", "-e"])
@@ -78,7 +77,9 @@ fn package() -> Result<PathBuf, Failure> {
     let include = unpacked.join(INCLUDE_IN_WHEEL);
     match version(&include)? {
         CUDA_VERSION => Ok(include),
-        found => Err(Failure::new(format!("the package holds CUDA {found}, not {CUDA_VERSION}"))),
+        found => {
+            Err(Failure::new(format!("the package contains CUDA {found}, not {CUDA_VERSION}")))
+        }
     }
 }
 

@@ -1,11 +1,11 @@
-//! Finding libclang, which bindgen loads at run time.
+//! Locates libclang, which bindgen loads at run time.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::Failure;
 
-/// Makes sure that bindgen will find a libclang, through `LIBCLANG_PATH` if it must.
+/// Makes sure that bindgen finds a libclang, by setting `LIBCLANG_PATH` if necessary.
 pub(crate) fn locate() -> Result<(), Failure> {
     if std::env::var_os("LIBCLANG_PATH").is_some() {
         return Ok(());
@@ -17,12 +17,12 @@ pub(crate) fn locate() -> Result<(), Failure> {
                 .to_owned(),
         )
     })?;
-    // SAFETY: xtask has started no other thread that could read the environment meanwhile.
+    // SAFETY: xtask has not started other threads yet, so none can read the environment at the same time.
     unsafe { std::env::set_var("LIBCLANG_PATH", folder) };
     Ok(())
 }
 
-/// The folder of libclang in Python's `libclang` package.
+/// Returns the folder of libclang in Python's `libclang` package.
 fn python_package() -> Option<PathBuf> {
     let script = "import clang, os; print(os.path.join(os.path.dirname(clang.__file__), 'native'))";
     let output = Command::new("python3").args(["-c", script]).output().ok()?;
@@ -30,7 +30,7 @@ fn python_package() -> Option<PathBuf> {
     holds_libclang(&folder).then_some(folder)
 }
 
-/// The folder of libclang where distributions put it, the newest version first.
+/// Returns the folder of libclang where distributions put it, the newest version first.
 fn installed() -> Option<PathBuf> {
     let mut folders: Vec<PathBuf> = std::fs::read_dir("/usr/lib")
         .ok()?
@@ -54,13 +54,13 @@ fn holds_libclang(folder: &Path) -> bool {
         entries.flatten().any(|entry| {
             let name = entry.file_name();
             let name = name.to_string_lossy();
-            // bindgen wants the C interface; libclang-cpp has another.
+            // bindgen needs the C interface; libclang-cpp has another one.
             name.starts_with("libclang.so") || name.starts_with("libclang-1")
         })
     })
 }
 
-/// Folders with the compiler's own headers (`stddef.h`), which Python's libclang lacks.
+/// Returns folders with the compiler's own headers (`stddef.h`), which Python's libclang lacks.
 pub(crate) fn builtin_includes() -> Vec<PathBuf> {
     ["cc", "gcc", "clang"]
         .iter()

@@ -1,4 +1,4 @@
-//! `symbols.toml`, the list of what green-ctx-sys binds.
+//! `symbols.toml`, the list of symbols that green-ctx-sys binds.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -7,17 +7,17 @@ use serde::Deserialize;
 
 use crate::Failure;
 
-/// The list as written.
+/// The content of the list.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Symbols {
-    /// Functions without which loading fails.
+    /// Functions without which loading the driver fails.
     pub(crate) required: Vec<String>,
-    /// Types that no signature mentions, as patterns.
+    /// Patterns of types that no signature mentions.
     pub(crate) types: Vec<String>,
-    /// Macro constants, as patterns.
+    /// Patterns of macro constants.
     pub(crate) constants: Vec<String>,
-    /// Every function, with the version of its signature.
+    /// Every function with the version of its signature.
     pub(crate) functions: BTreeMap<String, u32>,
 }
 
@@ -35,7 +35,7 @@ impl Symbols {
         Ok(symbols)
     }
 
-    /// The name of the typedef that gives a function's signature.
+    /// Returns the name of the typedef with a function's signature.
     pub(crate) fn pointer_type(name: &str, version: u32) -> String {
         format!("PFN_{name}_v{version}")
     }

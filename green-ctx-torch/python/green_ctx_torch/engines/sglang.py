@@ -1,6 +1,6 @@
-"""Shares in place of walls for SGLang's multiplexing of prefill and decode (`--enable-pdmux`).
+"""Shares of the SMs, in place of fixed counts, for SGLang's multiplexing of prefill and decode (`--enable-pdmux`).
 
-SGLang loads this module by itself. With `GREEN_CTX_SGLANG=shares` each division (P, D) of SGLang's own configuration
+SGLang loads this module by itself. With `GREEN_CTX_SGLANG=shares` each division (P, D) of SGLang's configuration
 becomes a plan: prefill may use at most P SMs, and decode has D SMs for itself and uses the others while they are
 idle. No other argument, default or code of SGLang changes. See docs/engines.md.
 """
@@ -23,7 +23,7 @@ VARIABLE = "GREEN_CTX_SGLANG"
 #: The releases that ran on a GPU with this code.
 RAN = ("0.5.12", "0.5.23")
 
-#: Quantisations that may use Marlin's kernels. A layer has one array of locks for both streams there.
+#: Quantisations that may use Marlin's kernels, in which a layer has one array of locks for both streams.
 MARLIN = {
     "auto-round",
     "awq",
@@ -44,11 +44,11 @@ _log = logging.getLogger("sglang.green_ctx_torch")
 
 
 class Refused(Exception):
-    """A setting under which SGLang's multiplexing computes wrong results, or did not run with shares."""
+    """A setting with which SGLang's multiplexing computes wrong results, or that did not run with shares."""
 
 
 def stop(message: str) -> NoReturn:
-    """Ends the process. SGLang logs exceptions of plug-ins and continues without them."""
+    """Ends the process, because SGLang logs exceptions of plug-ins and continues without the plug-in."""
     sys.stderr.write(f"{VARIABLE}: {message}\n")
     sys.stderr.flush()
     os._exit(1)
@@ -78,7 +78,7 @@ def install(text: str) -> None:
         ran = " and ".join(RAN)
         raise Refused(
             f"SGLang {version} is not among the releases that ran on a GPU with this plug-in ({ran}); "
-            f"{VARIABLE}=shares,untested uses it all the same"
+            f"{VARIABLE}=shares,untested uses it nevertheless"
         )
     pdmux = importlib.import_module(PDMUX)
     for name in ("divide_sm", "initialize_stream_groups", "set_current_stream_idx", "STREAM_GROUPS", "SM_COUNTS"):
@@ -95,7 +95,8 @@ def install(text: str) -> None:
 
 
 def check(scheduler: Any) -> None:
-    """Before SGLang makes its stream groups: refuses settings under which multiplexing computes wrong results."""
+    """Refuses settings with which multiplexing computes wrong results. Runs before SGLang creates its stream
+    groups."""
     arguments, model = scheduler.server_args, scheduler.model_config
     quantization = getattr(model, "quantization", None) or arguments.quantization
     if quantization == "fp8" and importlib.import_module("torch").cuda.get_device_capability() < (8, 9):
@@ -120,7 +121,7 @@ def check(scheduler: Any) -> None:
 
 
 def _backends(arguments: Any) -> tuple[str | None, ...]:
-    """The attention backends of prefill and decode."""
+    """Returns the attention backends of prefill and decode."""
     context = sys.modules.get("sglang.srt.runtime_context")
     if hasattr(context, "attention_backends"):
         return tuple(context.attention_backends())  # type: ignore[union-attr]
@@ -129,7 +130,7 @@ def _backends(arguments: Any) -> tuple[str | None, ...]:
 
 
 class Groups:
-    """Stream groups in partitions, in the places of SGLang's own."""
+    """Stream groups in partitions, in place of SGLang's own."""
 
     def __init__(self, pdmux: Any) -> None:
         self.pdmux = pdmux
@@ -137,9 +138,9 @@ class Groups:
         self.plans: PlanSet | None = None
 
     def make(self, gpu_id: int, config: Any) -> None:
-        """In place of `initialize_stream_groups`."""
+        """Replaces `initialize_stream_groups`."""
         torch, pdmux = importlib.import_module("torch"), self.pdmux
-        # PyTorch's primary context comes first.
+        # PyTorch's primary context must be created first.
         torch.zeros(1, device=f"cuda:{gpu_id}")
         total = torch.cuda.get_device_properties(gpu_id).multi_processor_count
         divisions = [(prefill, decode) for prefill, decode, _ in config.manual_divisions]
@@ -147,10 +148,10 @@ class Groups:
             capability = torch.cuda.get_device_capability(gpu_id)
             divisions = pdmux.divide_sm(total, capability, config.sm_group_num - 2)
         self.names = [f"division {place}" for place in range(1, len(divisions) + 1)]
-        # Decode first, so that its floor is the same SMs as far as possible in all plans.
+        # Decode comes first, so that its floor consists of the same SMs in all plans as far as possible.
         shares = [{"decode": f"{decode}..", "prefill": f"..{prefill}"} for prefill, decode in divisions]
         self.plans = plans = PlanSet(dict(zip(self.names, shares, strict=True)), gpu_id)
-        # SGLang uses plain streams for prefill alone and for decode alone.
+        # SGLang uses plain streams while only prefill or only decode runs.
         pdmux.STREAM_GROUPS = [
             (torch.cuda.Stream(gpu_id), torch.cuda.Stream(gpu_id)),
             *((plans[name]["prefill"].stream, plans[name]["decode"].create_stream(-1)) for name in self.names),
@@ -161,6 +162,7 @@ class Groups:
         _log.info("%s: prefill and decode share %d SMs: %s", VARIABLE, total, dict(zip(self.names, shares, strict=True)))
 
     def follow(self, result: None, idx: int) -> None:
-        """After `set_current_stream_idx`: the group's plan becomes the active one. The loop has waited for both streams."""
+        """Runs after `set_current_stream_idx`, and makes the group's plan active. The loop has waited for both
+        streams."""
         if self.plans is not None and 0 < idx <= len(self.names):
             self.plans.switch(self.names[idx - 1])

@@ -1,6 +1,6 @@
-//! cuBLAS's matrix product in bf16.
+//! cuBLAS's bf16 matrix product.
 //!
-//! The library is opened through its C interface; types and numbers are those of `cublas_api.h` and
+//! The library is opened through its C interface. Types and constants are those of `cublas_api.h` and
 //! `library_types.h`.
 #![allow(unsafe_code, reason = "calls cuBLAS")]
 
@@ -24,8 +24,8 @@ const AS_IT_IS: c_int = 0;
 /// `CUBLAS_GEMM_DEFAULT`.
 const ANY_ALGORITHM: c_int = -1;
 
-/// The workspace that cuBLAS allocates for itself on compute capability 9.0, in bytes (its
-/// documentation, "cuBLAS Context").
+/// The size in bytes of the workspace that cuBLAS allocates by default on compute capability 9.0 (its documentation,
+/// "cuBLAS Context").
 const WORKSPACE: usize = 32 << 20;
 
 type RawHandle = *mut c_void;
@@ -56,17 +56,17 @@ type GemmEx = unsafe extern "C" fn(
     c_int,
 ) -> c_int;
 
-/// Why cuBLAS could not be used.
+/// The reason why cuBLAS could not be used.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CublasError {
-    /// The library was not found, or is none.
+    /// The library was not found, or the file is not cuBLAS.
     #[error("cuBLAS cannot be loaded")]
     Load(#[source] Box<dyn Error + Send + Sync>),
     /// The driver is simulated. cuBLAS needs a real one.
     #[error("cuBLAS cannot be used with a simulated driver")]
     Simulated,
-    /// A call failed.
+    /// A cuBLAS function failed.
     #[error("{call} failed: status {status}")]
     Call {
         /// The function.
@@ -74,14 +74,14 @@ pub enum CublasError {
         /// The `cublasStatus_t` that it returned.
         status: i32,
     },
-    /// The driver failed, or the request was wrong.
+    /// The driver failed, or the request was invalid.
     #[error(transparent)]
     Driver(#[from] green_ctx::Error),
 }
 
 type Result<T, E = CublasError> = std::result::Result<T, E>;
 
-/// The library. Clones share it; it is unloaded with the last one.
+/// The loaded library. Clones share it, and the last clone unloads it.
 #[derive(Clone)]
 pub struct Cublas {
     inner: Arc<Functions>,
@@ -94,18 +94,17 @@ struct Functions {
     set_workspace: SetWorkspace,
     gemm: GemmEx,
     get_property: GetProperty,
-    /// The functions are theirs.
+    /// The functions above belong to these libraries, which must stay loaded.
     _libraries: Vec<Library>,
 }
 
 impl Cublas {
-    /// Opens the library at a path or in a folder, or where the system finds it: version 13 or 12. Whoever
-    /// names a path runs the code there as their own.
+    /// Opens version 13 or 12 of the library, at a path, in a folder, or where the system finds it. This runs code of
+    /// the library, so `path` must come from a trusted source.
     ///
     /// # Errors
     ///
-    /// [`CublasError::Simulated`] for a simulated driver, whose handles mean nothing to cuBLAS, and
-    /// [`CublasError::Load`].
+    /// [`CublasError::Simulated`] for a simulated driver, whose handles cuBLAS cannot use, and [`CublasError::Load`].
     pub fn open(driver: &Driver, path: Option<&Path>) -> Result<Cublas> {
         if driver.is_simulated() {
             return Err(CublasError::Simulated);
@@ -126,22 +125,24 @@ impl Cublas {
     }
 
     fn load(lt: &OsString, cublas: &OsString) -> Result<Cublas, libloading::Error> {
-        // cuBLAS finds the other by its name once it is loaded; it may know where it is, too.
-        // SAFETY: NVIDIA's library, whose initialisers ask nothing of their caller.
+        // Loading cublasLt first lets cuBLAS find it by name. If this fails, cuBLAS may still find it by itself.
+        // SAFETY: NVIDIA's library. Its initialisers have no requirements for the caller.
         let lt = unsafe { Library::new(lt) }.ok();
         // SAFETY: as above.
         let library = unsafe { Library::new(cublas) }?;
-        // SAFETY: the function's type in `cublas_api.h`.
+        // SAFETY: `Create` is the function's type in `cublas_api.h`.
         let create = *unsafe { library.get::<Create>(b"cublasCreate_v2\0") }?;
-        // SAFETY: as above.
+        // SAFETY: `Destroy` is the function's type in `cublas_api.h`.
         let destroy = *unsafe { library.get::<Destroy>(b"cublasDestroy_v2\0") }?;
-        // SAFETY: as above; a runtime's stream is a driver's.
+        // SAFETY: `SetStream` is the function's type in `cublas_api.h`. A `cudaStream_t` of the runtime is a
+        // `CUstream`.
         let set_stream = *unsafe { library.get::<SetStream>(b"cublasSetStream_v2\0") }?;
-        // SAFETY: as above; an address of the device is a pointer's size.
+        // SAFETY: `SetWorkspace` is the function's type in `cublas_api.h`. A device address has the size of a pointer.
         let set_workspace = *unsafe { library.get::<SetWorkspace>(b"cublasSetWorkspace_v2\0") }?;
-        // SAFETY: as above; an address of the device is a pointer's size.
+        // SAFETY: `GemmEx` is the function's type in `cublas_api.h`. A device address has the size of a pointer.
         let gemm = *unsafe { library.get::<GemmEx>(b"cublasGemmEx\0") }?;
-        // SAFETY: as above; `libraryPropertyType` is an enumeration.
+        // SAFETY: `GetProperty` is the function's type in `cublas_api.h`. The C enum `libraryPropertyType` has the size
+        // of an `int`.
         let get_property = *unsafe { library.get::<GetProperty>(b"cublasGetProperty\0") }?;
         let _libraries = lt.into_iter().chain([library]).collect();
         let functions = Functions {
@@ -156,16 +157,16 @@ impl Cublas {
         Ok(Cublas { inner: Arc::new(functions) })
     }
 
-    /// The library's version, such as `13.1.0`.
+    /// Returns the library's version, such as `13.1.0`.
     ///
     /// # Errors
     ///
     /// [`CublasError::Call`].
     pub fn version(&self) -> Result<String> {
-        // `MAJOR_VERSION`, `MINOR_VERSION` and `PATCH_LEVEL`.
+        // The properties 0 to 2 are `MAJOR_VERSION`, `MINOR_VERSION` and `PATCH_LEVEL`.
         let mut parts = [0; 3];
         for (property, part) in (0..).zip(&mut parts) {
-            // SAFETY: it writes one number, and needs no handle.
+            // SAFETY: the function writes one `int` to `part`, and needs no handle.
             let status = unsafe { (self.inner.get_property)(property, part) };
             check("cublasGetProperty", status)?;
         }
@@ -174,25 +175,25 @@ impl Cublas {
     }
 }
 
-/// A product of two matrices in bf16 and the memory of all three, which dropping it frees after the
-/// device's work.
+/// A matrix product in bf16, with the memory of its three matrices. Dropping it waits for the device's work and frees
+/// the memory.
 pub struct Product {
     device: Device,
-    /// Rows of the first factor, which are the product's, columns of the second one, and what both share.
+    /// The rows of the first factor and of the product, the columns of the second factor and of the product, and the
+    /// dimension that the factors share.
     sides: [c_int; 3],
     factors: [DeviceBuffer<u16>; 2],
     product: DeviceBuffer<u16>,
 }
 
 impl Product {
-    /// A product of two factors in the device's memory, each column after the other: `sides` are the
-    /// rows of the first one, the columns of the second one, and what both share.
+    /// Creates a product of two factors in device memory, stored in column-major order. `sides` are the rows of the
+    /// first factor, the columns of the second factor, and the dimension that they share.
     ///
     /// # Errors
     ///
-    /// [`Error::InvalidRequest`](green_ctx::Error::InvalidRequest) where the factors do not have these
-    /// sides, or a side is 0 or more than an `int` can say;
-    /// [`Error::Driver`](green_ctx::Error::Driver).
+    /// [`Error::InvalidRequest`](green_ctx::Error::InvalidRequest) if the factors do not have these sides, or if a side
+    /// is 0 or does not fit into an `int`; [`Error::Driver`](green_ctx::Error::Driver).
     pub fn new(
         device: &Device,
         sides: [usize; 3],
@@ -206,22 +207,22 @@ impl Product {
             return Err(wrong("the factors do not have these sides"));
         }
         let sides = [side(rows)?, side(columns)?, side(inner)?];
-        // No values and too many of them are refused by the buffer.
+        // The buffer rejects lengths that are zero or too large.
         let product = DeviceBuffer::zeroed(device, rows.saturating_mul(columns))?;
         Ok(Product { device: device.clone(), sides, factors, product })
     }
 
-    /// What the last launch gave, each column after the other.
+    /// The result of the last launch, in column-major order.
     #[must_use]
     pub fn product(&self) -> &DeviceBuffer<u16> {
         &self.product
     }
 }
 
-/// A cuBLAS handle that launches on one stream, with a workspace of its own.
+/// A cuBLAS handle for one stream, with its own workspace.
 ///
-/// A captured launch uses the handle's workspace again whenever the graph runs: the handle must live
-/// as long as the graph. Dropping it waits for the device's work.
+/// A captured launch uses the handle's workspace each time the graph runs, so the handle must live as long as the
+/// graph. Dropping it waits for the device's work.
 pub struct Handle {
     cublas: Cublas,
     raw: RawHandle,
@@ -229,12 +230,12 @@ pub struct Handle {
     workspace: DeviceBuffer<u8>,
 }
 
-// SAFETY: cuBLAS's functions can be called from any thread, one at a time with the same handle (its
-// documentation, "Thread Safety"); the handle is not `Sync`. Each call makes its context current first.
+// SAFETY: cuBLAS functions can be called from any thread, if only one thread at a time uses a handle (its
+// documentation, "Thread Safety"). `Handle` is not `Sync`. Each call makes the handle's context current first.
 unsafe impl Send for Handle {}
 
 impl Handle {
-    /// Makes a handle for a stream.
+    /// Creates a handle for a stream.
     ///
     /// # Errors
     ///
@@ -244,25 +245,25 @@ impl Handle {
         let workspace = DeviceBuffer::zeroed(stream.context().device(), WORKSPACE)?;
         let _current = stream.context().make_current()?;
         let mut raw = ptr::null_mut();
-        // SAFETY: the pointer is to a live handle.
+        // SAFETY: `raw` is a valid pointer for the new handle, and a context is current.
         check("cublasCreate", unsafe { (functions.create)(&raw mut raw) })?;
         let handle = Handle { cublas: cublas.clone(), raw, stream: stream.clone(), workspace };
-        // SAFETY: the handle was made above, and the stream is of the context that is current.
+        // SAFETY: `raw` was created above, and the stream belongs to the current context.
         check("cublasSetStream", unsafe { (functions.set_stream)(raw, stream.as_raw()) })?;
         let (address, bytes) = (handle.workspace.as_raw(), handle.workspace.len());
-        // Its own would become nodes of a graph that allocate, which cannot be copied.
-        // SAFETY: so many bytes, which outlive the work, since freeing them waits for it.
+        // cuBLAS's own workspace would become memory nodes of a captured graph, and such graphs cannot be copied.
+        // SAFETY: the workspace has `bytes` bytes at `address`. Freeing it waits for the device's work.
         let status = unsafe { (functions.set_workspace)(raw, address, bytes) };
         check("cublasSetWorkspace", status)?;
         Ok(handle)
     }
 
-    /// Launches a product: it becomes the factors' product and `before` times what it was. Launches of
-    /// the same product that run at the same time overwrite each other's result.
+    /// Launches a product. The result is the product of the factors plus `before` times the previous result. Launches
+    /// of the same product that run at the same time overwrite each other's result.
     ///
     /// # Errors
     ///
-    /// [`CublasError::Call`], and [`CublasError::Driver`] for a product of another device too.
+    /// [`CublasError::Call`]. [`CublasError::Driver`], also if the product is on another device than the stream.
     pub fn launch(&self, product: &Product, before: f32) -> Result<()> {
         let Product { device, sides: [rows, columns, inner], factors: [a, b], product } = product;
         if device != self.stream.context().device() {
@@ -273,9 +274,9 @@ impl Handle {
         let one = 1f32;
         let (one, before) = (ptr::from_ref(&one).cast(), ptr::from_ref(&before).cast());
         let (a, b, product) = (a.as_raw(), b.as_raw(), product.as_raw());
-        // SAFETY: three matrices of these sides in bf16, each column after the other, which outlive
-        // the work, since freeing them waits for it; the factors are on the host, as cuBLAS expects
-        // by default.
+        // SAFETY: the three matrices have these sides, in bf16 and column-major order (checked in `Product::new`). They
+        // outlive the work, because freeing them waits for it. The scalars `one` and `before` are on the host, as
+        // cuBLAS expects by default.
         let status = unsafe {
             (self.cublas.inner.gemm)(
                 self.raw,
@@ -304,7 +305,7 @@ impl Handle {
 
     fn destroy(&self) -> Result<()> {
         let _current = self.stream.context().make_current()?;
-        // SAFETY: made by `new`, and destroyed once, while its context is current.
+        // SAFETY: `self.raw` was created by `new` and is destroyed only here, while its context is current.
         check("cublasDestroy", unsafe { (self.cublas.inner.destroy)(self.raw) })
     }
 }
@@ -312,7 +313,7 @@ impl Handle {
 impl Drop for Handle {
     fn drop(&mut self) {
         if let Err(error) = self.destroy() {
-            // Where standard error is closed, there is nobody to report to.
+            // If standard error is closed, the error cannot be reported.
             let _ = writeln!(io::stderr(), "{error}");
         }
     }

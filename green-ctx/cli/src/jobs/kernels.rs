@@ -1,4 +1,4 @@
-//! The built-in kernels, each with the memory that it uses.
+//! The built-in kernels, and the memory that each one uses.
 #![allow(unsafe_code, reason = "launches kernels")]
 
 #[cfg(feature = "sim")]
@@ -7,19 +7,19 @@ use green_ctx::{Device, DeviceBuffer, Kernel, LaunchConfig, Library, Result, Str
 
 use super::PTX;
 
-/// Threads of a block, in every kernel.
+/// The threads per block of every kernel.
 const THREADS: u32 = 256;
-/// The numbers that the small kernel adds.
+/// The length of the vectors that the small kernel adds.
 const SMALL: u32 = 256 * 256;
-/// Rows and columns of the part of a product that one block makes.
+/// The rows and columns of the tile of a matrix product that one block computes.
 const TILE: u32 = 64;
-/// Queries of one block, one for each thread.
+/// The queries per block, one per thread.
 const QUERIES: u32 = THREADS;
 pub(super) const HEADS: u32 = 32;
-/// Numbers of a query, key or value.
+/// The dimension of a query, a key or a value.
 pub(super) const HEAD_LEN: u32 = 32;
 
-/// The kernels of one device.
+/// The kernels, loaded for one device.
 pub(super) struct Kernels {
     fill: Kernel,
     add: Kernel,
@@ -29,7 +29,7 @@ pub(super) struct Kernels {
     attention: Kernel,
 }
 
-/// A kernel and its memory, whose lengths fit `size`.
+/// A kernel with its memory. The buffers' lengths match `size`.
 pub(super) struct Work {
     kernel: Kernel,
     buffers: Buffers,
@@ -37,15 +37,15 @@ pub(super) struct Work {
 }
 
 enum Buffers {
-    /// Two factors and their product: `size` squared each.
+    /// Two factors and their product: `size` × `size` each.
     Gemm([DeviceBuffer<f32>; 3]),
-    /// A matrix of `size` squared, a vector and the product, of `size`.
+    /// A `size` × `size` matrix, a vector and the product, both of length `size`.
     Gemv([DeviceBuffer<f32>; 3]),
-    /// Source and target of `size` MiB.
+    /// Source and destination, `size` MiB each.
     Copy([DeviceBuffer<f32>; 2]),
-    /// Two terms and their sum, of `SMALL`.
+    /// Two terms and their sum, of length `SMALL`.
     Small([DeviceBuffer<f32>; 3]),
-    /// Queries, keys, values and the result, of `HEADS` times `size` times `HEAD_LEN`.
+    /// Queries, keys, values and the result: `HEADS` × `size` × `HEAD_LEN` each.
     Attention([DeviceBuffer<f32>; 4]),
 }
 
@@ -62,7 +62,7 @@ impl Kernels {
         })
     }
 
-    /// A product of two square matrices of a multiple of 64 rows.
+    /// Returns a product of two square matrices. `side` is a multiple of 64.
     pub(super) fn gemm(&self, stream: &Stream, side: u32) -> Result<Work> {
         let len = square(side);
         let matrices = [self.filled(stream, 1, len)?, self.filled(stream, 2, len)?];
@@ -71,7 +71,7 @@ impl Kernels {
         Ok(Work { kernel: self.gemm.clone(), buffers, size: side })
     }
 
-    /// A product of a square matrix of a multiple of 256 rows with a vector.
+    /// Returns a product of a square matrix and a vector. `side` is a multiple of 256.
     pub(super) fn gemv(&self, stream: &Stream, side: u32) -> Result<Work> {
         let len = side as usize;
         let matrix = self.filled(stream, 1, square(side))?;
@@ -79,14 +79,14 @@ impl Kernels {
         Ok(Work { kernel: self.gemv.clone(), buffers, size: side })
     }
 
-    /// A copy of so many MiB.
+    /// Returns a copy of `mib` MiB.
     pub(super) fn copy(&self, stream: &Stream, mib: u32) -> Result<Work> {
         let len = (mib as usize) << 18;
         let buffers = Buffers::Copy([self.filled(stream, 1, len)?, zeroed(stream, len)?]);
         Ok(Work { kernel: self.copy.clone(), buffers, size: mib })
     }
 
-    /// So many additions, one after the other.
+    /// Returns `launches` additions, one after the other.
     pub(super) fn small(&self, stream: &Stream, launches: u32) -> Result<Work> {
         let len = SMALL as usize;
         let terms = [self.filled(stream, 1, len)?, self.filled(stream, 2, len)?];
@@ -95,7 +95,7 @@ impl Kernels {
         Ok(Work { kernel: self.add.clone(), buffers, size: launches })
     }
 
-    /// Attention over a sequence of a multiple of 256 tokens.
+    /// Returns attention over `length` tokens, a multiple of 256.
     pub(super) fn attention(&self, stream: &Stream, length: u32) -> Result<Work> {
         let len = (HEADS * HEAD_LEN) as usize * length as usize;
         let filled = |seed| self.filled(stream, seed, len);
@@ -104,17 +104,17 @@ impl Kernels {
         Ok(Work { kernel: self.attention.clone(), buffers, size: length })
     }
 
-    /// Numbers of 0.5 to 1 and their negatives, the same for each seed. `len` is a multiple of 256.
+    /// Returns numbers between 0.5 and 1 and between -1 and -0.5, determined by the seed. `len` is a multiple of 256.
     fn filled(&self, stream: &Stream, seed: u32, len: usize) -> Result<DeviceBuffer<f32>> {
         let buffer = zeroed(stream, len)?;
         let config = LaunchConfig::new(blocks(len), THREADS);
-        // SAFETY: the kernel's two parameters; each thread writes one number, and there are no more
+        // SAFETY: the arguments are the kernel's two parameters. Each thread writes one number, and there are no more
         // threads than numbers. Freeing the buffer waits for the device's work.
         unsafe { stream.launch(&self.fill, config, (buffer.as_argument(), seed)) }?;
         Ok(buffer)
     }
 
-    /// The same in bf16. `len` is a multiple of 512.
+    /// Returns the same in bf16. `len` is a multiple of 512.
     pub(super) fn filled_bf16(
         &self,
         stream: &Stream,
@@ -123,7 +123,7 @@ impl Kernels {
     ) -> Result<DeviceBuffer<u16>> {
         let buffer = DeviceBuffer::zeroed(stream.context().device(), len)?;
         let config = LaunchConfig::new(blocks(len / 2), THREADS);
-        // SAFETY: as above; each thread writes two numbers.
+        // SAFETY: as in `filled`, but each thread writes two numbers of two bytes, and there are half as many threads.
         unsafe { stream.launch(&self.fill, config, (buffer.as_argument(), seed)) }?;
         Ok(buffer)
     }
@@ -139,30 +139,30 @@ impl Work {
                 let [a, b, c] = matrices.each_ref().map(DeviceBuffer::as_argument);
                 let tiles = size / TILE;
                 let config = LaunchConfig::with_shape((tiles, tiles, 1), (THREADS, 1, 1));
-                // SAFETY: the kernel's four parameters; the matrices have `size` rows of as many
-                // numbers, a multiple of `TILE`, and a block for each tile. Freeing them waits for the
-                // device's work, as below.
+                // SAFETY: the arguments are the kernel's four parameters. The matrices have `size` × `size` numbers,
+                // `size` is a multiple of `TILE`, and there is one block per tile. Freeing the buffers waits for the
+                // device's work; this also holds for the launches below.
                 unsafe { stream.launch(kernel, config, (a, b, c, size)) }
             }
             Buffers::Gemv(buffers) => {
                 let [matrix, x, y] = buffers.each_ref().map(DeviceBuffer::as_argument);
                 let config = LaunchConfig::new(size, THREADS);
-                // SAFETY: the kernel's four parameters; there is a block for each of `size` rows, which
-                // have as many columns, a multiple of 4.
+                // SAFETY: the arguments are the kernel's four parameters. The matrix has `size` rows and columns, which
+                // is a multiple of 4, and there is one block per row.
                 unsafe { stream.launch(kernel, config, (matrix, x, y, size)) }
             }
             Buffers::Copy(buffers) => {
                 let [from, to] = buffers.each_ref().map(DeviceBuffer::as_argument);
                 let config = LaunchConfig::new(blocks(buffers[0].len() / 4), THREADS);
-                // SAFETY: the kernel's two parameters; each thread copies four numbers, and both
-                // buffers have as many.
+                // SAFETY: the arguments are the kernel's two parameters. Each thread copies four numbers, and both
+                // buffers have four numbers per thread.
                 unsafe { stream.launch(kernel, config, (from, to)) }
             }
             Buffers::Small(buffers) => {
                 let [a, b, sum] = buffers.each_ref().map(DeviceBuffer::as_argument);
                 let config = LaunchConfig::new(SMALL / THREADS, THREADS);
                 (0..size).try_for_each(|_| {
-                    // SAFETY: the kernel's three parameters, each with a number for every thread.
+                    // SAFETY: the arguments are the kernel's three parameters. Each buffer has one number per thread.
                     unsafe { stream.launch(kernel, config, (a, b, sum)) }
                 })
             }
@@ -171,7 +171,7 @@ impl Work {
                     buffers.each_ref().map(DeviceBuffer::as_argument);
                 let grid = (size / QUERIES, HEADS, 1);
                 let config = LaunchConfig::with_shape(grid, (THREADS, 1, 1));
-                // SAFETY: the kernel's five parameters; the buffers have `HEADS` times `size` rows of
+                // SAFETY: the arguments are the kernel's five parameters. The buffers have `HEADS` × `size` rows of
                 // `HEAD_LEN` numbers, and `size` is a multiple of `QUERIES`.
                 unsafe { stream.launch(kernel, config, (queries, keys, values, out, size)) }
             }
@@ -179,11 +179,12 @@ impl Work {
     }
 }
 
-/// Gives the kernels whose time depends on the job's size a duration on a simulated driver, roughly
-/// that of an H200: a block's work by what an SM does in a nanosecond. The others keep the simulator's.
+/// Gives the kernels whose time depends on the job's size a duration on a simulated driver. It is roughly that of an
+/// H200: the work of a block divided by the work of an SM per nanosecond. The other kernels keep the simulator's
+/// default.
 #[cfg(feature = "sim")]
 pub(super) fn register(sim: &Sim) {
-    // Nanoseconds of a block for each unit of the size, and the size's place among the parameters.
+    // The kernel, the nanoseconds per block and unit of size, and the index of the size among the parameters.
     let durations = [("job_gemm", 80, 3), ("job_gemv", 1, 3), ("job_attention", 150, 4)];
     for (name, ns, place) in durations {
         sim.register_kernel(name, move |kernel| {
@@ -201,7 +202,7 @@ fn square(side: u32) -> usize {
     side as usize * side as usize
 }
 
-/// The whole blocks of so many threads.
+/// Returns the number of whole blocks for this number of threads.
 fn blocks(threads: usize) -> u32 {
     u32::try_from(threads / THREADS as usize).unwrap_or(u32::MAX)
 }

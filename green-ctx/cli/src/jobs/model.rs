@@ -1,13 +1,13 @@
-//! The built-in jobs as the tuner's model has them.
+//! The built-in jobs in the tuner's model.
 
 use green_ctx_tune::{ModelJob, UnitSizes};
 
 use super::spec::{Kind, Spec};
 
-/// About what a job takes on an H200, for [`Model`](green_ctx_tune::Model): the tuner's jobs on a machine
-/// without a GPU. Two iterations are in flight.
+/// Returns a model of a job, with approximately its times on an H200. The tuner uses it with
+/// [`Model`](green_ctx_tune::Model) on a machine without a GPU. Two iterations are in flight.
 ///
-/// # Example
+/// # Examples
 ///
 /// ```
 /// use green_ctx_tune::{Model, UnitSizes};
@@ -15,7 +15,7 @@ use super::spec::{Kind, Spec};
 ///
 /// let pieces = UnitSizes { sms: 132, unit: 8, odd: 12 };
 /// let copy = jobs::model(&"copy:256".parse()?, pieces);
-/// // Memory limits it: half of the SMs are as good as all of them.
+/// // The copy is memory-bound: half of the SMs are as good as all of them.
 /// let model = Model::new(pieces, vec![copy], 1);
 /// assert!(model.time_alone(0, 68) < 1.1 * model.time_alone(0, 132));
 /// # Ok::<(), jobs::SpecError>(())
@@ -24,7 +24,7 @@ use super::spec::{Kind, Spec};
 pub fn model(spec: &Spec, pieces: UnitSizes) -> ModelJob {
     let size = |usual: u32| f64::from(spec.size().unwrap_or(usual));
     let sms = f64::from(pieces.sms);
-    // Blocks, what each takes, and what memory takes; all but the first in microseconds.
+    // The number of blocks, the time of a block and the memory time of an iteration, in microseconds.
     let (blocks, block_us, memory_us) = match spec.kind() {
         Kind::Gemm => {
             let side = size(4096);
@@ -35,7 +35,7 @@ pub fn model(spec: &Spec, pieces: UnitSizes) -> ModelJob {
             (side, 2.0 * side / 8192.0, side * side / 1e6)
         }
         Kind::Copy => (8.0 * size(256), 3.0, 0.55 * size(256)),
-        // One after the other: as many blocks as are there at once.
+        // The kernels run one after the other, so this is the number of blocks at any one time.
         Kind::Small => (0.5 * sms, 3.0 * size(64), 0.2 * size(64)),
         Kind::Attention => (size(2048) / 4.0, size(2048) / 20.0, size(2048) / 50.0),
     };

@@ -1,4 +1,4 @@
-//! Which job, and of which size.
+//! The job to run, and its size.
 
 use std::fmt;
 use std::ops::RangeInclusive;
@@ -7,39 +7,39 @@ use std::str::FromStr;
 /// The kind of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Kind {
-    /// A product of two square matrices of SIZE rows: in bf16 by cuBLAS, or in f32 by a built-in
-    /// kernel where there is no cuBLAS. Bound by arithmetic. 256 to 16384, a multiple of 64; 4096
-    /// by default, 2048 for the built-in kernel.
+    /// A product of two square matrices with SIZE rows: in bf16 by cuBLAS, or in f32 by a built-in kernel if cuBLAS is
+    /// not found. Compute-bound. SIZE is a multiple of 64 from 256 to 16384; the default is 4096, or 2048 for the
+    /// built-in kernel.
     Gemm,
-    /// A product of a square matrix of SIZE rows with a vector, in f32. Bound by memory. 256 to 32768,
-    /// a multiple of 256; 8192 by default.
+    /// A product of a square matrix with SIZE rows and a vector, in f32. Memory-bound. SIZE is a multiple of 256 from
+    /// 256 to 32768; the default is 8192.
     Gemv,
-    /// A copy of SIZE MiB to other device memory. Bound by memory. 1 to 8192; 256 by default.
+    /// A copy of SIZE MiB within device memory. Memory-bound. SIZE is from 1 to 8192; the default is 256.
     Copy,
-    /// SIZE additions of 256 × 256 numbers, one after the other: many launches, each of them far from
-    /// filling the device. 1 to 4096; 64 by default.
+    /// SIZE additions of 256 × 256 numbers, one after the other: many launches that are each far from filling the
+    /// device. SIZE is from 1 to 4096; the default is 64.
     Small,
-    /// Attention's forward pass in f32 over a sequence of SIZE tokens, with 32 heads of 32 numbers.
-    /// 256 to 32768, a multiple of 256; 2048 by default.
+    /// Attention forward pass in f32: sequence length SIZE, 32 heads of dimension 32. SIZE is a multiple of 256 from
+    /// 256 to 32768; the default is 2048.
     ///
-    /// The kernel has the character of attention, and not the speed of a tuned one: a few large
-    /// blocks, each with a tile of queries, pass over all keys through shared memory, bound by
-    /// arithmetic with exponentials in between. It uses no tensor cores.
+    /// The kernel resembles attention in its structure, but not in the speed of a tuned kernel. A few large blocks,
+    /// each with a tile of queries, pass over all keys through shared memory. It is compute-bound, with exponentials in
+    /// between, and does not use tensor cores.
     Attention,
 }
 
-/// The sizes that a kind can have.
+/// The valid sizes of a kind.
 struct Sizes {
     range: RangeInclusive<u32>,
-    /// What each must be a multiple of.
+    /// Every size is a multiple of this.
     step: u32,
 }
 
 impl Kind {
-    /// Every kind.
+    /// All kinds.
     pub const ALL: [Kind; 5] = [Kind::Gemm, Kind::Gemv, Kind::Copy, Kind::Small, Kind::Attention];
 
-    /// The name, as [`Spec`] reads it.
+    /// Returns the name that [`Spec`] reads.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -60,7 +60,7 @@ impl Kind {
         }
     }
 
-    /// The sizes in words.
+    /// Describes the valid sizes in words.
     fn describe_sizes(self) -> String {
         let Sizes { range, step } = self.sizes();
         let numbers = format!("a whole number from {} to {}", range.start(), range.end());
@@ -87,7 +87,7 @@ impl FromStr for Kind {
 
 /// A kind of job and its size, read from `NAME[:SIZE]`.
 ///
-/// # Example
+/// # Examples
 ///
 /// ```
 /// use green_ctx_cli::jobs::{Kind, Spec};
@@ -108,11 +108,11 @@ pub struct Spec {
 }
 
 impl Spec {
-    /// A job of this size, or of its default size.
+    /// Returns a job of this size, or of its default size.
     ///
     /// # Errors
     ///
-    /// [`SpecError::Size`] for a size that the kind cannot have.
+    /// [`SpecError::Size`] if the size is not valid for this kind.
     pub fn new(kind: Kind, size: Option<u32>) -> Result<Spec, SpecError> {
         let Sizes { range, step } = kind.sizes();
         match size {
@@ -123,13 +123,13 @@ impl Spec {
         }
     }
 
-    /// The kind.
+    /// Returns the kind.
     #[must_use]
     pub const fn kind(&self) -> Kind {
         self.kind
     }
 
-    /// The size, unless it is the default one.
+    /// Returns the size; `None` for the default size.
     #[must_use]
     pub const fn size(&self) -> Option<u32> {
         self.size
@@ -164,14 +164,14 @@ impl fmt::Display for Spec {
     }
 }
 
-/// Why a text is no [`Spec`].
+/// The reason why a text is not a valid [`Spec`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SpecError {
     /// No job has this name.
     #[error("no job is named `{0}`; the jobs are {jobs}", jobs = names())]
     UnknownName(String),
-    /// The job cannot have this size.
+    /// The size is not valid for this job.
     #[error("the size of {kind} is {}, not `{given}`", kind.describe_sizes())]
     Size {
         /// The job.

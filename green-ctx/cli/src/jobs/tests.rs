@@ -1,4 +1,4 @@
-//! Jobs on simulated drivers.
+//! Tests of the built-in jobs on simulated drivers.
 #![allow(unsafe_code, reason = "launches graphs")]
 
 use std::path::Path;
@@ -35,7 +35,7 @@ fn every_job_runs_and_leaves_nothing() -> Outcome {
             assert!(graph.node_count()? >= 1, "{job}");
             assert!(!about.is_empty(), "{job}");
             let before = sim.launches().len();
-            // SAFETY: what the graph uses lives until the end of this function.
+            // SAFETY: everything the graph uses lives until the end of this function.
             unsafe { stream.launch_graph(&graph.instantiate()?) }?;
             stream.synchronize()?;
             assert_eq!(sim.launches().len() - before, graph.node_count()?, "{job}");
@@ -79,7 +79,7 @@ fn a_job_takes_longer_on_fewer_sms() -> Outcome {
         let context = device.create_context(group)?;
         let stream = context.create_stream(StreamOptions::default())?;
         let graph = job.graph.retarget(&context)?.instantiate()?;
-        // SAFETY: what the graph uses lives until the end of this function.
+        // SAFETY: everything the graph uses lives until the end of this function.
         unsafe { stream.launch_graph(&graph) }?;
         stream.synchronize()?;
         let launches = sim.launches();
@@ -116,7 +116,7 @@ fn a_job_that_fails_leaves_nothing() -> Outcome {
                     failed += 1;
                 }
                 Err(error) => return Err(error.into()),
-                // There are no more such calls.
+                // The function is called no further time.
                 Ok(_) => break,
             }
             assert_eq!(sim.live(), before, "{job}, {function}, call {failed}");
@@ -133,7 +133,7 @@ fn a_job_that_fails_leaves_nothing() -> Outcome {
 fn cublas_is_never_loaded_beside_a_simulated_driver() -> Outcome {
     let (_sim, device) = simulated("h200")?;
     let builder = Builder::new(&device, Some(Path::new("/no/such")))?;
-    // Only the product wants it.
+    // Only the matrix product needs cuBLAS.
     builder.build(&"small:1".parse()?)?;
     let error = builder.build(&Kind::Gemm.into()).err().ok_or("there is none")?;
     assert!(matches!(error, JobError::Cublas(CublasError::Simulated)), "{error}");

@@ -1,14 +1,14 @@
-//! A bar for whoever waits.
+//! The progress bar.
 
 use std::io::{self, IsTerminal, Write};
 use std::time::{Duration, Instant};
 
 use green_ctx_tune::Progress;
 
-/// How often it is drawn.
+/// The minimum time between two updates.
 const EVERY: Duration = Duration::from_millis(100);
 
-/// A bar on standard error, where that is a terminal.
+/// A progress bar on standard error, if that is a terminal.
 pub(super) struct Bar {
     is_shown: bool,
     drawn: Option<Instant>,
@@ -24,13 +24,13 @@ impl Bar {
             return;
         }
         self.drawn = Some(Instant::now());
-        // Where standard error is closed there is nobody to wait.
+        // If standard error is closed, the bar is not needed.
         let _ = write!(io::stderr(), "\r\x1b[K{}", green_ctx_report::progress_line(progress));
     }
 }
 
 impl Drop for Bar {
-    /// Removes it, also where an error is printed next.
+    /// Removes the bar, also before an error is printed.
     fn drop(&mut self) {
         if self.drawn.is_some() {
             let _ = write!(io::stderr(), "\r\x1b[K");

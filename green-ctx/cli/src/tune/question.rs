@@ -10,13 +10,13 @@ use super::Arguments;
 use crate::failure::Failure;
 use crate::jobs::{self, Builder, Kind, Spec};
 
-/// What is to be tuned.
+/// The input of a tuning run.
 pub(super) struct Question {
     jobs: Vec<Named>,
     pub(super) request: Request,
 }
 
-/// A job with a name of its own.
+/// A job with a unique name.
 pub(super) struct Named {
     profile: Profile,
     spec: Spec,
@@ -43,7 +43,7 @@ impl Question {
         if let Some(seconds) = arguments.budget {
             let budget = Duration::try_from_secs_f64(seconds);
             request = request.budget(budget.map_err(|_| {
-                wrong(format!("a budget of {seconds} s is no time; give seconds, such as 10"))
+                wrong(format!("a budget of {seconds} s is not valid; give seconds, such as 10"))
             })?);
         }
         for text in &arguments.floors {
@@ -65,7 +65,7 @@ impl Question {
         self.jobs.iter().map(|job| job.profile.clone()).collect()
     }
 
-    /// The jobs in a model of co-running jobs: about what each takes on an H200.
+    /// Returns the jobs for the model, with approximately their times on an H200.
     pub(super) fn models(&self, pieces: UnitSizes) -> Vec<ModelJob> {
         let model = |job: &Named| {
             let mut model = jobs::model(&job.spec, pieces);
@@ -75,7 +75,7 @@ impl Question {
         self.jobs.iter().map(model).collect()
     }
 
-    /// The jobs on a device.
+    /// Builds the jobs on a device.
     pub(super) fn jobs(&self, builder: &Builder) -> Result<Vec<Job>, Failure> {
         let build = |job: &Named| {
             let built = builder.job(job.profile.name(), &job.spec)?;
@@ -85,7 +85,7 @@ impl Question {
     }
 }
 
-/// Names jobs by their kinds and, if there are several of a kind, by kind and size.
+/// Names jobs by kind or, if there are several of a kind, by kind and size.
 fn named(specs: &[Spec]) -> Vec<Named> {
     let of_kind = |kind: Kind| specs.iter().filter(|spec| spec.kind() == kind).count();
     let name = |spec: &Spec| match (of_kind(spec.kind()), spec.size()) {
@@ -103,7 +103,7 @@ fn find<'a>(jobs: &'a mut [Named], name: &str) -> Result<&'a mut Named, Failure>
     })
 }
 
-/// Reads a trace: the seconds of each arrival on a line.
+/// Reads a trace: one arrival time per line, in seconds.
 fn trace(file: &Path) -> Result<Arrival, Failure> {
     let wrong =
         |reason: String| Failure::Request(format!("the trace {}: {reason}", file.display()));
@@ -112,7 +112,7 @@ fn trace(file: &Path) -> Result<Arrival, Failure> {
     let seconds = lines
         .map(|(number, line)| {
             let second = line.trim().parse::<f64>();
-            second.map_err(|_| wrong(format!("line {} is no number of seconds", number + 1)))
+            second.map_err(|_| wrong(format!("line {} is not a number of seconds", number + 1)))
         })
         .collect::<Result<Vec<f64>, Failure>>()?;
     Arrival::trace(seconds).map_err(|error| wrong(error.to_string()))

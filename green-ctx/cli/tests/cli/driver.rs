@@ -1,10 +1,10 @@
-//! `--driver auto` and `--driver cuda` on machines with a broken driver, and on machines without one.
+//! `--driver auto` and `--driver cuda`, on machines with a broken driver and on machines without a driver.
 
 use std::fs;
 
 use crate::{Folder, driver_is_here, refused, run};
 
-/// The message that leads the user of a machine with a broken driver to the simulated one.
+/// The part of the message that tells the user of a broken driver about the simulated one.
 const CURE: &str = "--driver sim";
 
 #[test]
@@ -64,7 +64,7 @@ mod broken {
     use super::*;
     use crate::{Run, command};
 
-    /// A library with a driver's entry point. `FAKE` says what is wrong with it.
+    /// A library with the driver's entry point. The variable `FAKE` selects a fault.
     const FAKE: &str = r#"
         use std::ffi::{CStr, c_char, c_int, c_void};
 
@@ -112,14 +112,14 @@ mod broken {
         fs::read(library).expect("the library")
     }
 
-    /// The path of a driver library in a folder of its own.
+    /// Returns the path of a driver library in a new folder.
     fn place(folder: &Folder, name: &str) -> PathBuf {
         let inner = folder.0.join(name);
         fs::create_dir(&inner).expect("a folder for the library");
         inner.join("libcuda.so.1")
     }
 
-    /// Runs all commands with this driver library in front of every other, and expects its reason.
+    /// Runs all commands with this driver library before any other on the search path, and expects its reason.
     #[track_caller]
     fn is_refused(library: &Path, fault: &str, reason: &str) {
         let folder = library.parent().expect("a folder");
@@ -162,7 +162,7 @@ mod broken {
             bytes
         };
         let mut foreign = fake.clone();
-        // The machine, in the header of an ELF file: one that does not exist.
+        // The machine in the header of an ELF file, set to one that does not exist.
         foreign[18..20].copy_from_slice(&[0xfe, 0xfe]);
         for (name, bytes, reason) in [
             ("corrupt", fake[..200].to_vec(), "/corrupt/libcuda.so.1: cannot read file data"),
@@ -183,7 +183,7 @@ mod broken {
         let directory = place(&folder, "directory");
         fs::create_dir(&directory).expect("a directory");
         is_refused(&directory, "", "/directory/libcuda.so.1: cannot read file data");
-        // As an uninstalled driver leaves it behind.
+        // An uninstalled driver may leave such a link behind.
         let link = place(&folder, "link");
         std::os::unix::fs::symlink("/nowhere/libcuda.so.580", &link).expect("a link");
         is_refused(&link, "", "/link/libcuda.so.1 exists but cannot be loaded");

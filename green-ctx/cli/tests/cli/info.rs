@@ -12,7 +12,7 @@ fn info_shows_what_there_is() {
     assert_eq!((answer.status, answer.err.as_str()), (0, ""));
     for line in [
         "driver  simulated h200, CUDA 13.0",
-        "  answers                  recorded on driver 580.159.04",
+        "  behaviour                recorded on driver 580.159.04",
         "    recorded               SM ids, splits and clusters: the conformance record",
         "  groups of several units  yes",
         "  structured split         needs CUDA 13.1",
@@ -41,7 +41,7 @@ fn info_says_the_same_in_json() {
 
     assert_eq!((&device["limits_from"], &device["workqueues"]), (&json!("driver"), &Value::Null));
 
-    // An older driver does not report its minimum, and has no record.
+    // An older driver does not report its minimum, and has no recording.
     let value = run(&["info", "--driver", "sim:h200@12.4", "--json"]).json();
     let device = &value["devices"][0];
     assert_eq!(device["min_partition"], json!(8));
@@ -51,14 +51,14 @@ fn info_says_the_same_in_json() {
     assert!(provenance.starts_with("unrecorded for CUDA 12.4"), "{provenance}");
 }
 
-/// A part that nobody recorded says so, and of each group of data where it comes from.
+/// The output says that a GPU was not recorded, and where each group of its data comes from.
 #[test]
 fn info_says_what_was_not_recorded() {
     let answer = run(&["info", "--driver", "sim:rtx5080@13.4"]);
     assert_eq!((answer.status, answer.err.as_str()), (0, ""));
     for line in [
         "driver  simulated rtx5080, CUDA 13.4",
-        "  answers                  from documentation, unrecorded",
+        "  behaviour                from documentation, unrecorded",
         "    documented             SM count and GPCs: the RTX Blackwell white paper",
         "  SMs                      84",
         "  coarse units             7 of 8 SMs, 1 of 28 SMs",

@@ -1,4 +1,4 @@
-//! The command `green-ctx`, as its users run it, on the simulated H200.
+//! The command `green-ctx` as a user runs it, on the simulated H200.
 
 mod driver;
 mod info;
@@ -20,7 +20,7 @@ const DEVICE: &str = concat!(
     r#""sm_count":132,"compute_capability":"9.0"}"#
 );
 
-/// What a run left behind.
+/// The result of running the command.
 struct Run {
     status: i32,
     out: String,
@@ -30,7 +30,7 @@ struct Run {
 impl Run {
     fn of(output: Output) -> Run {
         Run {
-            // Without a status the command was ended by a signal, which no test expects.
+            // A command without a status was ended by a signal, which no test expects.
             status: output.status.code().unwrap_or(-1),
             out: String::from_utf8(output.stdout).expect("output is text"),
             err: String::from_utf8(output.stderr).expect("errors are text"),
@@ -53,12 +53,12 @@ fn run(arguments: &[&str]) -> Run {
     Run::of(command(arguments).output().expect("the command starts"))
 }
 
-/// Runs with a simulated driver.
+/// Runs the command with a simulated driver.
 fn simulated(arguments: &[&str]) -> Run {
     run(&[&["--driver", "sim"], arguments].concat())
 }
 
-/// A folder for one test, empty and removed afterwards.
+/// An empty folder for one test, removed afterwards.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -83,10 +83,10 @@ impl Drop for Folder {
     }
 }
 
-/// Whether this machine has an NVIDIA driver. Tests of its absence are skipped then, and say so.
+/// Returns whether this machine has an NVIDIA driver. Tests that need a machine without one are skipped and say so.
 fn driver_is_here(test: &str) -> bool {
     let answer = run(&["--driver", "cuda", "--json", "info"]).json();
-    // Whatever else comes of it, `cuda` is not the simulated driver.
+    // `cuda` never selects the simulated driver.
     assert_ne!(answer["driver"]["kind"], "simulated");
     let missing = answer["error"]["kind"] == "no_driver";
     if !missing {
@@ -95,8 +95,7 @@ fn driver_is_here(test: &str) -> bool {
     !missing
 }
 
-/// Runs with and without `--json`, compares status, kind and a part of the message, and returns the
-/// error.
+/// Runs with and without `--json`, compares the status, the kind and a part of the message, and returns the error.
 #[track_caller]
 fn refused(arguments: &[&str], status: i32, kind: &str, part: &str) -> Value {
     let answer = run(arguments);
@@ -110,7 +109,7 @@ fn refused(arguments: &[&str], status: i32, kind: &str, part: &str) -> Value {
     let message = error["message"].as_str().expect("a message").to_owned();
     assert!(message.contains(part), "{part:?} is not in: {message}");
     assert!(!message.contains('\n') && !message.starts_with("error"), "{message}");
-    // The whole object, in order, but for the numbers of a shortage.
+    // The whole object in order, except for the figures of a shortage.
     let expected = format!(r#"{{"error":{{"kind":"{kind}","message":{}"#, error["message"]);
     let rest = answer.out.trim_end().strip_prefix(expected.as_str()).expect("kind and message");
     match error.get("shortage") {

@@ -1,4 +1,4 @@
-//! Help, options, and outputs that cannot be written.
+//! Help, options, and output that cannot be written.
 
 use std::fs::File;
 use std::process::Stdio;
@@ -42,14 +42,14 @@ fn the_help_says_what_shares_are() {
     for command in ["split", "verify"] {
         let answer = run(&[command, "--help"]);
         for line in [
-            "  A floor is SMs that no other group may use, and a ceiling is the most that a group may use.",
+            "  A floor is the SMs that no other group may use. A ceiling is the maximum number of SMs of a group.",
             "    16..48   floor 16, ceiling 48; also written 16..=48",
             "    25%      25 % of the SMs, exclusive; 25%.., ..75% and 16..50% work too",
             "  green-ctx verify --group decode=32.. --group prefill=..100 --svg shares.svg",
         ] {
             assert!(answer.out.lines().any(|printed| printed == line), "{line}\n{}", answer.out);
         }
-        assert!(answer.out.contains("\"shortage\" stands beside them"), "{}", answer.out);
+        assert!(answer.out.contains("\"error\" also has \"shortage\""), "{}", answer.out);
     }
 }
 

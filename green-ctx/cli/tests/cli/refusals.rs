@@ -1,4 +1,4 @@
-//! Requests that the command refuses.
+//! Invalid requests.
 
 use serde_json::json;
 
@@ -36,7 +36,7 @@ fn shares_that_are_none_are_bad_usage() {
         let arguments = ["--driver", "sim", command, "--counts", "8", "--group", "a=8"];
         refused(&arguments, 2, "usage", "cannot be used with");
         let counts = ["--driver", "sim", command, "--counts", "8", "--coscheduled", "8..16"];
-        refused(&counts, 2, "usage", "a count is a whole number of SMs from 1 on");
+        refused(&counts, 2, "usage", "a count must be a whole number of SMs, 1 or more");
     }
 }
 
@@ -52,7 +52,7 @@ fn groups_that_are_none_are_bad_usage() {
             ("decode=", "a share is missing"),
             ("decode=-3", "\"-3\" is not a share"),
             ("decode=48..16", "ask for 16..=48"),
-            ("remainder=16", "choose another, or ask for remainder=rest"),
+            ("remainder=16", "choose another name, or use remainder=rest"),
         ] {
             refused(&["--driver", "sim", command, "--group", group], 2, "usage", part);
         }
@@ -61,7 +61,7 @@ fn groups_that_are_none_are_bad_usage() {
         let line = ["--driver", "sim", command, "--group", "a\nb=8"];
         assert_eq!(crate::run(&line).status, 2);
         let twice = ["--driver", "sim", command, "--group", "a=8", "--group", "a=..16"];
-        refused(&twice, 2, "usage", "two groups are named a; give each a name of its own");
+        refused(&twice, 2, "usage", "two groups are named a; give each a different name");
         // Bad usage is reported without a driver.
         let twice = [&["--driver", "cuda:/nowhere"], &twice[2..]].concat();
         refused(&twice, 2, "usage", "two groups are named a");
@@ -89,11 +89,11 @@ fn splits_that_do_not_fit_are_bad_usage() {
             assert_eq!(error["shortage"]["total"], json!(132));
         }
         for (counts, part) in [
-            ("17..=18", "no whole units of 8 SMs make 17..=18; 16 or 20 would do"),
+            ("17..=18", "no whole units of 8 SMs satisfy 17..=18; 16 or 20 would do"),
             ("..7", "8 would do"),
             ("rest,..", "ask for `..` instead of the rest, or give p1 a ceiling"),
             ("32..,rest", "ask for `..` instead of the rest, or give p0 a ceiling"),
-            ("rest,rest", "groups p0 and p1 both ask for the rest; one can take it"),
+            ("rest,rest", "groups p0 and p1 both ask for the rest; only one can take it"),
         ] {
             let arguments = [&["--driver", "sim"], command, &["--counts", counts]].concat();
             let error = refused(&arguments, 2, "invalid_request", part);
@@ -103,8 +103,7 @@ fn splits_that_do_not_fit_are_bad_usage() {
             let driver = ["--driver", "sim:h200@13.1"];
             let arguments =
                 [&driver, command, &["--coscheduled", "8", "--counts", counts]].concat();
-            let part =
-                "a structured request takes counts; leave co-scheduling, backfill and locality out";
+            let part = "but a structured request takes only counts; ask for a count";
             refused(&arguments, 2, "invalid_request", part);
         }
     }
@@ -117,7 +116,7 @@ fn other_wrong_arguments_are_bad_usage() {
         let arguments = [&["--driver", "sim", "--device", "9"], command].concat();
         refused(&arguments, 2, "invalid_request", none);
     }
-    refused(&["info", "--device", "-1"], 2, "usage", "a device is a number, 0 or greater");
+    refused(&["info", "--device", "-1"], 2, "usage", "a device must be a number, 0 or greater");
     let commas = "commas, as in 16,24";
     refused(&["split", "--counts", "16", "24"], 2, "usage", commas);
     refused(&["split", "--counts", "16 24"], 2, "usage", commas);
@@ -129,7 +128,7 @@ fn other_wrong_arguments_are_bad_usage() {
         "the profiles are a100, b200, h100, h200",
     );
     refused(&["info", "--driver", "sim:h200@9.9"], 2, "usage", "the versions are 12.4");
-    let part = "a driver for CUDA 12.5 does not know b200; the first that does is for 12.8";
+    let part = "a driver for CUDA 12.5 does not support b200; use CUDA 12.8 or newer";
     refused(&["info", "--driver", "sim:b200@12.5"], 2, "usage", part);
     refused(
         &["info", "--driver", "cuda:"],

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use crate::{DEVICE, DRIVER, run, simulated};
 
-/// Splits for real and as a dry run, which must give the same, and returns it.
+/// Returns a split. The result with `--dry-run` must be the same.
 fn split(arguments: &[&str]) -> Value {
     let given = simulated(&[&["split", "--json"], arguments].concat());
     let dry = simulated(&[&["split", "--json", "--dry-run"], arguments].concat());
@@ -12,7 +12,7 @@ fn split(arguments: &[&str]) -> Value {
     given.json()
 }
 
-/// Name, share, floor and ceiling of each group.
+/// Returns the name, share, floor and ceiling of each group.
 fn groups(answer: &Value) -> Vec<[Value; 4]> {
     let groups = answer["groups"].as_array().expect("groups").iter();
     let group = |group: &Value| {
@@ -67,7 +67,7 @@ fn split_gives_floors_and_ceilings() {
     let expected =
         [group("p0", "16..", 16, 100), group("p1", "16..=48", 16, 48), group("p2", "16", 16, 16)];
     assert_eq!(groups(&answer), expected);
-    // A floor is rounded up and a ceiling down, never past each other.
+    // A floor is rounded up and a ceiling is rounded down, but a ceiling never below its floor.
     let answer = split(&["--counts", "17..=30,17..=20,.."]);
     let expected =
         [group("p0", "17..=30", 24, 24), group("p1", "17..=20", 20, 20), group("p2", "..", 0, 88)];
@@ -83,7 +83,7 @@ fn split_lists_the_rest_where_it_was_asked_for() {
         (&answer["remainder"], &answer["free_for_floors"]),
         (&json!({"sm_count": 0}), &json!(0))
     );
-    // A rest of nothing was asked for too.
+    // The group for the rest is listed even if the rest is empty.
     let answer = split(&["--counts", "132,rest"]);
     assert_eq!(groups(&answer), [group("p0", "132", 132, 132), group("p1", "rest", 0, 0)]);
     let answer = split(&["--counts", "all"]);
@@ -103,11 +103,11 @@ p1        17     24       24
 p2     ..=50      0       48
 
 free for floors: 44 SMs
-SMs, in units of 8; a dry run: nothing was created
+counts of SMs, in units of 8; dry run, nothing was created
 ";
     assert_eq!((answer.status, answer.out.as_str(), answer.err.as_str()), (0, expected, ""));
     let answer = simulated(&["split", "--counts", "16", "--dry-run"]);
-    assert!(answer.out.ends_with("a dry run: nothing was created\n"), "{}", answer.out);
+    assert!(answer.out.ends_with("dry run, nothing was created\n"), "{}", answer.out);
 }
 
 #[test]
@@ -118,18 +118,18 @@ fn split_says_what_to_do_where_sharing_leaves_no_floor() {
         let line = answer.out.lines().find(|line| line.starts_with("free for floors: "));
         line.map(str::to_owned).expect("it says what is free")
     };
-    let cure = "free for floors: 0 SMs; the others are shared: ask for every floor in one request, or \
-                set a lower ceiling";
+    let cure = "free for floors: 0 SMs; the remaining SMs are shared: request all floors together, or set \
+                a lower ceiling";
     for dry_run in [&["--dry-run"][..], &[]] {
         let arguments = [&["--driver", "sim", "split", "--counts", "16,32.."], dry_run].concat();
         assert_eq!(line(&arguments), cure);
     }
-    // Nobody shares, so nothing is to be said.
+    // No SMs are shared, so there is no hint.
     assert_eq!(
         line(&["--driver", "sim", "split", "--counts", "8,24,100"]),
         "free for floors: 0 SMs"
     );
-    // A driver that cannot do otherwise.
+    // This driver offers no alternative.
     let old = line(&["--driver", "sim:h200@12.4", "split", "--counts", ".."]);
     assert_eq!(old, "free for floors: 0 SMs");
 }

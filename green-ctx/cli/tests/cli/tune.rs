@@ -1,4 +1,4 @@
-//! `green-ctx tune`: without a GPU it runs in the model, in virtual time.
+//! `green-ctx tune`. Without a GPU it runs in the model, in simulated time.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -10,12 +10,12 @@ use crate::{DEVICE, DRIVER, Folder, Run, command, simulated};
 
 const PAIR: [&str; 4] = ["--job", "gemm", "--job", "copy:128"];
 
-/// Tunes a pair of jobs.
+/// Tunes two jobs.
 fn pair(more: &[&str]) -> Run {
     simulated(&[&["tune"], &PAIR[..], more].concat())
 }
 
-/// The keys of an object, in their order in the text.
+/// Returns the keys of an object, in their order in the text.
 fn keys(value: &Value) -> String {
     let keys: Vec<&str> =
         value.as_object().expect("an object").keys().map(String::as_str).collect();
@@ -36,7 +36,10 @@ fn tune_prints_exactly_its_object() {
     assert!(verdict["gain"].as_f64() >= verdict["interval"][0].as_f64());
     assert!(verdict["shares"]["gemm"].is_string() && verdict["priority"]["copy"].is_i64());
     let sentence = verdict["sentence"].as_str().expect("a sentence");
-    assert!(sentence.contains("By a model of co-running jobs: there is no GPU."), "{sentence}");
+    assert!(
+        sentence.contains("This verdict comes from a model of the jobs, not from a GPU."),
+        "{sentence}"
+    );
     for job in value["jobs"].as_array().expect("jobs") {
         assert!(job["arrival"]["closed"]["depth"] == 2 && job["rate"].is_f64(), "{job}");
         assert!(job["solo"]["132"].as_f64() > job["solo"]["36"].as_f64());
@@ -48,7 +51,7 @@ fn tune_prints_exactly_its_object() {
         kinds.extend(arm["kind"].as_str());
     }
     assert_eq!(kinds, ["sequential", "streams", "priority", "partition"].into());
-    // The same seed, and the same answer.
+    // The model's seed is fixed, so the result is the same.
     assert_eq!(pair(&["--json"]).out, answer.out);
 }
 
@@ -62,7 +65,7 @@ fn what_was_found_is_kept_drawn_and_shown_again() {
     let limits = ["--leave-out", "sequential", "--leave-out", "priority", "--floor", "small=8"];
     let answer = simulated(&[&jobs[..], &more, &limits, &["--step", "16"]].concat());
     assert_eq!((answer.status, answer.err.as_str()), (0, ""));
-    assert!(answer.out.contains(&format!("kept in  {file}")), "{}", answer.out);
+    assert!(answer.out.contains(&format!("outcome  {file}")), "{}", answer.out);
     let drawn = fs::read_to_string(&picture).expect("a picture");
     assert!(roxmltree::Document::parse(&drawn).is_ok() && drawn.contains("small"));
     let shown = simulated(&["tune", "--show", &file, "--svg", &again]);
@@ -76,7 +79,7 @@ fn what_was_found_is_kept_drawn_and_shown_again() {
     for out in [&answer.out, &shown.out] {
         assert!(sentence.contains("p99 of small") && out.contains(sentence), "{out}");
     }
-    // Where nothing is written, nothing is said to be kept; and the folder is the one that was named.
+    // If writing is forbidden, no outcome is reported as saved. Otherwise it is saved in the folder of the variable.
     let parent = Path::new(&other).parent().expect("a folder");
     let only = |value: &str| {
         let more = [("GREEN_CTX_TUNE_DIR", parent), ("GREEN_CTX_TUNE_READ_ONLY", value.as_ref())];
@@ -85,10 +88,10 @@ fn what_was_found_is_kept_drawn_and_shown_again() {
         Run::of(command.envs(more).output().expect("the command starts"))
     };
     let answer = only("1");
-    assert!(answer.out.contains("not kept: files are read-only"), "{}", answer.out);
-    assert!(!answer.out.contains("kept in") && !Path::new(&other).exists());
+    assert!(answer.out.contains("outcome not saved: GREEN_CTX_TUNE_READ_ONLY"), "{}", answer.out);
+    assert!(!answer.out.contains("outcome  ") && !Path::new(&other).exists());
     let answer = only("0");
-    assert!(answer.out.contains(&format!("kept in  {other}")), "{}", answer.out);
+    assert!(answer.out.contains(&format!("outcome  {other}")), "{}", answer.out);
     assert!(Path::new(&other).exists());
     fs::write(&file, "{").expect("it can be written");
     let broken = simulated(&["tune", "--show", &file, "--json"]);
@@ -101,7 +104,7 @@ fn a_bound_that_cannot_be_met_is_status_1() {
     assert_eq!(answer.status, 1);
     let out = answer.out;
     assert!(out.contains("Nothing meets the bound") && out.contains("p99 of gemm at"), "{out}");
-    // So is a rate that a job cannot keep up with.
+    // A rate that a job cannot keep up with has the same status.
     for json in [&[][..], &["--json"]] {
         let answer = pair(&[&["--arrival", "gemm:rate:54000"], json].concat());
         assert_eq!(answer.status, 1, "{}", answer.err);
@@ -136,7 +139,7 @@ fn wrong_requests_say_what_would_be_right() {
     };
     for (arguments, words) in [
         (&[][..], "--job"),
-        (&["--job", "gemm"], "two to four jobs are tuned, not 1"),
+        (&["--job", "gemm"], "two to four jobs, not 1"),
         (&["--job", "gemm", "--job", "gemm"], "two jobs are named gemm"),
         (&["--job", "gem", "--job", "copy"], "gemm"),
         (&["--job", "gemm:7", "--job", "copy"], "multiple of 64"),
@@ -156,11 +159,11 @@ fn wrong_requests_say_what_would_be_right() {
         ("--arrival", "gemm:rate:0", "above 0"),
         ("--arrival", "gemm:trace:/no/file", "/no/file"),
         ("--budget", "0", "use 0.4 s or more"),
-        ("--budget", "-1", "no time"),
+        ("--budget", "-1", "is not valid; give seconds"),
         ("--floor", "gemm", "JOB=SMS, as in gemm=32"),
-        ("--floor", "gemm=200", "200 SMs together, of 132"),
-        ("--floor", "gemm:200", "200 SMs together, of 132"),
-        ("--step", "-1", "a whole number of SMs from 1 on"),
+        ("--floor", "gemm=200", "add up to 200 SMs, but there are 132"),
+        ("--floor", "gemm:200", "add up to 200 SMs, but there are 132"),
+        ("--step", "-1", "a whole number of SMs, 1 or more"),
         ("--leave-out", "best", "the kinds are sequential"),
         ("--out", "/no/folder/file", "/no/folder/file"),
     ] {

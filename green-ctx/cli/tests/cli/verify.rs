@@ -1,4 +1,4 @@
-//! `green-ctx verify`, and what it draws.
+//! `green-ctx verify` and its pictures.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -13,7 +13,7 @@ fn verify_prints_exactly_its_object() {
     assert_eq!((answer.status, answer.err.as_str()), (0, ""));
     let value = answer.json();
     let partitions = value["partitions"].as_array().expect("partitions");
-    // The times are the run's own, everything else is known.
+    // The times differ in each run. Everything else is known.
     let text = |index: usize, name: &str, requested: &str, share: &str, sm_count: usize| {
         let Value::Object(partition) = &partitions[index] else { panic!("no object") };
         let observed = &partition["observed_sms"];
@@ -77,7 +77,7 @@ fn verify_takes_a_device_apart_into_66_fine_partitions() {
 fn verify_draws_a_picture() {
     let folder = Folder::new("picture");
     let file = folder.file("a.svg");
-    // What was there before is replaced, however long it was.
+    // The old content is replaced, even if it is longer.
     fs::write(&file, "x".repeat(300_000)).expect("a file to replace");
     let answer = simulated(&["verify", "--counts", "16,24", "--svg", &file]);
     assert_eq!(answer.status, 0, "{}", answer.err);
@@ -153,7 +153,7 @@ fn other_parts_are_split_and_verified() {
     }
 }
 
-/// The ids under a key of a partition.
+/// Returns the ids under a key of a partition.
 fn ids(value: &Value, partition: usize, key: &str) -> BTreeSet<u64> {
     let ids = value["partitions"][partition][key].as_array().expect("ids").iter();
     ids.filter_map(Value::as_u64).collect()
@@ -166,7 +166,7 @@ fn verify_proves_floors_and_ceilings() {
     let value = answer.json();
     assert_eq!((answer.status, answer.err.as_str()), (0, ""));
     let partitions = value["partitions"].as_array().expect("partitions");
-    // Somebody has no ceiling, so nothing is left for a remainder.
+    // A group without a ceiling leaves no SMs for a remainder.
     assert_eq!(partitions.len(), 2);
     let part = |index: usize| {
         ["name", "requested", "share", "floor", "ceiling", "sm_count", "kept"]
@@ -187,8 +187,8 @@ fn verify_proves_floors_and_ceilings() {
     let verdict = "
 disjoint            no, as requested: 100 SMs ran blocks of partitions that share them
 overlapped in time  yes
-verified            each partition ran on all of its floor and within its ceiling, and nobody else \
-                    on its floor
+verified            each partition ran on its whole floor, had it to itself, and stayed within its \
+                    ceiling
 ";
     assert!(answer.out.ends_with(verdict), "{}", answer.out);
     assert!(!answer.out.contains("NOT") && !answer.out.contains("NO,"), "{}", answer.out);

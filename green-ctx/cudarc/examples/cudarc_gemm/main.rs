@@ -1,13 +1,13 @@
-//! A product through cuBLAS in one partition, beside an addition that memory bounds in another, both
-//! through cudarc. Needs a GPU and libcublas.
+//! Runs a matrix product through cuBLAS in one partition while a memory-bound addition runs in another. Both use
+//! cudarc. Needs a GPU and libcublas.
 //!
 //! ```text
 //! cargo run --release -p green-ctx-cudarc --example cudarc_gemm -- --sms 104
 //! ```
 //!
-//! Where the partitions lie is proved by a kernel that writes down its SMs; that cuBLAS keeps to its
-//! own by a product that waits while they are held, and does not while the others are. The results
-//! are compared with the host's.
+//! The example proves three things. A probe kernel writes down the SMs of each partition. A product waits while its
+//! own SMs are held, and does not wait while the others are, so cuBLAS stays on its own. The results equal the
+//! host's.
 
 mod measure;
 mod work;
@@ -26,20 +26,20 @@ use crate::measure::{Confinement, Lane, Times};
 use crate::work::{Addition, Hold, Product, Result};
 
 const USAGE: &str = "\
-Runs a product in one partition beside an addition in another.
+Runs a matrix product in one partition while an addition runs in another.
 
-  --sms N      the SMs of the product, three quarters unless given; the addition gets the rest
-  --size N     the rows and columns of the matrices, 4096 unless given
-  --device N   the device, 0 unless given
-  --json       one JSON object instead of text
+  --sms N      the SMs of the product (default: three quarters); the addition gets the rest
+  --size N     the rows and columns of the matrices (default: 4096)
+  --device N   the device (default: 0)
+  --json       print one JSON object instead of text
 
 Exit status:
-  0  everything is as it should be
-  1  a result was wrong, or something ran on SMs of the other partition
-  2  bad usage
-  3  no driver, no device or no libcublas, or one that failed";
+  0  all results are right, and all work ran on its own SMs
+  1  a result was wrong, or work ran on SMs of the other partition
+  2  wrong usage
+  3  the driver, the device or libcublas is missing or failed";
 
-/// What is asked for.
+/// The command line.
 struct Options {
     sms: Option<u32>,
     size: usize,
@@ -81,11 +81,11 @@ fn parse(mut arguments: impl Iterator<Item = String>) -> Result<Option<Options>>
     let mut options = Options { sms: None, size: 4096, device: 0, json: false };
     while let Some(argument) = arguments.next() {
         let mut number = |range: std::ops::RangeInclusive<u32>| -> Result<u32> {
-            let text = arguments.next().ok_or_else(|| format!("{argument} wants a number"))?;
+            let text = arguments.next().ok_or_else(|| format!("{argument} needs a number"))?;
             let number = text.parse().ok().filter(|number| range.contains(number));
             number.ok_or_else(|| {
                 let (from, to) = range.into_inner();
-                format!("{argument} is a number from {from} to {to}, not {text}").into()
+                format!("{argument} needs a number from {from} to {to}, not {text}").into()
             })
         };
         match argument.as_str() {
@@ -95,13 +95,13 @@ fn parse(mut arguments: impl Iterator<Item = String>) -> Result<Option<Options>>
             "--device" => options.device = number(0..=1000)?,
             "--json" => options.json = true,
             "--help" | "-h" => return Ok(None),
-            _ => return Err(format!("there is no argument {argument}").into()),
+            _ => return Err(format!("unknown argument {argument}").into()),
         }
     }
     Ok(Some(options))
 }
 
-/// The exit status of a failure: bad usage where asking otherwise helps.
+/// Returns the exit status of a failure. It is 2 if other arguments can help.
 fn status(error: &(dyn std::error::Error + Send + Sync + 'static)) -> u8 {
     match error.downcast_ref::<green_ctx::Error>().map(green_ctx::Error::kind) {
         Some(ErrorKind::InvalidRequest | ErrorKind::Unavailable) => 2,
@@ -109,40 +109,38 @@ fn status(error: &(dyn std::error::Error + Send + Sync + 'static)) -> u8 {
     }
 }
 
-/// Finds what the example needs. cudarc panics where a library is missing, so that is asked before.
+/// Checks that the driver and the libraries exist. cudarc panics if a library is missing, so this comes first.
 fn prepare(options: &Options) -> Result<Driver> {
     let driver = Driver::load().map_err(|error| match std::error::Error::source(&error) {
         Some(source) => format!("{error}: {source}"),
         None => error.to_string(),
     })?;
     driver.device(options.device)?;
-    // SAFETY: loading the driver or cuBLAS runs nothing but their own start-up code.
+    // SAFETY: loading the driver runs only its own start-up code.
     let found = unsafe { cudarc::driver::sys::is_culib_present() };
     if !found {
-        return Err("cudarc finds no libcuda.so, though there is a driver".into());
+        return Err("cudarc cannot find libcuda.so; add its folder to LD_LIBRARY_PATH".into());
     }
-    // SAFETY: as above.
+    // SAFETY: loading cuBLAS runs only its own start-up code.
     let found = unsafe { cudarc::cublas::sys::is_culib_present() };
     if !found {
-        return Err(
-            "there is no libcublas.so of CUDA 12 or 13 where libraries are looked for; add \
-                    its folder to LD_LIBRARY_PATH. Of NVIDIA's Python packages it is \
+        return Err("libcublas.so of CUDA 12 or 13 is not on the library path; add its folder to \
+                    LD_LIBRARY_PATH. In NVIDIA's Python packages the folder is \
                     site-packages/nvidia/cublas/lib or site-packages/nvidia/cu13/lib"
-                .into(),
-        );
+            .into());
     }
     Ok(driver)
 }
 
-/// What the example found out.
+/// The results of the example.
 struct Findings {
     report: Report,
     size: usize,
     /// The operations of a product, and the bytes of an addition.
     amounts: (f64, f64),
-    /// In partitions: alone, and beside each other.
+    /// In partitions: alone, then both at the same time.
     apart: (Times, Times),
-    /// On two streams that share all SMs.
+    /// On two streams that share all SMs: alone, then both at the same time.
     shared: (Times, Times),
     addition_sms: BTreeSet<u32>,
     confinement: Confinement,
@@ -164,7 +162,7 @@ fn run(driver: &Driver, options: &Options) -> Result<Findings> {
         .map(|group| device.create_context(group))
         .collect::<std::result::Result<_, _>>()?;
     let [products, additions] = contexts.as_slice() else {
-        let all = format!("a product on {product_sms} SMs leaves none of {sms} for the addition");
+        let all = format!("a product on {product_sms} SMs leaves none of {sms}; lower --sms");
         return Err(green_ctx::Error::InvalidRequest(all).into());
     };
     let report = verify::contexts(&contexts, verify::DEFAULT_STAY)?;
@@ -174,7 +172,7 @@ fn run(driver: &Driver, options: &Options) -> Result<Findings> {
         let lane = Lane { stream: stream.cudarc(), sm_count: context.sm_count()? };
         Ok((stream, lane))
     };
-    // The first of each pair keeps the partition's stream.
+    // The first stream of each partition runs its work. The second one runs the kernel that holds SMs.
     let ((_first, product_lane), (_second, addition_lane)) = (lane(products)?, lane(additions)?);
     let ((_third, product_side), (_fourth, addition_side)) = (lane(products)?, lane(additions)?);
 
@@ -220,8 +218,7 @@ fn run(driver: &Driver, options: &Options) -> Result<Findings> {
 }
 
 impl Findings {
-    /// Whether the addition's own kernel ran on the SMs that the probe found in its partition, and on
-    /// no others.
+    /// Returns whether the addition's own kernel ran on exactly the SMs that the probe found in its partition.
     fn addition_is_confined(&self) -> bool {
         self.report.partitions.get(1).map(PartitionReport::observed_sms).as_ref()
             == Some(&self.addition_sms)
@@ -256,10 +253,10 @@ impl Findings {
             confinement.hold,
             confinement.other
         );
-        println!("product as on the host (a sample, exact)     {}", yes(self.product_is_right));
-        println!("addition as on the host (all, exact)         {}", yes(self.addition_is_right));
+        println!("product equals the host's (a sample, exact)  {}", yes(self.product_is_right));
+        println!("addition equals the host's (all, exact)      {}", yes(self.addition_is_right));
         println!();
-        println!("{:<44}{:>28}{:>28}", "", "alone", "beside the other");
+        println!("{:<44}{:>28}{:>28}", "", "alone", "with the other");
         let sms = |index: usize| report.partitions.get(index).map_or(0, |part| part.sm_count);
         for (name, product_sms, addition_sms, times) in [
             ("partitions", sms(0), sms(1), self.apart),
@@ -314,13 +311,14 @@ impl Findings {
     }
 }
 
-/// Two times in milliseconds, and what is done in them; `rate` is how much of it a millisecond is.
+/// Formats two times in milliseconds with the rates that follow from them. `rate` is the amount of work, per
+/// millisecond.
 fn row(alone: f64, beside: f64, rate: f64, unit: &str) -> String {
     let cell = |ms: f64| format!("{ms:8.3} ms {:7.0} {unit:<7}", rate / ms);
     format!("{:>28}{:>28}", cell(alone), cell(beside))
 }
 
-/// SM ids, in few words.
+/// Formats SM ids as ranges.
 fn ranges(sms: &BTreeSet<u32>) -> String {
     let starts = sms.iter().filter(|&&sm| sm == 0 || !sms.contains(&(sm - 1)));
     let range = |&start: &u32| match (start..).find(|sm| !sms.contains(&(sm + 1))) {

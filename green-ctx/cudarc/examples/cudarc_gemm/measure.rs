@@ -1,4 +1,4 @@
-//! How long things take, alone and beside each other.
+//! Measures how long the work takes, alone and with other work running.
 
 use std::sync::{Arc, Barrier};
 use std::thread;
@@ -9,26 +9,26 @@ use cudarc::driver::{CudaStream, DriverError};
 
 use crate::work::{Addition, Hold, Product, Result};
 
-/// How long each measurement goes on.
+/// The length of each measurement.
 const WINDOW: Duration = Duration::from_secs(1);
-/// How much work is submitted at a time.
+/// The approximate amount of work that is submitted at a time.
 const BATCH: Duration = Duration::from_millis(5);
 
-/// Where one kind of work goes.
+/// The stream on which one kind of work runs.
 pub(crate) struct Lane {
     pub(crate) stream: Arc<CudaStream>,
-    /// The SMs that its kernels find.
+    /// The SMs that its kernels can use.
     pub(crate) sm_count: u32,
 }
 
-/// The milliseconds that a product and an addition take.
+/// The times of a product and of an addition, in milliseconds.
 #[derive(Clone, Copy)]
 pub(crate) struct Times {
     pub(crate) product: f64,
     pub(crate) addition: f64,
 }
 
-/// Measures both works alone, and then beside each other.
+/// Measures both kinds of work alone, and then at the same time.
 pub(crate) fn both(
     product: (&mut Product, &CudaBlas, &Lane),
     addition: (&mut Addition, &Lane),
@@ -56,9 +56,9 @@ pub(crate) fn both(
     Ok((alone, Times { product: product?, addition: addition? }))
 }
 
-/// How many times a work is submitted at once.
+/// Returns the number of submissions per batch.
 fn batch(stream: &CudaStream, submit: &mut impl FnMut() -> Result) -> Result<u32> {
-    // The first one loads what it needs.
+    // The first submission loads what it needs.
     submit()?;
     stream.synchronize()?;
     let start = Instant::now();
@@ -68,7 +68,7 @@ fn batch(stream: &CudaStream, submit: &mut impl FnMut() -> Result) -> Result<u32
     Ok(times.clamp(1.0, 200.0) as u32)
 }
 
-/// The milliseconds that a work takes while there is always more of it in the stream.
+/// Returns the time of one submission in milliseconds, measured while the stream always has more work.
 fn pace(stream: &CudaStream, batch: u32, submit: &mut impl FnMut() -> Result) -> Result<f64> {
     let (start, mut count, mut before) = (Instant::now(), 0u32, None);
     while start.elapsed() < WINDOW {
@@ -76,7 +76,7 @@ fn pace(stream: &CudaStream, batch: u32, submit: &mut impl FnMut() -> Result) ->
             submit()?;
         }
         count += batch;
-        // One batch is in the stream while the one before it is waited for.
+        // While this thread waits for one batch, the next is already in the stream.
         let end = stream.record_event(None)?;
         before.replace(end).map_or(Ok::<(), DriverError>(()), |end| end.synchronize())?;
     }
@@ -84,25 +84,25 @@ fn pace(stream: &CudaStream, batch: u32, submit: &mut impl FnMut() -> Result) ->
     Ok(start.elapsed().as_secs_f64() * 1e3 / f64::from(count))
 }
 
-/// How long a product took while SMs were held, in milliseconds.
+/// The time of a product while SMs were held, in milliseconds.
 pub(crate) struct Confinement {
-    /// For how long they were held.
+    /// The time for which the SMs were held.
     pub(crate) hold: f64,
-    /// While those of its own partition were.
+    /// The product's time while the SMs of its own partition were held.
     pub(crate) own: f64,
-    /// While those of the other partition were.
+    /// The product's time while the SMs of the other partition were held.
     pub(crate) other: f64,
 }
 
 impl Confinement {
-    /// Whether the product waited for its own SMs, and for no others: it ran there and nowhere else.
+    /// Returns whether the product waited for its own SMs only, and so ran on them only.
     pub(crate) fn holds(&self) -> bool {
         self.own > self.hold / 2.0 && self.other < self.hold / 2.0
     }
 }
 
-/// Times a product while all SMs of its partition are held, and while those of the other are.
-/// `sides` are further streams of the two partitions, for who holds them.
+/// Times a product while all SMs of its partition are held, and while all SMs of the other partition are held.
+/// `sides` are further streams of the two partitions, on which the holding kernel runs.
 pub(crate) fn confinement(
     product: (&mut Product, &CudaBlas, &Lane),
     alone: f64,
@@ -113,7 +113,7 @@ pub(crate) fn confinement(
     let held = 200.0 + 20.0 * alone;
     let mut timed = |side: &Lane| -> Result<f64> {
         hold.submit(&side.stream, side.sm_count, (held * 1e6) as u64)?;
-        // Until it is there.
+        // Waits until the kernel occupies the SMs.
         thread::sleep(Duration::from_millis(20));
         let start = Instant::now();
         matrices.submit(blas, &lane.stream)?;

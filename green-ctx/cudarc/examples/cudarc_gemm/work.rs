@@ -1,4 +1,4 @@
-//! What is run: a product through cuBLAS, an addition that memory bounds, and a kernel that holds SMs.
+//! The work: a product through cuBLAS, a memory-bound addition, and a kernel that holds SMs.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -12,21 +12,21 @@ use cudarc::driver::{
     PushKernelArg,
 };
 
-/// What any step gives.
+/// The result of a step.
 pub(crate) type Result<T = ()> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;
 
-/// Text for any GPU from compute capability 5.2 on; the driver compiles it.
+/// PTX for any GPU of compute capability 5.2 or newer. The driver compiles it.
 pub(crate) const PTX: &str = include_str!("kernels.ptx");
 
-/// More than any GPU has SM ids.
+/// An upper bound for the SM ids of any GPU.
 const SM_IDS: usize = 4096;
-/// The numbers that the addition has on each side.
+/// The numbers in each vector of the addition.
 const NUMBERS: usize = 64 << 20;
-/// How many elements of the product are compared with the host's.
+/// The number of elements of the product that are compared with the host's.
 const SAMPLES: usize = 1000;
 
-/// A cuBLAS handle on a stream. `sm_count` says how many SMs its kernels will find, since it takes
-/// the device's number otherwise; `None` leaves that as it is.
+/// Creates a cuBLAS handle on a stream. `sm_count` is the number of SMs for which cuBLAS chooses its kernels. With
+/// `None` it uses the device's number.
 pub(crate) fn blas(stream: &Arc<CudaStream>, sm_count: Option<u32>) -> Result<CudaBlas> {
     let blas = CudaBlas::new(Arc::clone(stream))?;
     if let Some(count) = sm_count {
@@ -37,9 +37,9 @@ pub(crate) fn blas(stream: &Arc<CudaStream>, sm_count: Option<u32>) -> Result<Cu
     Ok(blas)
 }
 
-/// The product of two square matrices of bf16, summed up in f32.
+/// The product of two square bf16 matrices, summed in f32.
 ///
-/// The elements are small integers, so that every sum is exact, in whatever order it is made.
+/// The elements are small integers, so every sum is exact, whatever the order of its terms.
 pub(crate) struct Product {
     size: usize,
     a: CudaSlice<u16>,
@@ -60,7 +60,7 @@ impl Product {
         })
     }
 
-    /// The operations of one product.
+    /// Returns the operations of one product.
     pub(crate) fn operations(&self) -> f64 {
         2.0 * (self.size as f64).powi(3)
     }
@@ -72,10 +72,10 @@ impl Product {
         let (c, _writes_c) = self.c.device_ptr_mut(stream);
         let (input, output) = (cudaDataType::CUDA_R_16BF, cudaDataType::CUDA_R_32F);
         let plain = cublasOperation_t::CUBLAS_OP_N;
-        // cuBLAS has columns where these matrices have rows: it is asked for the transposed product,
-        // which is that of the transposed matrices the other way around.
-        // SAFETY: the handle is on this stream; each matrix has size times size elements of the type
-        // that is named; both factors live past the call, which reads them.
+        // cuBLAS stores columns where these matrices store rows. So it computes the transposed product, which is
+        // the product of the transposed matrices in reverse order.
+        // SAFETY: the handle is on this stream. Each matrix has size times size elements of the named type. `one`
+        // and `zero` outlive the call, which reads them.
         unsafe {
             result::gemm_ex(
                 *blas.handle(),
@@ -102,13 +102,12 @@ impl Product {
         Ok(())
     }
 
-    /// Whether the product on the device is right, as far as a sample of it shows; it is cleared
-    /// for the next one.
+    /// Compares a sample of the product with the host's, and clears the product. Returns whether they are equal.
     pub(crate) fn take(&mut self, stream: &Arc<CudaStream>) -> Result<bool> {
         let product = stream.clone_dtoh(&self.c)?;
         stream.memset_zeros(&mut self.c)?;
         let size = self.size;
-        // A step that has no divisor in common with the number of elements: rows and columns vary.
+        // The step has no divisor in common with the number of elements, so rows and columns vary.
         Ok((0..SAMPLES).map(|sample| sample * 7_368_787 % (size * size)).all(|index| {
             let (row, column) = (index / size, index % size);
             let sum: i32 =
@@ -118,18 +117,18 @@ impl Product {
     }
 }
 
-/// An element of a matrix, from -4 to 4.
+/// Returns an element of a matrix, from -4 to 4.
 fn element(seed: u64, index: usize) -> i32 {
     let mixed = (index as u64 ^ (seed << 48)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     ((mixed >> 40) % 9) as i32 - 4
 }
 
-/// A small integer as bf16, which is the upper half of an f32.
+/// Converts a small integer to bf16, which is the upper half of an f32.
 fn bf16(value: i32) -> u16 {
     ((value as f32).to_bits() >> 16) as u16
 }
 
-/// One vector added to another, again and again: three accesses to memory for an addition.
+/// One vector that is added to another repeatedly: three memory accesses per addition.
 pub(crate) struct Addition {
     function: CudaFunction,
     y: CudaSlice<u32>,
@@ -150,14 +149,14 @@ impl Addition {
         })
     }
 
-    /// The bytes that one pass reads and writes.
+    /// Returns the bytes that one pass reads and writes.
     pub(crate) fn bytes(&self) -> f64 {
         3.0 * size_of::<u32>() as f64 * NUMBERS as f64
     }
 
     pub(crate) fn submit(&mut self, stream: &CudaStream, sm_count: u32) -> Result {
         let shape = LaunchConfig {
-            // Eight blocks of 256 threads fit on an SM: the grid is made for the partition.
+            // An SM holds eight blocks of 256 threads, so the grid fits the partition.
             grid_dim: (sm_count * 8, 1, 1),
             block_dim: (256, 1, 1),
             shared_mem_bytes: 0,
@@ -165,20 +164,20 @@ impl Addition {
         let pieces = (NUMBERS / 4) as u32;
         let mut launch = stream.launch_builder(&self.function);
         launch.arg(&mut self.y).arg(&self.x).arg(&pieces).arg(&mut self.seen);
-        // SAFETY: the kernel's four parameters; both vectors have four times as many numbers as
-        // there are pieces, and the last one a number for each SM id.
+        // SAFETY: these are the kernel's four parameters. Both vectors have four numbers per piece, and `seen` has
+        // a number for each SM id.
         unsafe { launch.launch(shape) }?;
         self.passes = self.passes.wrapping_add(1);
         Ok(())
     }
 
-    /// Whether every number is right after all passes so far.
+    /// Returns whether every number is right after all passes so far.
     pub(crate) fn is_right(&self, stream: &Arc<CudaStream>) -> Result<bool> {
         let sums = stream.clone_dtoh(&self.y)?;
         Ok((0..).zip(sums).all(|(index, sum)| sum == number(index).wrapping_mul(self.passes)))
     }
 
-    /// The SMs that the passes ran on since this was asked last.
+    /// Returns the SMs on which passes ran since the last call.
     pub(crate) fn take_sms(&mut self, stream: &Arc<CudaStream>) -> Result<BTreeSet<u32>> {
         take_sms(&mut self.seen, stream)
     }
@@ -188,7 +187,7 @@ fn number(index: u32) -> u32 {
     index.wrapping_mul(0x9e37_79b9) | 1
 }
 
-/// A kernel that takes all room on SMs for a while.
+/// A kernel that occupies SMs completely for a given time.
 pub(crate) struct Hold {
     function: CudaFunction,
     seen: CudaSlice<u32>,
@@ -196,7 +195,7 @@ pub(crate) struct Hold {
 }
 
 impl Hold {
-    /// `threads` is how many an SM has room for.
+    /// `threads` is the number of threads that an SM holds.
     pub(crate) fn new(
         stream: &Arc<CudaStream>,
         module: &Arc<CudaModule>,
@@ -214,12 +213,12 @@ impl Hold {
         };
         let mut launch = stream.launch_builder(&self.function);
         launch.arg(&mut self.seen).arg(&ns);
-        // SAFETY: the kernel's two parameters, the first with a number for each SM id.
+        // SAFETY: these are the kernel's two parameters, and `seen` has a number for each SM id.
         unsafe { launch.launch(shape) }?;
         Ok(())
     }
 
-    /// The SMs that were held since this was asked last.
+    /// Returns the SMs that were held since the last call.
     pub(crate) fn take_sms(&mut self, stream: &Arc<CudaStream>) -> Result<BTreeSet<u32>> {
         take_sms(&mut self.seen, stream)
     }

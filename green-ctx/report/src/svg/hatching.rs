@@ -1,4 +1,4 @@
-//! Patterns for the SMs that have no colour of their own.
+//! Patterns for SMs that do not have a single partition's colour.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
@@ -6,15 +6,15 @@ use std::fmt::Write;
 use super::usage::{Kind, Usage};
 use crate::canvas::Colour;
 
-/// The patterns that a picture needs.
+/// The patterns of a picture.
 pub(super) struct Hatching {
-    /// Each set of partitions that share SMs, with how many SMs it shares.
+    /// Each set of partitions that share SMs, with the number of SMs that it shares.
     sets: Vec<(BTreeSet<usize>, usize)>,
-    /// Each partition that may use SMs above its floor which nobody else reaches, with how many.
+    /// Each partition that alone may use SMs above its floor, with the number of those SMs.
     pools: BTreeMap<usize, usize>,
 }
 
-/// A pattern's name for SMs on which blocks ran that should not have.
+/// The fill of SMs that were used in violation of the shares.
 pub(super) const VIOLATION: &str = "url(#violation)";
 
 impl Hatching {
@@ -33,22 +33,22 @@ impl Hatching {
         hatching
     }
 
-    /// The sets of partitions that share SMs, and how many each shares.
+    /// Returns the sets of partitions that share SMs, and how many SMs each set shares.
     pub(super) fn sets(&self) -> &[(BTreeSet<usize>, usize)] {
         &self.sets
     }
 
-    /// The partitions with SMs above their floor that nobody else reaches, and how many each has.
+    /// Returns the partitions that alone may use SMs above their floor, and the number of those SMs.
     pub(super) fn pools(&self) -> &BTreeMap<usize, usize> {
         &self.pools
     }
 
-    /// How the SMs of one set of partitions are filled.
+    /// Returns the fill of the SMs that a set of partitions shares.
     pub(super) fn shared(&self, users: &BTreeSet<usize>) -> String {
         self.number(users).map_or_else(String::new, |number| format!("url(#shared{number})"))
     }
 
-    /// How the SMs are filled that only this partition may use, above its floor.
+    /// Returns the fill of the SMs above its floor that only this partition may use.
     pub(super) fn pool(user: usize) -> String {
         format!("url(#pool{user})")
     }
@@ -57,13 +57,13 @@ impl Hatching {
         self.sets.iter().position(|(set, _)| set == users)
     }
 
-    /// The definitions.
+    /// Returns the SVG definitions of the patterns.
     pub(super) fn definitions(&self) -> String {
         let mut out = String::from(VIOLATION_PATTERN);
         for (number, (users, _)) in self.sets.iter().enumerate() {
-            // Partitions beyond the palette have colours that are there already.
+            // Partitions beyond the palette repeat its colours.
             let colours = &users.iter().map(|user| user % Colour::COUNT).collect::<BTreeSet<_>>();
-            // All colours show within a cell, and two are not so broad that they look like cells.
+            // All colours must be visible within one cell. Two colours must not be so wide that they look like cells.
             let width = (40.0 / colours.len() as f64).clamp(1.8, 5.0);
             let period = width * colours.len() as f64;
             // Writing to a string does not fail.
@@ -90,5 +90,5 @@ impl Hatching {
     }
 }
 
-/// Crossed red lines, where those who share have stripes side by side in colours of their own.
+/// Crossed red lines. Shared SMs have parallel stripes in the partitions' colours instead.
 const VIOLATION_PATTERN: &str = r##"<pattern id="violation" width="7" height="7" patternUnits="userSpaceOnUse" patternTransform="rotate(45)"><rect width="7" height="7" fill="#ffe3e3"/><path d="M0 3.5H7M3.5 0V7" stroke="#e00000" stroke-width="2"/></pattern>"##;

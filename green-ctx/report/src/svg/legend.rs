@@ -1,4 +1,4 @@
-//! The legend beside the map.
+//! The legend next to the map.
 
 use std::collections::BTreeSet;
 
@@ -12,13 +12,13 @@ use crate::canvas::{Canvas, Colour, Number, shortened};
 
 const LEFT: f64 = MARGIN + MAP_WIDTH + 28.0;
 const RIGHT: f64 = WIDTH - MARGIN;
-/// With more partitions the legend has several columns.
+/// The maximum number of partitions for a legend with one partition per line.
 const ROOMY: usize = 10;
-/// More sets of partitions that share are counted together.
+/// The maximum number of sets of sharing partitions that are listed separately.
 const MOST_SETS: usize = 6;
 const PITCH: f64 = 21.0;
 
-/// Draws the partitions and what the cells mean, and returns where that ends.
+/// Draws the partitions and the meaning of the cells, and returns the position below them.
 pub(super) fn draw(canvas: &mut Canvas, subject: &Subject<'_>, top: f64) -> f64 {
     let report = subject.report;
     let end = if report.partitions.len() <= ROOMY {
@@ -29,7 +29,7 @@ pub(super) fn draw(canvas: &mut Canvas, subject: &Subject<'_>, top: f64) -> f64 
     key(canvas, subject, end)
 }
 
-/// One line a partition, under headings.
+/// Draws one line per partition, under headings.
 fn roomy(canvas: &mut Canvas, report: &Report, top: f64) -> f64 {
     let columns = [RIGHT - 162.0, RIGHT - 118.0, RIGHT - 62.0, RIGHT];
     canvas.group(format_args!(r#"class="legend" font-size="12" fill="{INK}""#));
@@ -64,7 +64,7 @@ fn roomy(canvas: &mut Canvas, report: &Report, top: f64) -> f64 {
     y
 }
 
-/// Several small columns, for many partitions.
+/// Draws several narrow columns, for many partitions.
 fn dense(canvas: &mut Canvas, report: &Report, top: f64) -> f64 {
     const PITCH: f64 = 13.5;
     let partitions = &report.partitions;
@@ -103,7 +103,7 @@ fn dense(canvas: &mut Canvas, report: &Report, top: f64) -> f64 {
     end
 }
 
-/// What the cells mean, where there are others than floors on which their partitions ran.
+/// Draws the meaning of the cells, unless all of them are floors on which their partitions ran.
 fn key(canvas: &mut Canvas, subject: &Subject<'_>, top: f64) -> f64 {
     let Subject { report, usages, hatching } = subject;
     let kinds: Vec<Kind> = usages.values().map(Usage::kind).collect();
@@ -128,7 +128,7 @@ fn key(canvas: &mut Canvas, subject: &Subject<'_>, top: f64) -> f64 {
         return top;
     }
     if let Some(owner) = floor {
-        let text = "solid: a floor, which one partition has for itself";
+        let text = "solid: a floor, for one partition only";
         line(&Colour::of(owner).to_string(), "", "", text);
     }
     match hatching.sets() {
@@ -141,7 +141,7 @@ fn key(canvas: &mut Canvas, subject: &Subject<'_>, top: f64) -> f64 {
         }
         sets @ [(users, _), ..] => {
             let count = sets.iter().map(|(_, count)| count).sum();
-            let text = format!("shared by those whose colours it has: {}", sms(count));
+            let text = format!("shared by the partitions of its colours: {}", sms(count));
             line(&hatching.shared(users), "", "", &text);
         }
     }
@@ -150,22 +150,22 @@ fn key(canvas: &mut Canvas, subject: &Subject<'_>, top: f64) -> f64 {
         (None, _) => {}
         (Some((user, count)), 1) => {
             let name = names(report, &[*user].into());
-            let text = format!("only {name}, above its floor: {}", sms(*count));
+            let text = format!("for {name} only, above its floor: {}", sms(*count));
             line(&Hatching::pool(*user), "", "", &text);
         }
         (Some((user, _)), _) => {
             let count = hatching.pools().values().sum();
-            let text = format!("only one, above its floor: {}", sms(count));
+            let text = format!("for one partition only, above its floor: {}", sms(count));
             line(&Hatching::pool(*user), "", "", &text);
         }
     }
     let alarm = format!(r#"fill="{RED}" font-weight="bold""#);
     if violated > 0 {
-        let text = format!("used against the shares: {}", sms(violated));
+        let text = format!("used in violation of the shares: {}", sms(violated));
         line(VIOLATION, VIOLATION_EDGE, &alarm, &text);
     }
     if missed > 0 {
-        let text = format!("a floor not used: {}", sms(missed));
+        let text = format!("floor not used by its partition: {}", sms(missed));
         line("#ffffff", MISSED_EDGE, &alarm, &text);
     }
     if unused > 0 {
@@ -175,7 +175,7 @@ fn key(canvas: &mut Canvas, subject: &Subject<'_>, top: f64) -> f64 {
     y
 }
 
-/// `decode and prefill`, `p0, p1 and p2`, `20 partitions`.
+/// Formats names: `decode and prefill`, `p0, p1 and p2`, or `20 partitions`.
 fn names(report: &Report, partitions: &BTreeSet<usize>) -> String {
     let names: Vec<String> =
         partitions.iter().map(|index| shortened(&report.partitions[*index].name, 12)).collect();

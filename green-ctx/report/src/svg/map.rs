@@ -1,4 +1,4 @@
-//! The upper half of the picture: who may use which SM, and who did.
+//! The upper half of the picture: the partitions that may use each SM, and those that did.
 
 use std::collections::BTreeSet;
 
@@ -10,23 +10,23 @@ use super::usage::{Kind, Usage};
 use super::{INK, MARGIN, SOFT, Subject, UNUSED};
 use crate::canvas::{Canvas, Colour, Escaped, Number};
 
-/// The part of the width that the cells take.
+/// The width of the map; the legend takes the rest.
 pub(super) const MAP_WIDTH: f64 = 544.0;
 const CELL_HEIGHT: f64 = 26.0;
 const GAP: f64 = 2.0;
 
-/// Draws the map and the legend beside it, and returns where they end.
+/// Draws the map and the legend next to it, and returns the position below them.
 pub(super) fn draw(canvas: &mut Canvas, subject: &Subject<'_>, top: f64) -> f64 {
     cells(canvas, subject, top).max(legend::draw(canvas, subject, top))
 }
 
-/// How one cell looks.
+/// The appearance of a cell.
 struct Look {
     class: &'static str,
     fill: String,
     edge: &'static str,
     ink: &'static str,
-    /// Whether the number has a plate behind it, without which nobody could read it on hatching.
+    /// True if the number needs a white plate to be readable on hatching.
     is_hatched: bool,
 }
 
@@ -61,8 +61,8 @@ impl Look {
 
 fn cells(canvas: &mut Canvas, subject: &Subject<'_>, top: f64) -> f64 {
     let Subject { report, usages, hatching } = subject;
-    // Sixteen is how the SM ids of a Hopper GPU run across its clusters of processors: a unit of
-    // eight shows as four pairs above each other.
+    // The SM ids of a Hopper GPU run across its GPCs in rows of 16, so a unit of eight SMs appears as four pairs below
+    // each other.
     let columns = if usages.len() <= 160 { 16 } else { 24 };
     let pitch = MAP_WIDTH / columns as f64;
     let size = if columns == 16 { 9.5 } else { 8.0 };
@@ -87,7 +87,7 @@ fn cells(canvas: &mut Canvas, subject: &Subject<'_>, top: f64) -> f64 {
     top + usages.len().div_ceil(columns) as f64 * (CELL_HEIGHT + GAP)
 }
 
-/// Whose floor an SM is, who may use it, and whose blocks ran there.
+/// Describes an SM: the owner of its floor, the partitions that may use it, and those that ran on it.
 fn tooltip(report: &Report, usage: &Usage) -> String {
     let names = |partitions: &BTreeSet<usize>| {
         let names = partitions.iter().map(|index| report.partitions[*index].name.as_str());
@@ -106,7 +106,9 @@ fn tooltip(report: &Report, usage: &Usage) -> String {
     };
     match trespassers.is_empty() {
         true => format!("{who}; {ran}"),
-        false => format!("{who}; {ran}, those of {} against the shares", names(trespassers)),
+        false => {
+            format!("{who}; {ran}, those of {} in violation of the shares", names(trespassers))
+        }
     }
 }
 
@@ -114,7 +116,7 @@ pub(super) const VIOLATION_EDGE: &str = r##" stroke="#c00000" stroke-width="1.5"
 pub(super) const MISSED_EDGE: &str =
     r##" stroke="#c00000" stroke-width="1.5" stroke-dasharray="3 2""##;
 
-/// White behind the number of a cell, as wide as its digits.
+/// Returns a white plate behind the number of a cell, as wide as its digits.
 fn plate(middle: f64, y: f64, sm: u32, size: f64) -> String {
     let width = size * 0.62 * sm.to_string().len() as f64 + 4.0;
     format!(

@@ -1,6 +1,6 @@
 //! Round steps between the ticks of an axis.
 
-/// A step of 1, 2 or 5 times a power of ten that gives up to about so many ticks.
+/// Returns a step of 1, 2 or 5 times a power of ten that gives up to about `most` ticks.
 pub(super) fn tick_step(span: f64, most: f64) -> f64 {
     let rough = span / most;
     let power = 10f64.powf(rough.log10().floor());
@@ -8,7 +8,7 @@ pub(super) fn tick_step(span: f64, most: f64) -> f64 {
     steps.into_iter().find(|step| *step >= rough * 0.999).unwrap_or(10.0 * power)
 }
 
-/// The decimals that multiples of a step need.
+/// Returns the number of decimals that multiples of a step need.
 pub(super) fn decimals(step: f64) -> usize {
     (-step.log10().floor()).max(0.0) as usize
 }

@@ -1,4 +1,4 @@
-//! The lower half of the picture: when each block ran.
+//! The lower half of the picture: the time at which each block ran.
 
 use std::collections::BTreeMap;
 
@@ -10,22 +10,22 @@ use super::usage::Usage;
 use super::{INK, MARGIN, RED, SOFT, WIDTH};
 use crate::canvas::{Canvas, Colour, Number, shortened};
 
-/// Where the bars begin; the partitions' names stand before it.
+/// The left edge of the bars. The partitions' names are to its left.
 const LEFT: f64 = MARGIN + 92.0;
 const RIGHT: f64 = WIDTH - MARGIN - 6.0;
-/// What the rows of all SMs together are to take, where that leaves each a sensible height.
+/// The preferred height of all rows together, if that gives each row a reasonable height.
 const HEIGHT: f64 = 460.0;
-/// What they take at most. Beyond that rows are thinner than whole pixels.
+/// The maximum height of all rows. With more rows, a row is thinner than a pixel.
 const MOST_HEIGHT: f64 = 1200.0;
-/// The most that one row is to take.
+/// The maximum height of a row.
 const MOST_ROW: f64 = 16.0;
-/// Between two SMs' rows. Rows are made of whole pixels, which keeps thin bars crisp.
+/// The gap between two rows. Row heights are whole pixels, which keeps thin bars crisp.
 const ROW_GAP: f64 = 1.0;
 const BAND_GAP: f64 = 4.0;
-/// The least height of a partition, so that its name fits.
+/// The minimum height of a partition, so that its name fits.
 const LEAST_BAND: f64 = 9.0;
 
-/// One partition's rows.
+/// The rows of one partition.
 struct Band<'a> {
     name: &'a str,
     rows: Vec<Row>,
@@ -34,13 +34,13 @@ struct Band<'a> {
     row_height: f64,
 }
 
-/// One SM's blocks, each with the lane in which no other block ran at the same time.
+/// The blocks of one SM, each with a lane in which no other block ran at the same time.
 struct Row {
     sm: u32,
     blocks: Vec<(usize, Block)>,
 }
 
-/// Draws the timeline and returns where it ends.
+/// Draws the timeline, and returns the position below it.
 pub(super) fn draw(
     canvas: &mut Canvas,
     report: &Report,
@@ -67,7 +67,7 @@ pub(super) fn draw(
     for (index, band) in bands.iter().enumerate() {
         label(canvas, band);
         canvas.group(format_args!(r#"class="blocks" fill="{}""#, Colour::of(index)));
-        // Violations last, so that no neighbour covers them where rows are thin.
+        // Violations are drawn last, so that thin neighbouring rows do not cover them.
         let mut rows: Vec<(usize, &Row)> = band.rows.iter().enumerate().collect();
         rows.sort_by_key(|(_, row)| trespasses(index, row.sm));
         for (number, row) in rows {
@@ -82,7 +82,7 @@ pub(super) fn draw(
                     Number(band.row_height),
                 ));
             }
-            // A bar thinner than a pixel would be drawn in a paler colour than the partition's.
+            // A bar thinner than a pixel would look paler than the partition's colour.
             let height = band.lane_height.max(1.0);
             for (lane, block) in &row.blocks {
                 bar(canvas, &scale, block, y + *lane as f64 * band.lane_height, height);
@@ -105,7 +105,7 @@ impl Band<'_> {
     }
 }
 
-/// The blocks by SM, in lanes.
+/// Groups blocks by SM, and assigns lanes.
 fn rows(blocks: &[Block]) -> Vec<Row> {
     let mut by_sm: BTreeMap<u32, Vec<Block>> = BTreeMap::new();
     for block in blocks {
@@ -115,7 +115,7 @@ fn rows(blocks: &[Block]) -> Vec<Row> {
         .into_iter()
         .map(|(sm, mut blocks)| {
             blocks.sort_by_key(|block| (block.start_ns, block.end_ns));
-            // When each lane is free again.
+            // The time at which each lane becomes free.
             let mut lanes: Vec<u64> = Vec::new();
             let blocks = blocks
                 .into_iter()
@@ -134,7 +134,7 @@ fn rows(blocks: &[Block]) -> Vec<Row> {
         .collect()
 }
 
-/// Puts the partitions' rows under each other.
+/// Places the partitions' rows below each other.
 fn bands(report: &Report, rows: Vec<Vec<Row>>, lanes: f64, top: f64) -> Vec<Band<'_>> {
     let count: usize = rows.iter().map(|rows| rows.len().max(1)).sum();
     let usual = (HEIGHT / count.max(1) as f64).min(MOST_ROW);
@@ -157,7 +157,7 @@ fn bands(report: &Report, rows: Vec<Vec<Row>>, lanes: f64, top: f64) -> Vec<Band
         .collect()
 }
 
-/// From device time to pixels.
+/// The scale from device time to pixels.
 struct Scale {
     start: u64,
     span: u64,
@@ -175,7 +175,7 @@ impl Scale {
 
 fn bar(canvas: &mut Canvas, scale: &Scale, block: &Block, y: f64, height: f64) {
     let (from, to) = (scale.x(block.start_ns), scale.x(block.end_ns));
-    // A pixel of air, so that blocks one after the other can be distinguished.
+    // A gap of one pixel keeps consecutive blocks distinguishable.
     let width = (to - from - 1.0).max(0.5);
     canvas.put(format_args!(
         r#"<rect x="{}" y="{}" width="{}" height="{}"/>"#,
@@ -194,7 +194,7 @@ fn label(canvas: &mut Canvas, band: &Band<'_>) {
     canvas.text(LEFT - 9.0, middle, &attributes, &shortened(band.name, 13));
 }
 
-/// Draws the frame, a line at each tick, and the times under it.
+/// Draws the frame, a line at each tick, and the times below.
 fn axis(canvas: &mut Canvas, scale: &Scale, top: f64, bottom: f64) {
     canvas.put(format_args!(
         r##"<rect x="{LEFT}" y="{}" width="{}" height="{}" fill="#f7f7f7"/>"##,

@@ -1,4 +1,4 @@
-//! The picture of a search: what each arm brings to one job and to the others.
+//! The chart of a search: one job's rate or latency against the rates of the others, for each arm.
 
 use green_ctx_tune::{ArmKind, ArmReport, Goal, Outcome};
 
@@ -6,7 +6,7 @@ use super::ticks::{decimals, tick_step};
 use super::{GREEN, INK, MARGIN, RED, SOFT, WIDTH, page};
 use crate::canvas::{Canvas, Colour, Escaped, Number, shortened};
 
-/// Characters of a line of text that fit across the page.
+/// The number of characters per line that fit across the page.
 const LINE: usize = 124;
 const LINE_HEIGHT: f64 = 18.0;
 const MOST_NOTES: usize = 8;
@@ -14,12 +14,12 @@ const LEFT: f64 = MARGIN + 56.0;
 const RIGHT: f64 = WIDTH - MARGIN - 6.0;
 const PLOT_HEIGHT: f64 = 350.0;
 
-/// A picture of a search: a point for each arm, which shows what it brings to one job and to the others.
+/// Draws a chart of a search with a point for each arm: one job's rate or latency against the rates of the others.
 ///
-/// The same outcome gives the same text, which refers to nothing outside of it. A browser shows an
-/// arm's shares and figures where the pointer is on its mark.
+/// The same outcome always gives the same text, which has no external references. In a browser, hovering over a point
+/// shows the arm's shares and figures.
 ///
-/// # Example
+/// # Examples
 ///
 /// ```
 /// use green_ctx_tune::{self as tune, Goal, Model, ModelJob, UnitSizes, Profile, Request};
@@ -35,12 +35,12 @@ const PLOT_HEIGHT: f64 = 350.0;
 #[must_use]
 pub fn tuning_svg(outcome: &Outcome) -> String {
     let names: Vec<String> = outcome.jobs.iter().map(|job| shortened(&job.name, 16)).collect();
-    let title = format!("{}: {}", names.join(" beside "), outcome.goal);
+    let title = format!("{}: {}", names.join(" + "), outcome.goal);
     let mut body = Canvas::default();
     page::title(&mut body, 16.5, &shortened(&title, 96));
     let alone =
         outcome.jobs.iter().map(|job| format!("{} {:.0}", shortened(&job.name, 16), job.rate));
-    let alone = format!("Iterations a second alone: {}", alone.collect::<Vec<_>>().join(", "));
+    let alone = format!("Iterations per second alone: {}", alone.collect::<Vec<_>>().join(", "));
     body.text(MARGIN, 66.0, &format!(r#"font-size="13" fill="{SOFT}""#), &shortened(&alone, LINE));
     let top = verdict(&mut body, outcome) + 24.0;
     let axes = Axes::of(outcome, top);
@@ -50,7 +50,7 @@ pub fn tuning_svg(outcome: &Outcome) -> String {
     page::page(&title, "", bottom, body)
 }
 
-/// Writes the verdict, and returns where it ends.
+/// Draws the verdict, and returns the position below it.
 fn verdict(canvas: &mut Canvas, outcome: &Outcome) -> f64 {
     let verdict = &outcome.verdict;
     let colour = match verdict.kind {
@@ -72,8 +72,8 @@ fn verdict(canvas: &mut Canvas, outcome: &Outcome) -> f64 {
     y
 }
 
-/// An arm's coordinates: a latency or the first job's rate, and the rates of others in percent of their rates alone. The
-/// latency is the 99th percentile and, of too few iterations for that, the median.
+/// Returns an arm's coordinates: a latency or the first job's rate, and the sum of the other jobs' rates in percent of
+/// their rates alone. The latency is the 99th percentile, or the median if there are too few iterations for that.
 fn coordinates(outcome: &Outcome, arm: &ArmReport) -> Option<(f64, f64)> {
     let percent = |name: &str| {
         let job = outcome.jobs.iter().find(|job| job.name == name)?;
@@ -91,7 +91,7 @@ fn coordinates(outcome: &Outcome, arm: &ArmReport) -> Option<(f64, f64)> {
     (is_drawn(x) && is_drawn(y)).then_some((x, y))
 }
 
-/// The values from one end to the other of an axis.
+/// The range of values of an axis.
 struct Axis {
     low: f64,
     high: f64,
@@ -108,12 +108,12 @@ impl Axis {
         Axis { low: (low - room).max(0.0), high: high + room }
     }
 
-    /// How far along the axis a value is, from 0 to 1.
+    /// Returns the position of a value along the axis, from 0 to 1.
     fn along(&self, value: f64) -> f64 {
         ((value - self.low) / (self.high - self.low)).clamp(0.0, 1.0)
     }
 
-    /// Round values, with their texts.
+    /// Returns round values and their labels.
     fn ticks(&self) -> Vec<(f64, String)> {
         let step = tick_step(self.high - self.low, 8.0);
         let first = (self.low / step - 1e-9).ceil();
@@ -127,7 +127,7 @@ struct Axes {
     x: Axis,
     y: Axis,
     captions: [String; 2],
-    /// The goal's bound: of the latency, or of the others' rate.
+    /// The goal's bound, on the latency or on the other jobs' rate.
     bound: [Option<f64>; 2],
     top: f64,
 }
@@ -155,7 +155,7 @@ impl Axes {
         Axes {
             x: Axis::around(points.iter().map(|(x, _)| *x)),
             y: Axis::around(points.iter().map(|(_, y)| *y)),
-            captions: [x, format!("rate of {}, % of alone", others.join(" + "))],
+            captions: [x, format!("rate of {}, % of the rate alone", others.join(" + "))],
             bound,
             top,
         }
@@ -166,7 +166,7 @@ impl Axes {
         (right, self.top + PLOT_HEIGHT * (1.0 - self.y.along(y)))
     }
 
-    /// Draws the ground, both axes, and the bound where it is inside.
+    /// Draws the background, both axes, and the bound if it is in range.
     fn draw(&self, canvas: &mut Canvas) {
         let (top, bottom) = (self.top, self.top + PLOT_HEIGHT);
         let (width, middle) = (Number(RIGHT - LEFT), Number(top + PLOT_HEIGHT / 2.0));
@@ -213,8 +213,8 @@ fn line(canvas: &mut Canvas, class: &str, from: (f64, f64), to: (f64, f64), colo
     ));
 }
 
-/// Draws a point for each arm that has both figures, and marks the verdict's and the one that it was compared with.
-/// Returns how many there are.
+/// Draws a point for each arm that has both figures. Marks the recommended arm and the arm it was compared with.
+/// Returns the number of points.
 fn points(canvas: &mut Canvas, outcome: &Outcome, axes: &Axes) -> usize {
     let verdict = &outcome.verdict;
     let other = if verdict.arm == verdict.rival { verdict.candidate } else { verdict.rival };
@@ -224,7 +224,7 @@ fn points(canvas: &mut Canvas, outcome: &Outcome, axes: &Axes) -> usize {
         .enumerate()
         .filter_map(|(place, arm)| Some((place, arm, coordinates(outcome, arm)?)))
         .collect();
-    // The marked ones last, so that no other covers them.
+    // The marked arms are drawn last, so that no other point covers them.
     arms.sort_by_key(|(place, ..)| [verdict.arm, other].contains(&Some(*place)));
     for (place, arm, point) in &arms {
         let (x, y) = axes.at(*point);
@@ -233,7 +233,8 @@ fn points(canvas: &mut Canvas, outcome: &Outcome, axes: &Axes) -> usize {
         let is_median = job.is_some_and(|latency| latency.p99.is_none());
         let fill = if is_median { "#ffffff" } else { &colour };
         let text = outcome.describe(arm);
-        let figures = format!("{text}; {:.0}, {:.0}; {} blocks", point.0, point.1, arm.blocks);
+        let figures =
+            format!("{text}; {:.0}, {:.0}; {} measurement blocks", point.0, point.1, arm.blocks);
         canvas.put(format_args!(
             r#"<circle class="arm" cx="{}" cy="{}" r="4" fill="{fill}" stroke="{colour}" opacity="{pale}"><title>{}</title></circle>"#,
             Number(x),
@@ -250,7 +251,7 @@ fn points(canvas: &mut Canvas, outcome: &Outcome, axes: &Axes) -> usize {
             Number(x),
             Number(y),
         ));
-        // On the side where there is room.
+        // The label goes to the side with more room.
         let (x, anchor) = if x < WIDTH / 2.0 { (x + 13.0, "start") } else { (x - 13.0, "end") };
         let y = if class == "chosen" { y - 6.0 } else { y + 14.0 };
         let label = format!(
@@ -283,7 +284,7 @@ fn points(canvas: &mut Canvas, outcome: &Outcome, axes: &Axes) -> usize {
         x += 100.0;
     }
     if outcome.goal.percentile().is_some() {
-        let text = "hollow: p50, too few iterations for p99; pale: misses the bound";
+        let text = "hollow: p50, because p99 needs more iterations; pale: misses the bound";
         canvas.text(x, axes.top - 6.0, &format!(r#"font-size="11" fill="{SOFT}""#), text);
     }
     arms.len()
@@ -298,13 +299,15 @@ fn colour(kind: ArmKind) -> String {
     }
 }
 
-/// Writes what the chart does not show, and returns where that ends.
+/// Writes the information that is not in the chart, and returns the position below it.
 fn notes(canvas: &mut Canvas, outcome: &Outcome, drawn: usize, top: f64) -> f64 {
     let skipped = outcome.arms.iter().filter(|arm| arm.skipped.is_some()).count();
-    let mut lines =
-        vec![format!("{drawn} arms drawn, {skipped} skipped, in {:.1} s", outcome.seconds)];
+    let mut lines = vec![format!(
+        "{drawn} arms drawn, {skipped} skipped; tuning took {:.1} s",
+        outcome.seconds
+    )];
     if !outcome.complete {
-        lines.push("Interrupted: this is the best so far.".to_owned());
+        lines.push("Interrupted: this is the best result so far.".to_owned());
     }
     lines.extend(outcome.notes.iter().take(MOST_NOTES).cloned());
     let mut y = top;
@@ -316,8 +319,8 @@ fn notes(canvas: &mut Canvas, outcome: &Outcome, drawn: usize, top: f64) -> f64 
     y - LINE_HEIGHT + 4.0
 }
 
-/// A text in lines of at most so many characters. The last line that there may be ends in an ellipsis where it does
-/// not hold the rest.
+/// Wraps text to `width` characters per line and at most `most` lines. If text is left over, the last line ends in an
+/// ellipsis.
 fn wrapped(text: &str, width: usize, most: usize) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     for word in text.split_whitespace() {
@@ -360,7 +363,7 @@ mod tests {
         tune::with(&mut model, &profiles, pieces, &request, &mut |_| true).expect("an outcome")
     }
 
-    /// Draws it, and checks that what is drawn is inside of the page.
+    /// Draws the outcome, and checks that all elements are inside the page.
     fn drawn(outcome: &Outcome) -> String {
         let picture = tuning_svg(outcome);
         assert!(!picture.contains("NaN") && !picture.contains("inf"), "{picture}");

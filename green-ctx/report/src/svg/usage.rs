@@ -1,4 +1,4 @@
-//! Who may use each SM, and who did.
+//! The partitions that may use each SM, and those that did.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,33 +6,33 @@ use green_ctx::verify::Report;
 
 use crate::findings;
 
-/// The partitions that have to do with one SM, by their indices.
+/// The partitions concerned with one SM, by index.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Usage {
-    /// Those whose floor it is.
+    /// The partitions whose floor contains the SM.
     pub(super) owners: BTreeSet<usize>,
-    /// Those that may use it, its owner among them.
+    /// The partitions that may use the SM, including its owner.
     pub(super) users: BTreeSet<usize>,
-    /// Those whose blocks ran there.
+    /// The partitions whose blocks ran on the SM.
     pub(super) ran: BTreeSet<usize>,
-    /// Those whose blocks ran there and should not have.
+    /// The partitions whose blocks ran on the SM in violation of the shares.
     pub(super) trespassers: BTreeSet<usize>,
 }
 
-/// How an SM is drawn.
+/// The appearance of an SM.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// One partition's floor.
+    /// In the floor of this partition.
     Floor(usize),
-    /// One partition's floor, on which it did not run.
+    /// In the floor of this partition, which did not run on it.
     Missed(usize),
-    /// Within the ceiling of one partition, and in nobody's floor.
+    /// Within the ceiling of this partition alone, and in no floor.
     Pool(usize),
     /// Within the ceilings of several partitions.
     Shared,
     /// No partition may use it.
     Unused,
-    /// Blocks ran there that should not have.
+    /// Used in violation of the shares.
     Violated,
 }
 
@@ -49,7 +49,7 @@ impl Usage {
     }
 }
 
-/// The usage of every SM: those of the device, and whatever other ids the report has.
+/// Returns the usage of every SM of the device, and of any other ids in the report.
 pub(super) fn usages(report: &Report) -> BTreeMap<u32, Usage> {
     let mut usages: BTreeMap<u32, Usage> =
         (0..report.sm_count).map(|sm| (sm, Usage::default())).collect();

@@ -1,4 +1,4 @@
-//! What `green-ctx tune` prints for people: the arms as a table, and lines to paste.
+//! The text output of `green-ctx tune`: a table of arms, and lines to copy into a program.
 
 use std::cmp::Reverse;
 use std::fmt::Write;
@@ -7,12 +7,12 @@ use green_ctx_tune::{ArmKind, ArmReport, Outcome};
 
 use crate::canvas::shortened;
 
-/// The arms that are shown unless all are wanted.
+/// The number of arms shown by default.
 const FEW: usize = 6;
-/// The widest description of an arm, so that a line has at most 100 columns.
+/// The maximum width of an arm's description, so that a line has at most 100 columns.
 const WIDEST: usize = 42;
 
-/// The arms, the best first. A line has at most 100 columns.
+/// Formats a table of the arms, the best first. A line has at most 100 columns.
 #[must_use]
 pub fn tuning_table(outcome: &Outcome, all: bool) -> String {
     let verdict = &outcome.verdict;
@@ -65,13 +65,13 @@ fn row(arm: &str, rates: &[String], p99: Option<&str>, score: &str, from: &str) 
     format!("{}\n", line.trim_end())
 }
 
-/// A job's rate as a part of its rate alone.
+/// Formats a job's rate as a percentage of its rate alone.
 fn part(arm: &ArmReport, job: &str, alone: f64) -> String {
     let rate = arm.rates.get(job).filter(|_| arm.skipped.is_none());
     rate.map_or("-".to_owned(), |rate| format!("{:.0} %", 100.0 * rate / alone))
 }
 
-/// Lines that do what the verdict says: for this command, in Rust and in Python. Empty where no arm ran.
+/// Returns lines that implement the verdict, for this command, Rust and Python. Empty if no arm could run.
 #[must_use]
 pub fn tuning_lines(outcome: &Outcome) -> String {
     let verdict = &outcome.verdict;
@@ -86,8 +86,8 @@ pub fn tuning_lines(outcome: &Outcome) -> String {
             (job.name.as_str(), share, verdict.priority.get(&job.name).copied().unwrap_or(0))
         })
         .collect();
-    // Which SMs these are, only `Outcome::request` says.
-    let mut lines = String::from("To ask for the same shares, or streams:\n");
+    // These lines do not fix the choice of units. Only `Outcome::request` does.
+    let mut lines = String::from("To request the same shares or streams:\n");
     let names: Vec<&str> = jobs.iter().map(|(job, ..)| *job).collect();
     match verdict.kind {
         ArmKind::Partition => {
@@ -104,25 +104,25 @@ pub fn tuning_lines(outcome: &Outcome) -> String {
             let _ = writeln!(lines, "  Python   partition({{{}}})", parts.join(", "));
             for (job, _, priority) in jobs.iter().filter(|(.., priority)| *priority != 0) {
                 let _ =
-                    writeln!(lines, "           and for {job} streams of the priority {priority}");
+                    writeln!(lines, "           with priority {priority} for the streams of {job}");
             }
         }
         ArmKind::Sequential => {
-            let _ = writeln!(lines, "  submit {} to one stream", names.join(" and "));
+            let _ = writeln!(lines, "  submit {} to the same stream", names.join(" and "));
         }
         _ => {
             for (job, _, priority) in &jobs {
-                let _ = writeln!(lines, "  give {job} a stream of the priority {priority}");
+                let _ = writeln!(lines, "  give {job} a stream with priority {priority}");
             }
         }
     }
     let file =
-        "  or, from a file of --out: Outcome::apply in Rust, load_tuning(FILE).apply() in Python";
+        "  or apply a file of --out: Outcome::apply in Rust, load_tuning(FILE).apply() in Python";
     let _ = writeln!(lines, "{file}");
     lines
 }
 
-/// A share as Rust writes it: text is as Rust's ranges, but for one that has both ends.
+/// Formats a share as Rust code. Only a range with both ends differs from the text form.
 fn rust(share: &str) -> String {
     match share.split_once("..") {
         Some((floor, ceiling)) if !ceiling.is_empty() && !ceiling.starts_with('=') => {

@@ -6,9 +6,9 @@ use green_ctx_sys::*;
 
 use crate::machine::{profile, sim};
 
-/// Returns the simulated device's name. `green-ctx-sys` looks the function up to tell a simulated library
+/// Returns the simulated device's name. `green-ctx-sys` looks this function up to tell a simulated library
 /// from NVIDIA's, which does not have it.
-// SAFETY: no other function of this library has the name, which `cuda.h` does not declare.
+// SAFETY: no other function of this library has the name, and `cuda.h` does not declare it.
 #[allow(non_snake_case, reason = "exported names look like the driver's")]
 #[unsafe(no_mangle)]
 extern "C" fn greenCtxSimulatedProfile() -> *const c_char {
@@ -17,15 +17,16 @@ extern "C" fn greenCtxSimulatedProfile() -> *const c_char {
 
 macro_rules! exports {
     ($($export:ident: $plain:ident = $name:literal $version:literal ($($arg:ident: $ty:ty),*);)*) => {$(
-        // SAFETY: no other function of this library has the name, and a program that loads the
-        // library expects the driver's function under it.
+        // SAFETY: no other function of this library has the name. A program that loads the library expects
+        // the driver's function under this name, with this signature.
         #[unsafe(no_mangle)]
         unsafe extern "C" fn $export($($arg: $ty),*) -> CUresult {
             let Some(sim) = sim() else { return CUresult::CUDA_ERROR_NOT_INITIALIZED };
             if sim.spec().version() < $version {
                 return CUresult::CUDA_ERROR_CALL_REQUIRES_NEWER_DRIVER;
             }
-            // SAFETY: the arguments are passed on with the caller's promise about them.
+            // SAFETY: the arguments are the caller's own, passed on unchanged, so the caller's promise
+            // holds for them.
             unsafe { green_ctx_sim::entrances::$export(sim.slot(), $($arg),*) }
         }
     )*};

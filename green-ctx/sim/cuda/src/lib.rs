@@ -1,26 +1,25 @@
-//! The simulated CUDA driver as a `libcuda.so.1`, for programs that load or link the driver
-//! themselves. `cargo xtask sim-lib` builds it.
+//! The simulated CUDA driver as a `libcuda.so.1`, for programs that load or link the driver themselves.
+//! `cargo xtask sim-lib` builds it.
 //!
-//! It exports every function that `cuda.h` of CUDA 13.5 declares, old forms and those of the
-//! per-thread default stream included. Those that [`green_ctx_sim`] does not simulate answer
-//! `CUDA_ERROR_NOT_SUPPORTED`, and `cuGetProcAddress` does not find them, so that a program that asks
-//! before it calls chooses another way. One simulated driver serves the process, made at the first
-//! call from environment variables:
+//! The library exports every function that `cuda.h` of CUDA 13.5 declares, including old versions and the
+//! variants for the per-thread default stream. Functions that [`green_ctx_sim`] does not simulate return
+//! `CUDA_ERROR_NOT_SUPPORTED`. `cuGetProcAddress` does not find them, so a program that looks functions up
+//! first can use an alternative. The process has one simulated driver, which the first call creates.
+//! Environment variables configure it:
 //!
 //! | variable | meaning | default |
 //! |---|---|---|
-//! | `GREEN_CTX_SIM` | the [`Spec`](green_ctx_sim::Spec): `h200@13.1`, or `h200` alone | `h200@13.0` |
-//! | `GREEN_CTX_SIM_DEVICES` | how many devices there are, all alike | 1 |
-//! | `GREEN_CTX_SIM_CLOCK` | `real` lets time pass while the program makes no call ([`Clock::Real`](green_ctx_sim::Clock::Real)) | `virtual` |
-//! | `GREEN_CTX_SIM_REPORT` | a file that gets, at the process's end, accesses to memory that nothing puts in order, functions that were called and are not simulated, what is left alive, and how often each function was called | none |
+//! | `GREEN_CTX_SIM` | the [`Spec`](green_ctx_sim::Spec): `h200@13.1`, or just `h200` | `h200@13.0` |
+//! | `GREEN_CTX_SIM_DEVICES` | the number of devices, all of the same profile | 1 |
+//! | `GREEN_CTX_SIM_CLOCK` | `virtual`, or `real` for time that also passes between calls ([`Clock::Real`](green_ctx_sim::Clock::Real)) | `virtual` |
+//! | `GREEN_CTX_SIM_REPORT` | a file for a report at exit: races, called functions that are not simulated, live objects, and calls per function | none |
 //!
-//! Where one of the first three makes no sense, that is said on the standard error, and there are no
-//! devices: `cuInit` answers `CUDA_ERROR_NO_DEVICE`.
+//! If one of the first three variables is invalid, the library prints an error to standard error and
+//! simulates no devices: `cuInit` returns `CUDA_ERROR_NO_DEVICE`.
 //!
-//! A real library lacks the functions that are newer than it, and a program that links them does
-//! not start. This one has them at every version, and answers
-//! `CUDA_ERROR_CALL_REQUIRES_NEWER_DRIVER` where the driver that is played lacks them.
-//! `cuGetProcAddress` does not find them, as with the real one.
+//! A real library lacks functions that are newer than it, and a program that links them does not start.
+//! This library has all functions in every version. A function that the simulated version lacks returns
+//! `CUDA_ERROR_CALL_REQUIRES_NEWER_DRIVER`, and `cuGetProcAddress` does not find it, as with a real driver.
 
 #[expect(unsafe_code, reason = "it is what C calls")]
 mod exports;

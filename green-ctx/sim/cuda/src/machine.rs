@@ -1,4 +1,4 @@
-//! The one simulated driver of the process.
+//! The only simulated driver of the process.
 
 use std::env::VarError;
 use std::ffi::{CStr, CString};
@@ -8,24 +8,24 @@ use green_ctx_sim::{Builder, Clock, Sim, Spec};
 
 use crate::report;
 
-/// The variable that says which part and driver version are played.
+/// The variable with the profile and the driver version.
 const SPEC: &str = "GREEN_CTX_SIM";
-/// The variable that says how many devices there are.
+/// The variable with the number of devices.
 const DEVICES: &str = "GREEN_CTX_SIM_DEVICES";
-/// The variable that says what makes time pass.
+/// The variable with the clock.
 const CLOCK: &str = "GREEN_CTX_SIM_CLOCK";
 
-/// More devices than any machine has; a larger number is taken for a mistake.
+/// More devices than any machine has. A larger number is treated as an error.
 const MOST_DEVICES: usize = 64;
 
-/// The driver, made at the first call; `None` where it could not be made.
+/// Returns the driver, which the first call creates; `None` if that failed.
 #[inline]
 pub(crate) fn sim() -> Option<&'static Sim> {
     static SIM: OnceLock<Option<Sim>> = OnceLock::new();
     SIM.get_or_init(make).as_ref()
 }
 
-/// The simulated device, `h200` for example; `None` where the driver could not be made.
+/// Returns the name of the simulated profile, such as `h200`; `None` if the driver could not be created.
 pub(crate) fn profile() -> Option<&'static CStr> {
     static PROFILE: OnceLock<Option<CString>> = OnceLock::new();
     let name = || CString::new(sim()?.spec().profile().name).ok();
@@ -34,17 +34,17 @@ pub(crate) fn profile() -> Option<&'static CStr> {
 
 fn make() -> Option<Sim> {
     let builder = builder().unwrap_or_else(|wrong| {
-        eprintln!("libcuda.so.1 (simulated): {wrong}; there are no devices");
+        eprintln!("libcuda.so.1 (simulated): {wrong}; no devices are simulated");
         Sim::builder(Spec::default()).devices(0)
     });
-    // Nobody in the process can ask for the trace of launches.
+    // The process has no access to the trace of launches.
     let sim = builder.trace(0).build();
     let sim = sim.inspect_err(|error| eprintln!("libcuda.so.1 (simulated): {error}")).ok()?;
     report::at_exit();
     Some(sim)
 }
 
-/// What the variables ask for, or what is wrong with them.
+/// Returns a builder configured by the environment variables, or an error message for an invalid variable.
 fn builder() -> Result<Builder, String> {
     let mut spec = Spec::default();
     if let Some(text) = variable(SPEC)? {
@@ -54,21 +54,21 @@ fn builder() -> Result<Builder, String> {
     if let Some(text) = variable(DEVICES)? {
         let devices = text.parse().ok().filter(|devices| (0..=MOST_DEVICES).contains(devices));
         builder = builder.devices(devices.ok_or_else(|| {
-            format!("{DEVICES}={text}: the number of devices is from 0 to {MOST_DEVICES}")
+            format!("{DEVICES}={text}: set a number of devices from 0 to {MOST_DEVICES}")
         })?);
     }
     match variable(CLOCK)?.as_deref() {
         None | Some("virtual") => Ok(builder),
         Some("real") => Ok(builder.clock(Clock::Real)),
-        Some(text) => Err(format!("{CLOCK}={text}: the clock is virtual or real")),
+        Some(text) => Err(format!("{CLOCK}={text}: set the clock to virtual or real")),
     }
 }
 
-/// A variable of the environment, `None` where it is not set or empty.
+/// Returns an environment variable; `None` if it is not set or empty.
 fn variable(name: &str) -> Result<Option<String>, String> {
     match std::env::var(name) {
         Ok(value) => Ok((!value.is_empty()).then_some(value)),
         Err(VarError::NotPresent) => Ok(None),
-        Err(VarError::NotUnicode(_)) => Err(format!("{name} is not UTF-8")),
+        Err(VarError::NotUnicode(_)) => Err(format!("{name}: the value is not UTF-8")),
     }
 }

@@ -1,5 +1,4 @@
-//! What the process left behind, what it did not put in order and what it called, for tests of
-//! programs that only link the library.
+//! The report at exit: races, calls and live objects, for tests of programs that only link the library.
 
 use std::fs;
 
@@ -7,27 +6,30 @@ use green_ctx_sim::Sim;
 
 use crate::machine::sim;
 
-/// The variable that names the report's file.
+/// The variable with the path of the report.
 const REPORT: &str = "GREEN_CTX_SIM_REPORT";
 
-/// Writes the report when the process exits, if it was asked for.
+/// Writes the report when the process exits, if a report is requested.
 pub(crate) fn at_exit() {
     extern "C" fn write() {
-        // What unwinds out of an exit handler ends the process by abort.
+        // A panic in an exit handler would abort the process.
         let Some(path) = std::env::var_os(REPORT) else { return };
         let Some(sim) = sim() else { return };
         if let Err(error) = fs::write(&path, text(sim)) {
-            eprintln!("libcuda.so.1 (simulated): {REPORT}={}: {error}", path.display());
+            eprintln!(
+                "libcuda.so.1 (simulated): {REPORT}={}: the report could not be written: {error}",
+                path.display()
+            );
         }
     }
     if std::env::var_os(REPORT).is_some() {
-        // SAFETY: the handler is a function of this library, which runs it before it is unloaded,
-        // and does not unwind. Without room for a handler there is no report.
+        // SAFETY: the handler is a function of this library, which is never unloaded (`build.rs`), and it
+        // does not unwind. If `atexit` has no room for the handler, there is no report.
         unsafe { libc::atexit(write) };
     }
 }
 
-/// The report: a line a race, and a line a function that is not simulated, among others.
+/// Returns the report. Each race and each function that is not simulated has its own line.
 fn text(sim: &Sim) -> String {
     let races: String = sim.races().iter().map(|race| format!("race: {race}\n")).collect();
     let refused = sim.unsimulated_calls();

@@ -1,4 +1,4 @@
-//! One simulated driver: what every call passes through before its handler.
+//! One simulated driver, and the steps that every call passes before its handler.
 
 use std::collections::HashMap;
 use std::mem;
@@ -25,20 +25,20 @@ pub(crate) struct Driver {
     pub(crate) spec: Spec,
     initialized: AtomicBool,
     counts: Box<[AtomicU64]>,
-    /// Whether `log` is to be written.
+    /// Whether calls are written to `log`.
     logging: AtomicBool,
     log: Mutex<Vec<Call>>,
-    /// Whether `faults` holds any, so that calls need not lock it.
+    /// Whether `faults` is not empty. Calls need not lock it otherwise.
     armed: AtomicBool,
     faults: Mutex<Faults>,
-    /// Whether a callback was ever added to a stream, so that other calls need not look for one.
+    /// Whether a callback was ever added to a stream. Other calls need not look for one otherwise.
     calling_back: AtomicBool,
-    /// Kernels by name.
+    /// The closures of kernels, by name.
     pub(crate) kernels: RwLock<HashMap<String, KernelFn>>,
-    /// Held over a launch, so that launches come one after the other although `state` is free
-    /// while a kernel's closure runs. Reentrant, because a closure may launch.
+    /// Locked during a launch. Launches thus follow each other although `state` is unlocked while a
+    /// kernel's closure runs. Reentrant, because a closure may launch.
     pub(crate) launching: ReentrantMutex<()>,
-    /// What a clock that runs needs.
+    /// The signals to and from the clock's thread, with [`Clock::Real`].
     pub(crate) signals: Option<Signals>,
     state: Mutex<State>,
 }
@@ -71,12 +71,12 @@ impl Driver {
         }
     }
 
-    /// The state, without a call having taken place.
+    /// Locks the state without advancing time.
     pub(crate) fn peek(&self) -> MutexGuard<'_, State> {
         self.state.lock()
     }
 
-    /// The state, for a call: host time goes on a little, and what is due by then happens.
+    /// Locks the state for a call: advances host time slightly and lets due effects take place.
     pub(crate) fn state(&self) -> MutexGuard<'_, State> {
         let mut state = self.state.lock();
         state.catch_up();
@@ -85,13 +85,13 @@ impl Driver {
         state
     }
 
-    /// Notes that `cuInit` was called.
+    /// Records that `cuInit` was called.
     pub(crate) fn initialize(&self) {
         self.initialized.store(true, Ordering::Release);
     }
 
-    /// Runs one call: counted, failed where a test asked for it, refused before `cuInit`, and never
-    /// unwinding into the C caller.
+    /// Runs one call: counts it, applies faults, refuses it before `cuInit`, and never unwinds into the C
+    /// caller.
     pub(crate) fn enter(&self, id: usize, work: impl FnOnce(&Driver) -> Answer) -> CUresult {
         self.counts[id].fetch_add(1, Ordering::Relaxed);
         let status = self.answer(id, work);
@@ -106,12 +106,12 @@ impl Driver {
         status
     }
 
-    /// Notes that there are callbacks.
+    /// Records that callbacks exist.
     pub(crate) fn expect_callbacks(&self) {
         self.calling_back.store(true, Ordering::Relaxed);
     }
 
-    /// Runs the callbacks whose turn has come, with no lock held.
+    /// Runs the callbacks that are due, with no lock held.
     #[cold]
     fn call_back(&self) {
         loop {
@@ -131,7 +131,7 @@ impl Driver {
             let mut faults = self.faults.lock();
             let (run, status) = faults.strike(FUNCTIONS[id].name);
             self.armed.store(!faults.is_empty(), Ordering::Release);
-            // A function of the test may call the driver.
+            // The closures may call the driver.
             drop(faults);
             let ran = catch_unwind(AssertUnwindSafe(|| run.into_iter().for_each(|run| run())));
             let status = if ran.is_ok() { status } else { Some(CUresult::CUDA_ERROR_UNKNOWN) };
@@ -148,7 +148,7 @@ impl Driver {
         {
             return status;
         }
-        // A panic may leave the state half changed, never unsound: it is all safe code.
+        // After a panic the state may be inconsistent, but not unsound: it contains only safe code.
         let answer = stream::with_null(FUNCTIONS[id].per_thread, || {
             catch_unwind(AssertUnwindSafe(|| work(self)))
         });
@@ -172,11 +172,11 @@ impl Driver {
     pub(crate) fn clear_faults(&self) {
         let forgotten = mem::take(&mut *self.faults.lock());
         self.armed.store(false, Ordering::Release);
-        // Not under the lock: a function of the test may own handles, which call the driver when they are dropped.
+        // Dropped without the lock: the closures may own handles, whose drop calls the driver.
         drop(forgotten);
     }
 
-    /// The number of calls of each function, in the order of [`FUNCTIONS`].
+    /// Returns the number of calls of each function, in the order of [`FUNCTIONS`].
     pub(crate) fn counts(&self) -> impl Iterator<Item = u64> {
         self.counts.iter().map(|count| count.load(Ordering::Relaxed))
     }
@@ -196,7 +196,7 @@ impl Driver {
         }
     }
 
-    /// The closure registered for this kernel.
+    /// Returns the closure of a kernel.
     pub(crate) fn kernel(&self, name: &str) -> Option<KernelFn> {
         self.kernels.read().get(name).map(Arc::clone)
     }

@@ -9,10 +9,10 @@ use green_ctx_sys::CUresult;
 use crate::driver::Driver;
 use crate::pointer::{Answer, Ptr, valid};
 
-/// Above every status of CUDA 13.5.
+/// Greater than every status of CUDA 13.5.
 const END: u32 = 1000;
 
-/// The driver's texts, for the statuses that the simulator gives.
+/// The driver's texts, for the statuses that the simulator returns.
 const TEXTS: &[(u32, &CStr)] = &[
     (0, c"no error"),
     (1, c"invalid argument"),
@@ -50,7 +50,7 @@ const TEXTS: &[(u32, &CStr)] = &[
     (999, c"unknown error"),
 ];
 
-/// The names of all statuses as C strings.
+/// Returns the name of a status as a C string.
 fn name(status: CUresult) -> Option<&'static CStr> {
     static NAMES: OnceLock<HashMap<u32, CString>> = OnceLock::new();
     let names = NAMES.get_or_init(|| {
@@ -72,7 +72,7 @@ pub(crate) fn get_name(_driver: &Driver, status: CUresult, out: Ptr<*const c_cha
     give(out, name(status))
 }
 
-/// Where the simulator does not have the driver's text, the name stands in for it.
+/// If the driver's text is not known, the name takes its place.
 pub(crate) fn get_string(_driver: &Driver, status: CUresult, out: Ptr<*const c_char>) -> Answer {
     let text = TEXTS.iter().find(|(number, _)| *number == status.0).map(|(_, text)| *text);
     give(out, text.or_else(|| name(status)))

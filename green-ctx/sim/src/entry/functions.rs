@@ -1,10 +1,10 @@
-//! The C functions that are simulated, and the handlers behind them.
+//! The simulated C functions and their handlers.
 //!
-//! `generated.rs` lists every function that a driver of CUDA 13.5 exports, with its version and
-//! arguments. This file has the handler for each that is simulated. A form for the per-thread default
-//! stream has the handler of the plain form, and an older form that of the newest, with nothing for
-//! what it does not have. The others are exported by the `libcuda.so.1`, refuse, and are not found by
-//! `cuGetProcAddress`.
+//! `generated.rs` lists every function that a driver of CUDA 13.5 exports, with its version and arguments.
+//! This file has a handler for each simulated function. The variant for the per-thread default stream uses
+//! the handler of the plain function. An older version uses the handler of the newest, with empty values
+//! for the arguments that it lacks. All other functions are exported by `libcuda.so.1` but return an error,
+//! and `cuGetProcAddress` does not find them.
 
 use std::ffi::{c_char, c_int, c_uchar, c_uint, c_ulonglong, c_ushort, c_void};
 
@@ -24,38 +24,38 @@ use crate::{
 #[rustfmt::skip]
 mod generated;
 
-/// What sets a function apart from most.
+/// A property that few functions have.
 pub(crate) enum Mark {
-    /// It may be called before `cuInit`.
+    /// The function may be called before `cuInit`.
     Early,
-    /// It is "potentially unsafe" (cuda.h, `cuThreadExchangeStreamCaptureMode`): captures may
-    /// forbid it, before anything else is looked at.
+    /// The function is "potentially unsafe" (cuda.h, `cuThreadExchangeStreamCaptureMode`). Captures may
+    /// forbid it, before any other check.
     Unsafe,
 }
 
-/// A C function, in the form of one version.
+/// One version of a C function.
 pub(crate) struct Function {
     /// The name without a version suffix.
     pub(crate) name: &'static str,
-    /// The driver version that introduced this form.
+    /// The driver version that introduced this version of the function.
     pub(crate) version: u32,
     pub(crate) mark: Option<Mark>,
-    /// Whether the null stream means the thread's default stream.
+    /// Whether the null stream means the per-thread default stream.
     pub(crate) per_thread: bool,
-    /// Its address for each slot, where it is simulated.
+    /// Its address in each slot; `None` if it is not simulated.
     addresses: Option<[*const c_void; SLOTS]>,
 }
 
-// SAFETY: the addresses are those of functions, which any thread may call.
+// SAFETY: the addresses are those of functions in this program, which every thread may read and call.
 unsafe impl Sync for Function {}
 
 impl Function {
-    /// Whether it does more than refuse.
+    /// Returns whether the function has a handler.
     pub(crate) fn is_simulated(&self) -> bool {
         self.addresses.is_some()
     }
 
-    /// The function that finds the driver of `slot`; null where it is not simulated.
+    /// Returns the address of the function for the driver of `slot`; null if it is not simulated.
     pub(crate) fn address(&self, slot: usize) -> *mut c_void {
         self.addresses.map_or(std::ptr::null_mut(), |addresses| addresses[slot].cast_mut())
     }
@@ -63,7 +63,7 @@ impl Function {
 
 const RELAXED: CUstreamCaptureMode = CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED;
 
-/// The function `$name` for every slot.
+/// Lists the function `$name` for every slot.
 macro_rules! every_slot {
     ($name:ident as $ty:ty) => {
         every_slot!($name as $ty: 0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30 31)
@@ -73,9 +73,9 @@ macro_rules! every_slot {
     };
 }
 
-/// Makes the macro `handler!`, which calls a macro with the handler of a function, its mark in
-/// brackets, and whatever else it is given; without a handler, with nothing between two brackets.
-/// The caller passes a dollar sign, for the patterns of that macro.
+/// Defines the macro `handler!`. It calls another macro with a function's handler and mark, each in
+/// brackets, followed by its other arguments. Without a handler, both brackets are empty. The caller passes
+/// a dollar sign for the patterns of that macro.
 macro_rules! handlers {
     ($d:tt $($export:ident $($mark:ident)? => $handler:expr;)*) => {
         macro_rules! handler {
@@ -89,12 +89,13 @@ macro_rules! handlers {
     };
 }
 
-/// What is behind the trampolines of all slots: from C's arguments to the handler's.
+/// Defines the common function behind the trampolines of all slots. It passes C's arguments to the handler.
 macro_rules! entrance {
     ([$handler:expr] [$($mark:ident)?] $export:ident ($($arg:ident: $ty:ty),*)) => {
         pub unsafe fn $export(slot: usize, $($arg: $ty),*) -> CUresult {
             $(
-                // SAFETY: the caller promises that its pointers are null or what the header says.
+                // SAFETY: the C caller promises that each pointer is null or valid as the function's header
+                // requires, which is what `Argument::take` needs.
                 let $arg = unsafe { Argument::take($arg) };
             )*
             slot::enter(slot, Id::$export as usize, move |driver| $handler(driver, $($arg),*))
@@ -116,12 +117,12 @@ macro_rules! mark {
     };
 }
 
-/// A function's row in the table.
+/// Defines a function's row in the table.
 macro_rules! row {
     ([$handler:expr] [$($mark:ident)?] $export:ident $($row:tt)*) => {
         row! { $export $($row)* [$($mark)?] Some(every_slot!($export as *const c_void)) }
     };
-    // What refuses refuses before `cuInit`, too.
+    // A function without a handler refuses before `cuInit` too.
     ([] [] $($row:tt)*) => {
         row! { $($row)* [Early] None }
     };
@@ -141,22 +142,23 @@ macro_rules! functions {
         #[allow(non_camel_case_types, clippy::enum_variant_names, reason = "the names are the driver's own")]
         enum Id { $($export),* }
 
-        /// The functions as C sees them, one for each slot.
+        /// The functions that C calls, one per slot.
         #[allow(dead_code, non_snake_case, clippy::too_many_arguments, reason = "the functions are the driver's own, and not all are simulated")]
         mod trampolines {
             use super::*;
 
             $(
                 pub(super) unsafe extern "C" fn $export<const SLOT: usize>($($arg: $ty),*) -> CUresult {
-                    // SAFETY: the arguments are passed on with the caller's promise about them.
+                    // SAFETY: the arguments are the caller's own, passed on unchanged, so the caller's
+                    // promise holds for them.
                     unsafe { entrances::$export(SLOT, $($arg),*) }
                 }
             )*
         }
 
-        /// Behind the trampolines of all slots: from C's arguments to the handler's. A library that
-        /// exports the functions under their own names calls these. The simulator itself exports
-        /// nothing, since a program that contains it must not hide a real driver's functions.
+        /// The functions behind the trampolines of all slots; they pass C's arguments to the handlers. A
+        /// library that exports the functions under their own names calls these. The simulator itself
+        /// exports nothing, because a program that contains it must not hide a real driver's functions.
         #[allow(missing_docs, non_snake_case, clippy::too_many_arguments, clippy::missing_safety_doc, reason = "the functions are the driver's own")]
         pub mod entrances {
             use super::*;
@@ -170,7 +172,7 @@ macro_rules! functions {
     };
 }
 
-/// The function through which the driver of `slot` gives out all others.
+/// Returns the `cuGetProcAddress` of the driver in `slot`.
 pub(crate) fn get_proc_address(slot: usize) -> GetProcAddress {
     const ENTRIES: [GetProcAddress; SLOTS] = every_slot!(cuGetProcAddress_v2 as GetProcAddress);
     ENTRIES[slot]
@@ -258,24 +260,24 @@ handlers! {
     cuStreamGetGreenCtx => stream::get_green_ctx;
     cuStreamGetDevResource => stream::get_dev_resource;
     cuLaunchHostFunc => work::launch_host;
-    // The form of 10.0, whose captures are all relaxed, as recorded.
+    // The version of 10.0. Its captures are all relaxed (recorded).
     cuStreamBeginCapture => |driver, stream| capture::begin(driver, stream, RELAXED);
     cuStreamBeginCapture_v2 => capture::begin;
     cuThreadExchangeStreamCaptureMode => capture::exchange_mode;
     cuStreamEndCapture => capture::end;
     cuStreamIsCapturing => capture::info::is_capturing;
 
-    // Whether a stream is capturing, and into which capture.
+    // The first version: the status and the capture's id.
     cuStreamGetCaptureInfo => |driver, stream, status, id| {
         capture::info::get(
             driver, stream, status, id, Ptr::null(), Ptr::null(), Ptr::null(), Ptr::null(),
         )
     };
-    // With the graph and what the next node comes after.
+    // Adds the graph and the dependencies of the next node.
     cuStreamGetCaptureInfo_v2 => |driver, stream, status, id, graph, after, count| {
         capture::info::get(driver, stream, status, id, graph, after, Ptr::null(), count)
     };
-    // With data of the edges.
+    // Adds the edge data.
     cuStreamGetCaptureInfo_v3 => capture::info::get;
 
     cuEventCreate => event::create;

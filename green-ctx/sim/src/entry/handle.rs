@@ -1,20 +1,20 @@
-//! Handles: addresses that are the simulator's own and say nothing.
+//! Handles: reserved addresses without contents.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// The room that handles are taken from, in bytes.
+/// The size of the reserved range, in bytes.
 const ROOM: usize = 1 << 36;
 /// The distance between two handles, in bytes.
 const STEP: usize = 16;
 
-/// A new handle, unlike every one before it in this process.
+/// Returns a new handle, different from all earlier ones in this process.
 ///
-/// Handles are addresses in a range that the simulator has reserved and that nobody can read or
-/// write: they never equal a pointer of the program's own, and following one is a crash rather
-/// than a silent mistake. After 2^32 handles the range is used again from its start.
+/// Handles are addresses in a range that the simulator reserved without access rights. They never equal a
+/// pointer of the program, and dereferencing one crashes the process instead of causing a silent error.
+/// After 2^32 handles the range is reused from its start.
 pub(crate) fn next() -> usize {
     static NEXT: AtomicUsize = AtomicUsize::new(0);
     let offset = NEXT.fetch_add(STEP, Ordering::Relaxed) % (ROOM - STEP);
@@ -25,11 +25,11 @@ fn base() -> usize {
     static BASE: OnceLock<usize> = OnceLock::new();
     *BASE.get_or_init(|| {
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
-        // SAFETY: a new private mapping at a place of the kernel's choosing touches no other
-        // memory. It is never unmapped.
+        // SAFETY: `mmap` with a null address creates a new private mapping and does not affect existing
+        // memory. The mapping is never removed, so its addresses stay reserved.
         let address =
             unsafe { libc::mmap(std::ptr::null_mut(), ROOM, libc::PROT_NONE, flags, -1, 0) };
-        // Where address space is limited the handles are numbers that no allocator hands out.
+        // If address space is limited, handles are numbers that no allocator returns.
         if address == libc::MAP_FAILED { 1 << 46 } else { address.addr() }
     })
 }
@@ -37,7 +37,7 @@ fn base() -> usize {
 /// Objects by handle.
 pub(crate) type Table<T> = HashMap<usize, T, BuildHasherDefault<AddressHasher>>;
 
-/// Hashes addresses, which are distinct already: one multiplication spreads them.
+/// Hashes addresses. They are distinct already, so one multiplication is enough.
 #[derive(Default)]
 pub(crate) struct AddressHasher(u64);
 
@@ -66,7 +66,7 @@ impl Hasher for AddressHasher {
     }
 }
 
-/// The handle as the pointer that a C function returns.
+/// Converts a handle to the pointer that a C function returns.
 pub(crate) fn pointer<T>(handle: usize) -> *mut T {
     std::ptr::without_provenance_mut(handle)
 }

@@ -1,33 +1,33 @@
-//! The arguments of C functions, as the handlers see them.
+//! The arguments of C functions as handlers see them.
 //!
-//! Handlers are safe code. What a C caller promises about its pointers is taken on once, where a
-//! trampoline turns the arguments into the types of this module, and checked for null where the
-//! pointer is used.
+//! Handlers are safe code. This module relies on the C caller's promises about pointers, in one place: a
+//! trampoline converts the arguments into the types of this module, and each use of a pointer checks for
+//! null.
 
 use std::ffi::{CStr, c_char};
 
 use green_ctx_sys::{CUlaunchAttribute, CUlaunchConfig, CUresult};
 
-/// What a handler returns: the status of the call, or a part of its answer.
+/// The result of a handler: a value, or the status of the call.
 pub(crate) type Answer<T = ()> = Result<T, CUresult>;
 
-/// Refuses with `status` where `wrong` says that there is reason to.
+/// Returns `Err(status)` if `wrong`.
 pub(crate) fn refuse_if(wrong: bool, status: CUresult) -> Answer {
     if wrong { Err(status) } else { Ok(()) }
 }
 
-/// Refuses with `CUDA_ERROR_INVALID_VALUE` where `wrong` says that there is reason to.
+/// Returns `CUDA_ERROR_INVALID_VALUE` if `wrong`.
 pub(crate) fn invalid_if(wrong: bool) -> Answer {
     refuse_if(wrong, CUresult::CUDA_ERROR_INVALID_VALUE)
 }
 
-/// The value, or `CUDA_ERROR_INVALID_VALUE`.
+/// Returns the value, or `CUDA_ERROR_INVALID_VALUE` if there is none.
 pub(crate) fn valid<T>(value: Option<T>) -> Answer<T> {
     value.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)
 }
 
-/// A pointer that a C caller gave: null, a handle that is never followed, or valid for what the
-/// header says that the function reads and writes there.
+/// A pointer from a C caller. It is null, a handle that is never dereferenced, or valid for the accesses
+/// that the function's header documents.
 pub(crate) struct Ptr<T>(*mut T);
 
 impl<T> Clone for Ptr<T> {
@@ -39,27 +39,27 @@ impl<T> Clone for Ptr<T> {
 impl<T> Copy for Ptr<T> {}
 
 impl<T> Ptr<T> {
-    /// The null pointer.
+    /// Returns the null pointer.
     pub(crate) fn null() -> Ptr<T> {
         Ptr(std::ptr::null_mut())
     }
 
-    /// The pointer that an address stands for, which a C caller gave.
+    /// Returns the pointer for an address that a C caller passed as a number.
     pub(crate) fn at(address: u64) -> Ptr<T> {
         Ptr(std::ptr::with_exposed_provenance_mut(address as usize))
     }
 
-    /// The pointer, unless it is null.
+    /// Returns the pointer unless it is null.
     pub(crate) fn not_null(self) -> Option<std::ptr::NonNull<T>> {
         std::ptr::NonNull::new(self.0)
     }
 
-    /// The number by which a handle is looked up.
+    /// Returns the address, with which handles are looked up.
     pub(crate) fn address(self) -> usize {
         self.0.addr()
     }
 
-    /// The pointer itself, to be passed back to the program.
+    /// Returns the raw pointer, to be passed back to the program.
     pub(crate) fn raw(self) -> *mut T {
         self.0
     }
@@ -68,12 +68,13 @@ impl<T> Ptr<T> {
         self.0.is_null()
     }
 
-    /// Refuses a null pointer with `CUDA_ERROR_INVALID_VALUE`.
+    /// Returns `CUDA_ERROR_INVALID_VALUE` if the pointer is null.
     pub(crate) fn given(self) -> Answer<Self> {
         if self.is_null() { Err(CUresult::CUDA_ERROR_INVALID_VALUE) } else { Ok(self) }
     }
 
-    /// Ends the process where it is null: the driver follows it without a look, as recorded.
+    /// Ends the process if the pointer is null. The driver dereferences this argument without a check
+    /// (recorded).
     pub(crate) fn followed(&self) -> &Self {
         if self.is_null() {
             crate::crash::segmentation_fault();
@@ -81,75 +82,77 @@ impl<T> Ptr<T> {
         self
     }
 
-    /// Writes an answer; `CUDA_ERROR_INVALID_VALUE` for a null pointer.
+    /// Writes a result; `CUDA_ERROR_INVALID_VALUE` if the pointer is null.
     pub(crate) fn write(self, value: T) -> Answer {
         self.given()?;
-        // SAFETY: not null, and so the caller's promise holds that a value fits here. Unaligned,
-        // since a struct may have grown its alignment after the caller was compiled.
+        // SAFETY: the pointer is not null, so it is valid for writing a `T` (see [`Ptr`]). The write is
+        // unaligned, because a newer header may give the struct a larger alignment than the caller was
+        // compiled with.
         unsafe { self.0.write_unaligned(value) };
         Ok(())
     }
 
-    /// Writes an answer that the caller may do without.
+    /// Writes an optional result.
     pub(crate) fn write_if_given(self, value: T) {
         if !self.is_null() {
-            // A pointer that was just seen not to be null cannot be refused.
+            // The pointer is not null, so `write` cannot fail.
             let _ = self.write(value);
         }
     }
 
-    /// Reads what the caller put here; `CUDA_ERROR_INVALID_VALUE` for a null pointer.
+    /// Reads a value; `CUDA_ERROR_INVALID_VALUE` if the pointer is null.
     pub(crate) fn read(self) -> Answer<T>
     where
         T: Copy,
     {
         self.given()?;
-        // SAFETY: not null, and so the caller's promise holds that a value is here.
+        // SAFETY: the pointer is not null, so it is valid for reading a `T` (see [`Ptr`]).
         Ok(unsafe { self.0.read_unaligned() })
     }
 
-    /// The `index`-th element of an array that the caller gave.
+    /// Returns a pointer to the `index`-th element of the caller's array.
     pub(crate) fn element(self, index: usize) -> Ptr<T> {
         Ptr(self.0.wrapping_add(index))
     }
 
-    /// A pointer that stands in the struct here, for which the caller promises what it promises for
-    /// the struct.
+    /// Converts a pointer stored in this struct. The caller's promises about the struct apply to it as
+    /// well.
     pub(crate) fn held<U>(self, pointer: *mut U) -> Ptr<U> {
         Ptr(pointer)
     }
 
-    /// The same place, seen as another type.
+    /// Casts the pointer to another type.
     pub(crate) fn cast<U>(self) -> Ptr<U> {
         Ptr(self.0.cast())
     }
 
-    /// Copies `out.len()` bytes from here.
+    /// Copies `out.len()` bytes from this address.
     pub(crate) fn read_bytes(self, out: &mut [u8]) -> Answer {
         if out.is_empty() {
             return Ok(());
         }
         self.given()?;
-        // SAFETY: not null, and so the caller's promise holds that so many bytes are here; `out`
-        // is the simulator's own memory, which the caller cannot have aliased.
+        // SAFETY: the pointer is not null, so it is valid for reading `out.len()` bytes (see [`Ptr`]).
+        // `out` is the simulator's own memory, so the two do not overlap.
         unsafe { std::ptr::copy_nonoverlapping(self.0.cast::<u8>(), out.as_mut_ptr(), out.len()) };
         Ok(())
     }
 
-    /// Copies `bytes` to here.
+    /// Copies `bytes` to this address.
     pub(crate) fn write_bytes(self, bytes: &[u8]) -> Answer {
         if bytes.is_empty() {
             return Ok(());
         }
         self.given()?;
-        // SAFETY: as in `read_bytes`, with the direction reversed.
+        // SAFETY: the pointer is not null, so it is valid for writing `bytes.len()` bytes (see [`Ptr`]).
+        // `bytes` is the simulator's own memory, so the two do not overlap.
         unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.0.cast::<u8>(), bytes.len()) };
         Ok(())
     }
 }
 
-/// A pointer of the program that the driver uses after the call: memory that a copy reads or writes
-/// later, or what a function of the program is called with.
+/// A pointer of the program that the driver uses after the call returns: memory of an asynchronous copy, or
+/// the argument of a callback.
 pub(crate) struct Kept<T>(Ptr<T>);
 
 impl<T> Clone for Kept<T> {
@@ -160,11 +163,11 @@ impl<T> Clone for Kept<T> {
 
 impl<T> Copy for Kept<T> {}
 
-// SAFETY: whoever gives such a pointer promises that it can be used on a thread of the driver's
-// choosing until the work is done (cuda.h: asynchronous copies, `cuLaunchHostFunc`).
+// SAFETY: a program that passes such a pointer promises that any thread may use it until the work is done
+// (cuda.h: asynchronous copies, `cuLaunchHostFunc`).
 unsafe impl<T> Send for Kept<T> {}
 
-// SAFETY: who can see one can copy it, and who has a copy may use it on any thread, as above.
+// SAFETY: a shared reference only allows copying the pointer, and any thread may use a copy, as above.
 unsafe impl<T> Sync for Kept<T> {}
 
 impl<T> Kept<T> {
@@ -180,29 +183,29 @@ impl<T> From<Ptr<T>> for Kept<T> {
 }
 
 impl Ptr<CUlaunchConfig> {
-    /// One of the attributes that a configuration, which was read already, points to.
+    /// Reads one of the attributes of a launch configuration.
     pub(crate) fn attribute(config: &CUlaunchConfig, index: usize) -> Answer<CUlaunchAttribute> {
         Ptr(config.attrs).element(index).read()
     }
 }
 
 impl<T> Ptr<*mut T> {
-    /// The pointer that is stored here; the caller's promise is about where it points, too.
+    /// Reads the pointer stored at this address. The caller's promises cover its target too.
     pub(crate) fn follow(self) -> Answer<Ptr<T>> {
         self.read().map(Ptr)
     }
 }
 
 impl Ptr<c_char> {
-    /// The C string here, without its end.
+    /// Returns the C string at this address.
     pub(crate) fn c_str(&self) -> Answer<&CStr> {
         self.given()?;
-        // SAFETY: not null, and so the caller's promise holds that a string ends with a null byte;
-        // it outlives the call, and the result borrows from a local of the call.
+        // SAFETY: the pointer is not null, so it points to a string with a terminating null byte that lives
+        // until the call returns (see [`Ptr`]). The result borrows from `self`, which is local to the call.
         Ok(unsafe { CStr::from_ptr(self.0) })
     }
 
-    /// Writes `text` and its end into a buffer of `len` bytes, cut short where it does not fit.
+    /// Writes `text` and a null byte into a buffer of `len` bytes. Truncates the text if it does not fit.
     pub(crate) fn write_str(self, text: &str, len: i32) -> Answer {
         let len = valid(usize::try_from(len).ok().filter(|&len| len > 0))?;
         let mut bytes = text.as_bytes()[..text.len().min(len - 1)].to_vec();
@@ -211,14 +214,16 @@ impl Ptr<c_char> {
     }
 }
 
-/// A type of argument and what a handler gets for it.
+/// An argument type and its form for handlers.
 pub(crate) trait Argument {
-    /// What the handler gets.
+    /// The form that handlers get.
     type Checked;
 
+    /// Converts the argument.
+    ///
     /// # Safety
     ///
-    /// A pointer must be what [`Ptr`] says.
+    /// A pointer must satisfy the requirements of [`Ptr`].
     unsafe fn take(self) -> Self::Checked;
 }
 
@@ -239,11 +244,12 @@ impl<T> Argument for *const T {
 }
 
 impl Argument for green_ctx_sys::CUmemLocation {
-    /// The type and the number.
+    /// The type and the id of the location.
     type Checked = (green_ctx_sys::CUmemLocationType, i32);
 
     unsafe fn take(self) -> Self::Checked {
-        // SAFETY: both members of the union are plain numbers, and C passes the whole struct.
+        // SAFETY: both fields of the union are plain integers, and the C caller passes the whole struct by
+        // value, so the field is initialised.
         (self.type_, unsafe { self.__bindgen_anon_1.id })
     }
 }

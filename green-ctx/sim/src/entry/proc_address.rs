@@ -1,4 +1,4 @@
-//! Looking functions up by name and version.
+//! Lookup of functions by name and version.
 
 use std::collections::HashMap;
 use std::ffi::{c_char, c_void};
@@ -10,17 +10,17 @@ use crate::driver::Driver;
 use crate::functions::{FUNCTIONS, Function};
 use crate::pointer::{Answer, Ptr, invalid_if, refuse_if};
 
-/// `CU_GET_PROC_ADDRESS_LEGACY_STREAM`, which is what other flags mean, too.
+/// `CU_GET_PROC_ADDRESS_LEGACY_STREAM`, the default.
 const LEGACY_STREAM: u64 = 1;
 /// `CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM`.
 const PER_THREAD_STREAM: u64 = 2;
 
-/// The forms of each function by name.
+/// Returns all versions of a function.
 fn forms(name: &[u8]) -> &'static [&'static Function] {
     static FORMS: OnceLock<HashMap<&'static [u8], Vec<&'static Function>>> = OnceLock::new();
     let forms = FORMS.get_or_init(|| {
         let mut forms: HashMap<_, Vec<_>> = HashMap::new();
-        // A program that looks for a function that is not simulated is to choose another way.
+        // Functions that are not simulated are not found, so that a program can use an alternative.
         for function in FUNCTIONS.iter().filter(|function| function.is_simulated()) {
             forms.entry(function.name.as_bytes()).or_default().push(function);
         }
@@ -29,8 +29,8 @@ fn forms(name: &[u8]) -> &'static [&'static Function] {
     forms.get(name).map_or(&[], Vec::as_slice)
 }
 
-/// The newest form of a function that is not newer than `version`, in a driver of version `driver`:
-/// one for the per-thread default stream where that is asked for and there is one.
+/// Finds the newest version of a function up to `version` in a driver of version `driver`. With
+/// `per_thread`, the variant for the per-thread default stream is preferred.
 fn find(
     name: &[u8],
     version: u32,
@@ -48,14 +48,15 @@ fn find(
     fitting.copied().ok_or(Found::CU_GET_PROC_ADDRESS_VERSION_NOT_SUFFICIENT)
 }
 
-/// Tables of functions that NVIDIA documents nowhere: each is unknown, and answered as the H200 answers
-/// an unknown one.
+/// Refuses every table. NVIDIA does not document these tables; the answer is the one of an H200 for an
+/// unknown table.
 pub(crate) fn get_export_table(_: &Driver, out: Ptr<*const c_void>, _: Ptr<CUuuid>) -> Answer {
     out.write_if_given(std::ptr::null());
     Err(CUresult::CUDA_ERROR_INVALID_VALUE)
 }
 
-/// `cuGetProcAddress` of 12.0. That of 11.3 has no `status` to say why nothing is found.
+/// Implements `cuGetProcAddress` of 12.0. The function of 11.3 has no `status` with the reason for a
+/// failure.
 pub(crate) fn get(
     driver: &Driver,
     name: Ptr<c_char>,
@@ -68,7 +69,7 @@ pub(crate) fn get(
     let name = name.followed().c_str()?;
     let newest = driver.spec.version();
     invalid_if(version > newest as i32)?;
-    // A negative version is not refused and finds the newest form, as recorded.
+    // A negative version is accepted and finds the newest version of the function (recorded).
     let version = version as u32;
     invalid_if(flags & !(LEGACY_STREAM | PER_THREAD_STREAM) != 0)?;
     let found = find(name.to_bytes(), version, newest, flags & PER_THREAD_STREAM != 0);
@@ -84,8 +85,8 @@ pub(crate) fn get(
 mod tests {
     use super::*;
 
-    /// The columns of the record: not found because the driver lacks the symbol, not at this
-    /// version, found.
+    /// The columns of the record: `no` if the driver lacks the symbol, `ver` if it is not available at this
+    /// version, `y` if it is found.
     fn answers(name: &str) -> [&'static str; 5] {
         [12_000, 12_040, 12_050, 12_080, 13_000].map(|version| {
             match find(name.as_bytes(), version, 13_000, false) {

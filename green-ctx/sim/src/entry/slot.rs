@@ -1,11 +1,12 @@
-//! Slots: how a C function finds its simulated driver.
+//! Slots, by which C functions find their simulated driver.
 //!
-//! A C function has no user data. So each simulated driver leases one of 32 slots, and the functions are
-//! generic over the slot's number: each exists once per slot. The lease lasts as long as the driver's `Sim`.
+//! C functions have no user data. Each simulated driver therefore leases one of 32 slots, and the functions
+//! are generic over the slot number: each exists once per slot. The lease lasts as long as the driver's
+//! `Sim`.
 //!
-//! A call through a slot without a driver returns `CUDA_ERROR_DEINITIALIZED`. A new lease takes the slot that
-//! has been free for longest, so that old function pointers fail for as long as possible. If all slots are
-//! taken, it waits for a limited time.
+//! A call through a slot without a driver returns `CUDA_ERROR_DEINITIALIZED`. A new lease takes the slot
+//! that has been free for the longest time, so that old function pointers fail for as long as possible. If
+//! all slots are taken, a new lease waits for a limited time.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,25 +18,24 @@ use parking_lot::{Condvar, Mutex};
 use crate::driver::Driver;
 use crate::pointer::Answer;
 
-/// How many simulated drivers live in a process at once.
+/// The maximum number of simulated drivers per process.
 pub(crate) const SLOTS: usize = 32;
 
 static DRIVERS: [ArcSwapOption<Driver>; SLOTS] = [const { ArcSwapOption::const_empty() }; SLOTS];
 
-/// The free slots, the one that was given back last at the end.
+/// The free slots; the one freed last is at the end.
 static FREE: Mutex<Option<Vec<usize>>> = Mutex::new(None);
-/// Wakes one of those that wait for a slot.
+/// Wakes one of the threads that wait for a slot.
 static GIVEN_BACK: Condvar = Condvar::new();
 
-/// A slot, held until this is dropped.
+/// A leased slot; dropping it frees the slot.
 pub(crate) struct Lease {
     slot: usize,
 }
 
 impl Lease {
-    /// Takes the slot that has been free for longest, so that functions of a driver that is gone
-    /// stay dead for as long as possible. Where all are taken it waits; `None` where none was given
-    /// back in the time.
+    /// Takes the slot that has been free for the longest time. Waits if all slots are taken; returns `None`
+    /// on timeout.
     pub(crate) fn take(patience: Duration) -> Option<Lease> {
         let mut free = FREE.lock();
         free.get_or_insert_with(|| (0..SLOTS).collect());
@@ -49,7 +49,7 @@ impl Lease {
         self.slot
     }
 
-    /// Lets the slot's functions find `driver`.
+    /// Makes `driver` the driver of this slot.
     pub(crate) fn fill(&self, driver: Arc<Driver>) {
         DRIVERS[self.slot].store(Some(driver));
     }

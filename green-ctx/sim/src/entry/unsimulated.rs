@@ -1,12 +1,12 @@
-//! Functions that are not simulated. An answer without the work would be wrong, so they refuse. The
-//! crate's documentation says which of them can be looked up.
+//! Functions that are not simulated. They refuse, because an answer without the work would be wrong. The
+//! crate documentation lists the simulated functions with unsupported uses.
 
 use green_ctx_sys::CUresult;
 
 use crate::driver::Driver;
 use crate::pointer::Answer;
 
-/// Answers for every function that has no handler.
+/// Answers for every function without a handler.
 pub(crate) fn refuse(_: &Driver) -> Answer {
     Err(CUresult::CUDA_ERROR_NOT_SUPPORTED)
 }

@@ -1,11 +1,11 @@
-//! The kernels that every simulated driver knows.
+//! The kernels that every simulated driver defines.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use crate::kernel::{KernelCall, KernelFn};
 
-/// What a block of the probe writes: SM id, a reserved word, start and end, 24 bytes in all.
+/// The size of the probe's record per block, in bytes: SM id, a reserved word, start and end.
 const RECORD: u64 = 24;
 
 pub(crate) fn kernels() -> HashMap<String, KernelFn> {
@@ -14,8 +14,8 @@ pub(crate) fn kernels() -> HashMap<String, KernelFn> {
     HashMap::from([("green_ctx_probe".to_owned(), probe), ("green_ctx_fault".to_owned(), fault)])
 }
 
-/// `green_ctx_probe(.param .u64 out, .param .u64 duration_ns)`: each block stays for the duration
-/// and writes where and when it ran.
+/// `green_ctx_probe(.param .u64 out, .param .u64 duration_ns)`: each block runs for the duration and writes
+/// its SM and its times.
 fn probe(kernel: &mut KernelCall<'_>) {
     let (Some(out), Some(duration)) = (kernel.param_u64(0), kernel.param_u64(1)) else { return };
     kernel.set_duration_ns(duration.max(1));
@@ -30,9 +30,9 @@ fn probe(kernel: &mut KernelCall<'_>) {
     }
 }
 
-/// `green_ctx_fault(.param .u64 address)`: writes four bytes there.
+/// `green_ctx_fault(.param .u64 address)`: writes four bytes to the address.
 fn fault(kernel: &mut KernelCall<'_>) {
     let Some(address) = kernel.param_u64(0) else { return };
-    // A bad address fails the launch, which is what this kernel is for.
+    // With an invalid address the launch fails, which is the purpose of this kernel.
     let _ = kernel.write(address, &1_u32.to_ne_bytes());
 }

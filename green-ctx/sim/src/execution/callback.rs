@@ -6,7 +6,7 @@ use green_ctx_sys::{CUhostFn, CUresult};
 
 use crate::pointer::{Kept, Ptr};
 
-/// A function of the program and what it is called with.
+/// A function of the program and its argument.
 #[derive(Clone)]
 pub(crate) struct Callback {
     function: Function,
@@ -15,14 +15,14 @@ pub(crate) struct Callback {
 
 #[derive(Clone)]
 enum Function {
-    /// Of `cuLaunchHostFunc`: not called after an error (cuda.h).
+    /// A function from `cuLaunchHostFunc`. It is not called after an error (cuda.h).
     Host(unsafe extern "C" fn(*mut c_void)),
-    /// Of a user object: called whatever happened.
+    /// The destructor of a user object. It is always called.
     Destructor(unsafe extern "C" fn(*mut c_void)),
 }
 
 impl Callback {
-    /// A function of `cuLaunchHostFunc` or of a node.
+    /// Creates the callback of `cuLaunchHostFunc` or of a host node.
     pub(crate) fn host(
         function: unsafe extern "C" fn(*mut c_void),
         user_data: Ptr<c_void>,
@@ -30,7 +30,7 @@ impl Callback {
         Callback { function: Function::Host(function), user_data: user_data.into() }
     }
 
-    /// The function that a user object is destroyed with.
+    /// Creates the callback of a user object's destructor.
     pub(crate) fn destructor(
         function: unsafe extern "C" fn(*mut c_void),
         user_data: Ptr<c_void>,
@@ -38,26 +38,30 @@ impl Callback {
         Callback { function: Function::Destructor(function), user_data: user_data.into() }
     }
 
-    /// The function and what it is called with, as a node has them.
+    /// Returns the function and its argument as the parameters of a host node.
     pub(crate) fn as_host(&self) -> (CUhostFn, *mut c_void) {
         let function = match self.function {
             Function::Host(function) => Some(function),
-            // These are never captured.
+            // Destructors are never captured.
             Function::Destructor(_) => None,
         };
         (function, self.user_data.pointer().raw())
     }
 
-    /// Runs the function. No lock of the driver may be held: it may call the driver.
+    /// Calls the function. The caller must not hold a lock of the driver, because the function may call the
+    /// driver.
     pub(crate) fn run(self, status: CUresult) {
         match self.function {
             Function::Host(function) if status == CUresult::CUDA_SUCCESS => {
-                // SAFETY: who added it promised that it can be called with this pointer, once.
+                // SAFETY: the program that passed the function and the pointer promised that the driver may
+                // call the function with it (cuda.h, `cuLaunchHostFunc`, `CUDA_HOST_NODE_PARAMS`). Each
+                // launch creates one callback, and `run` consumes it.
                 unsafe { function(self.user_data.pointer().raw()) };
             }
             Function::Host(_) => {}
             Function::Destructor(function) => {
-                // SAFETY: as above.
+                // SAFETY: the program promised the same for a destructor (cuda.h, `cuUserObjectCreate`).
+                // `UserObject::drop` creates this callback once.
                 unsafe { function(self.user_data.pointer().raw()) };
             }
         }

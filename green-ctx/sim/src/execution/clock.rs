@@ -1,7 +1,7 @@
 //! Time and the order of operations.
 //!
-//! Time is virtual unless a program asks for a clock that runs (module `real`): nothing reads the host's
-//! clock, so that every run of a single-threaded program gives the same times.
+//! Time is virtual unless [`Clock::Real`] is set (module `real`). Without it nothing reads the host's
+//! clock, so every run of a single-threaded program has the same times.
 
 pub(crate) mod real;
 
@@ -9,57 +9,59 @@ use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
-/// What makes time pass.
+/// The source of time.
+///
+/// [`Builder::clock`](crate::Builder::clock) sets it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Clock {
-    /// Calls and waits alone. A program that sleeps finds the time that it left.
+    /// Only calls and waits advance time. A program that sleeps finds that no time has passed.
     #[default]
     Virtual,
-    /// The host's clock, too: work ends, functions of the program run and streams become ready while the
-    /// program makes no call. A wait still returns at once, and sets the clock forward to the end of what
-    /// is waited for.
+    /// The host's clock advances time as well. Work ends, host functions run and streams become ready while
+    /// the program makes no call. A wait still returns immediately and moves time to the end of the awaited
+    /// work.
     Real,
 }
 
-/// How long things take on every part, in nanoseconds; the round figures of a recorded H200. What a
-/// device's memory takes is in [`Profile::transfer`](crate::Profile::transfer).
+/// Durations on every device, in nanoseconds: round figures of a recorded H200. The rates of a device's
+/// memory are in [`Profile::transfer`](crate::Profile::transfer).
 pub(crate) mod cost {
-    /// Any call that does not say otherwise.
+    /// Any call without its own cost.
     pub(crate) const CALL: u64 = 100;
-    /// Submitting a launch.
+    /// The submission of a launch.
     pub(crate) const LAUNCH: u64 = 2_500;
-    /// From the submission of work to its start.
+    /// The time from submission to start.
     pub(crate) const LATENCY: u64 = 2_000;
-    /// A kernel that says nothing about its duration.
+    /// A block of a kernel that sets no duration.
     pub(crate) const KERNEL: u64 = 2_000;
-    /// Creating a green context.
+    /// The creation of a green context.
     pub(crate) const GREEN_CREATE: u64 = 800_000;
-    /// Bringing up a primary context.
+    /// The activation of a primary context.
     pub(crate) const PRIMARY_CREATE: u64 = 86_000_000;
-    /// The first poll of unfinished work: more than a call, so that polling loops end soon.
+    /// The first poll of unfinished work. It exceeds the cost of a call, so that polling loops end soon.
     pub(crate) const POLL: u64 = 1_000;
-    /// A poll takes at most this many times as long as the first one: 4 ms.
+    /// The maximum cost of a poll, as a multiple of the first poll's (4096 × 1 µs, about 4 ms).
     pub(crate) const LONGEST_POLL: u64 = 1 << 12;
-    /// The fixed part of a copy or a memset.
+    /// The fixed part of a copy or memset.
     pub(crate) const COPY: u64 = 1_000;
-    /// Copied between host and device in a microsecond, in bytes, whatever the number of SMs.
+    /// The rate of copies between host and device, in bytes per microsecond, on any number of SMs.
     pub(crate) const LINK_BYTES: u64 = 50_000;
 }
 
-/// How long polling takes: twice as long each time that the same unfinished work is polled and nothing was
-/// submitted since. So a program that sleeps between polls, as one that waits with a bound does, finds work done
-/// about when a device would have done it.
+/// The cost of polling. It doubles each time the same unfinished work is polled and nothing was submitted
+/// in between. A program that sleeps between polls, such as one that waits with a timeout, thus finds the
+/// work done at about the same point as on a device.
 #[derive(Debug, Default)]
 pub(crate) struct Polling {
-    /// When the work ends that was polled last.
+    /// The end of the work that was polled last.
     end: u64,
-    /// What the next poll of it takes, in first polls.
+    /// The cost of the next poll of that work, as a multiple of the first poll's.
     factor: u64,
 }
 
 impl Polling {
-    /// What a poll of work takes that ends at this time.
+    /// Returns the cost of a poll of work that ends at `end`.
     pub(crate) fn cost(&mut self, end: u64) -> u64 {
         let again = self.end == end && self.factor > 0;
         let factor = if again { self.factor } else { 1 };
@@ -67,17 +69,18 @@ impl Polling {
         factor * cost::POLL
     }
 
-    /// Notes that work was submitted.
+    /// Records that work was submitted.
     pub(crate) fn interrupt(&mut self) {
         self.factor = 0;
     }
 }
 
-/// Whose operations one number counts: those of a stream, or of a branch of graphs in a stream. The operations of
-/// an actor follow each other.
+/// A sequence of operations that one number counts: those of a stream, or of one branch of the graphs in a
+/// stream. The operations of an actor follow each other.
 ///
-/// An actor that has ended is *buried* in another one, such as that of its context: one more number of the other
-/// stands for all its operations. So clocks need no entries for actors that are gone.
+/// When an actor ends, it is *buried* in another actor, such as that of its context: one more operation of
+/// the other actor represents all operations of the buried one. Clocks thus need no entries for ended
+/// actors.
 #[derive(Clone)]
 pub(crate) struct Actor(Arc<Inner>);
 
@@ -86,11 +89,11 @@ struct Inner {
     grave: OnceLock<Grave>,
 }
 
-/// Where an actor is buried.
+/// The burial of an actor.
 struct Grave {
-    /// The last operation of the actor.
+    /// The number of the actor's last operation.
     last: u64,
-    /// What stands for all its operations.
+    /// The operation that represents all of the actor's operations.
     tick: Tick,
 }
 
@@ -121,10 +124,11 @@ impl fmt::Debug for Actor {
     }
 }
 
-/// The name of one operation: its actor and its number there. The default is an operation that no clock knows.
+/// The identity of one operation: its actor and its number there. The default is an operation that no clock
+/// knows.
 ///
-/// One operation comes before another exactly if the clock with which the other began
-/// [knows](VectorClock::knows) its tick and both are not the same.
+/// One operation precedes another if and only if they differ and the clock at the other's start
+/// [knows](VectorClock::knows) its tick.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Tick {
     pub(crate) actor: Actor,
@@ -132,38 +136,38 @@ pub(crate) struct Tick {
 }
 
 impl Tick {
-    /// Makes this the name of the next operation.
+    /// Advances to the next operation and returns its identity.
     pub(crate) fn advance(&mut self) -> Tick {
         self.number += 1;
         self.clone()
     }
 }
 
-/// The actors that were buried in one actor: its tick counts them.
+/// The actors buried in one actor, whose tick counts them.
 #[derive(Debug, Default)]
 pub(crate) struct Graveyard(Tick);
 
 impl Graveyard {
-    /// Buries an actor after its last operation. From then on this clock, which knows the operation, stands for
-    /// it. If the clock does not know the operation, nothing is done.
+    /// Buries an actor after its last operation, if this clock knows that operation. From then on the
+    /// burial represents the actor in the clock. Otherwise nothing happens.
     pub(crate) fn bury(&mut self, last: &Tick, clock: &mut VectorClock) {
         if last.number > 0 && clock.knows(last) {
             let tick = self.0.advance();
             clock.note(&tick);
             let grave = Grave { last: last.number, tick };
-            // An actor that is buried already stays where it is.
+            // An actor that was already buried stays where it is.
             let _first = last.actor.0.grave.set(grave);
             clock.fold();
         }
     }
 
-    /// What stands for all actors that were buried here.
+    /// Returns the operation that represents all actors buried here.
     pub(crate) fn last(&self) -> &Tick {
         &self.0
     }
 }
 
-/// What an operation knows to be finished: for each actor, the number of its last operation.
+/// The operations known to be finished: for each actor, the number of its last one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct VectorClock(Vec<(Actor, u64)>);
 
@@ -172,12 +176,13 @@ impl VectorClock {
         self.0.binary_search_by_key(&actor.0.id, |(actor, _)| actor.0.id)
     }
 
-    /// The last operation of `actor` that the clock has an entry for.
+    /// Returns the last known operation of `actor`; 0 if the clock has no entry for it.
     fn get(&self, actor: &Actor) -> u64 {
         self.find(actor).map_or(0, |index| self.0[index].1)
     }
 
-    /// Whether this operation is known to be finished, or is the one whose clock this is.
+    /// Returns whether the operation is known to be finished. The clock of an operation also knows the
+    /// operation itself.
     pub(crate) fn knows(&self, tick: &Tick) -> bool {
         let mut tick = tick;
         loop {
@@ -189,7 +194,7 @@ impl VectorClock {
         }
     }
 
-    /// Notes an operation, and with it those of the same actor before it.
+    /// Adds an operation and all earlier ones of its actor.
     pub(crate) fn note(&mut self, tick: &Tick) {
         match self.find(&tick.actor) {
             Ok(index) => self.0[index].1 = self.0[index].1.max(tick.number),
@@ -197,7 +202,7 @@ impl VectorClock {
         }
     }
 
-    /// Takes over everything that `other` knows.
+    /// Adds all operations that `other` knows.
     pub(crate) fn join(&mut self, other: &VectorClock) {
         if self.0.is_empty() {
             self.0.clone_from(&other.0);
@@ -207,8 +212,8 @@ impl VectorClock {
         self.fold();
     }
 
-    /// Raises the entries that `other` has too. Returns false if `other` has further ones. Most often it has none:
-    /// both are in the order of their actors, so that one pass finds each at its place.
+    /// Raises the entries that `other` has too. Returns `false` if `other` has further entries, which is
+    /// rare. Both clocks are sorted by actor, so one pass is enough.
     fn raise(&mut self, other: &VectorClock) -> bool {
         let mut place = 0;
         for (actor, tick) in &other.0 {
@@ -223,7 +228,7 @@ impl VectorClock {
         true
     }
 
-    /// Joins a clock that knows actors which this one does not.
+    /// Joins a clock that has entries for further actors.
     fn merge(&mut self, other: &VectorClock) {
         let own = std::mem::take(&mut self.0);
         self.0.reserve(own.len().max(other.0.len()));
@@ -243,8 +248,9 @@ impl VectorClock {
         self.0.extend(own.chain(others));
     }
 
-    /// Leaves out buried actors for which another entry stands, or can stand from now on: an actor of which
-    /// everything is known makes one more of those that were buried in their order.
+    /// Removes the entries of buried actors that the entry of their grave covers. If all operations of an
+    /// actor are known and it is the next burial in its grave, the grave's entry advances by one and covers
+    /// the actor.
     fn fold(&mut self) {
         loop {
             let folded = self.0.iter().enumerate().find_map(|(index, (actor, known))| {
@@ -260,14 +266,14 @@ impl VectorClock {
         }
     }
 
-    /// How many actors it has entries for.
+    /// Returns the number of entries.
     #[cfg(test)]
     fn len(&self) -> usize {
         self.0.len()
     }
 }
 
-/// A point that work can wait for: when it is reached, and what is finished then.
+/// A point that work can wait for: its time, and the operations finished at that time.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Moment {
     pub(crate) time: u64,
@@ -275,7 +281,7 @@ pub(crate) struct Moment {
 }
 
 impl Moment {
-    /// Makes this the moment at which both have been reached.
+    /// Moves this moment to the point at which both moments have been reached.
     pub(crate) fn join(&mut self, other: &Moment) {
         self.time = self.time.max(other.time);
         self.clock.join(&other.clock);
@@ -314,7 +320,7 @@ mod tests {
         assert_eq!(numbers(&a), [0, 9, 1, 7, 0]);
         a.join(&clock(&actors, &[(1, 2)]));
         assert_eq!(numbers(&a), [0, 9, 1, 7, 0]);
-        // With nothing new, with something new at either end, and with nothing in common.
+        // Clocks with nothing new, with something new at either end, and with nothing in common.
         for (others, expected) in [
             (vec![(1, 10), (3, 6)], [0, 10, 1, 7, 0]),
             (vec![(0, 4), (3, 9), (4, 2)], [4, 9, 1, 9, 2]),
@@ -328,7 +334,8 @@ mod tests {
         }
     }
 
-    /// A clock that knows some of the actors that end one after the other, all but the last two, or all.
+    /// A clock that knows some of a sequence of ended actors, one that knows all but the last two, and one
+    /// that knows all.
     #[test]
     fn a_clock_knows_of_buried_actors_what_it_knew_before() {
         let actors: Vec<Actor> = (0..40).map(|_| Actor::new()).collect();
@@ -359,7 +366,7 @@ mod tests {
         }
         some.join(&prefix);
         assert_eq!(some.len(), 1);
-        // One that comes to know them one by one.
+        // A clock that learns of the actors one by one.
         let mut slow = VectorClock::default();
         for actor in 0..actors.len() {
             slow.join(&clock(&actors, &[(actor, 2)]));
@@ -368,7 +375,7 @@ mod tests {
         assert!(slow.knows(&tick(39, 2)));
     }
 
-    /// A graveyard that ends is buried in another one.
+    /// An actor with burials that is itself buried.
     #[test]
     fn graveyards_are_buried_too() {
         let [a, b] = [(); 2].map(|()| Tick { actor: Actor::new(), number: 3 });

@@ -1,10 +1,9 @@
-//! What operations do, and when: an operation is submitted at one time and has its effect at
-//! another, when virtual time reaches its end.
+//! The effects of operations. An operation is submitted at one time and takes effect at another, when
+//! virtual time reaches its end.
 //!
-//! Effects wait in one queue in the order of their times. Whatever an operation waits for ends
-//! before it begins, so this order keeps every order that streams, events and the host promise, and
-//! needs no other rule. The queue is looked at when time goes on: at the beginning of a call and at
-//! the end of a wait.
+//! Pending effects form one queue, ordered by time. An operation begins only after everything that it waits
+//! for has ended, so this order respects streams, events and the host without further rules. The queue is
+//! processed when time advances: at the beginning of a call and at the end of a wait.
 
 use std::any::Any;
 use std::collections::BTreeMap;
@@ -18,7 +17,7 @@ use crate::callback::Callback;
 use crate::pointer::{Answer, Kept};
 use crate::state::State;
 
-/// Bytes from one place to another.
+/// A copy of bytes from one place to another.
 #[derive(Clone)]
 pub(crate) struct Copy {
     pub(crate) to: Place,
@@ -26,47 +25,47 @@ pub(crate) struct Copy {
     pub(crate) len: usize,
 }
 
-/// Where a copy reads or writes.
+/// The source or target of a copy.
 #[derive(Clone)]
 pub(crate) enum Place {
-    /// Memory that the driver knows: of a device, or of the host if it is page-locked.
+    /// Memory that the driver knows: device memory, or page-locked host memory.
     Device(u64),
-    /// Other memory of the program, read when the copy is submitted and written when it ends.
+    /// Other memory of the program. It is read when the copy is submitted, or written when the copy ends.
     Host(Kept<c_void>),
 }
 
-/// What an operation does at its end.
+/// The effect of an operation at its end.
 pub(crate) enum Effect {
     /// Writes bytes to addresses, in this order.
     Write(Vec<Written>),
-    /// Copies from page-locked memory of the host, which the program may have changed meanwhile.
+    /// Copies from page-locked host memory, which the program may change until now.
     Copy { from: u64, copy: Copy },
-    /// Repeats a pattern from an address on, over this many bytes.
+    /// Repeats a pattern over `len` bytes from an address on.
     Fill { address: u64, pattern: Vec<u8>, len: usize },
     /// Writes bytes to memory of the program.
     Deliver { to: Kept<c_void>, bytes: Vec<u8> },
-    /// Gives up an allocation that was freed in stream order, or that a graph had.
+    /// Releases an allocation that was freed in stream order. The flag tells whether a graph allocated it.
     Release(u64, bool),
-    /// Fails, and with it every context of the device.
+    /// Poisons every context of the device.
     Fault(CUresult),
-    /// Lets the program's function run.
+    /// Makes a function of the program due.
     Call(Callback),
-    /// Lets go of what an executable graph that is gone has held.
+    /// Drops the references of a destroyed executable graph.
     LetGo(Arc<dyn Any + Send + Sync>),
 }
 
-/// Bytes written to one place.
+/// Bytes written to one address.
 pub(crate) struct Written {
     pub(crate) address: u64,
     pub(crate) bytes: Vec<u8>,
 }
 
-/// The effects that are yet to come, by their time and, at one time, in the order of submission.
+/// The pending effects, ordered by time, and by submission at equal times.
 pub(crate) struct Effects {
     queue: BTreeMap<(u64, u64), Queued>,
-    /// When the first is due; `u64::MAX` where there is none.
+    /// The time of the first effect; `u64::MAX` if there is none.
     pub(crate) next: u64,
-    /// How many there have been.
+    /// The number of effects so far.
     count: u64,
 }
 
@@ -88,7 +87,7 @@ impl Effects {
 }
 
 impl State {
-    /// Lets something happen on a device at a time.
+    /// Queues an effect on a device.
     pub(crate) fn later(&mut self, time: u64, device: usize, effect: Effect) {
         let effects = &mut self.effects;
         effects.count += 1;
@@ -96,7 +95,7 @@ impl State {
         effects.next = effects.next.min(time);
     }
 
-    /// Lets happen everything whose time has come.
+    /// Carries out all effects that are due.
     #[inline]
     pub(crate) fn settle(&mut self) {
         if self.effects.next <= self.now {
@@ -115,7 +114,7 @@ impl State {
         self.effects.see_next();
     }
 
-    /// Lets happen at once what is left to happen on a device.
+    /// Carries out all pending effects of a device immediately.
     pub(crate) fn settle_device(&mut self, device: usize) {
         let here = |queued: &Queued| queued.device == device;
         let (now, later) = std::mem::take(&mut self.effects.queue)
@@ -131,7 +130,7 @@ impl State {
         match effect {
             Effect::Write(writes) => {
                 for Written { address, bytes } in writes {
-                    // Memory that is gone cannot be written to any more.
+                    // Memory that no longer exists is not written.
                     if let Some(memory) = self.standing_memory(address, bytes.len()) {
                         memory.copy_from_slice(&bytes);
                     }
@@ -148,11 +147,11 @@ impl State {
                 }
             }
             Effect::Deliver { to, bytes } => {
-                // The call refused a null pointer.
+                // The call already refused null pointers.
                 let _ = to.pointer().cast::<u8>().write_bytes(&bytes);
             }
             Effect::Copy { from, copy } => {
-                // What it comes after has happened.
+                // Everything that precedes the copy has already taken effect.
                 if let Some(bytes) = self.standing_bytes(from, copy.len, (0, 0)) {
                     self.happen(device, deliver(&copy, bytes));
                 }
@@ -171,7 +170,7 @@ impl State {
         }
     }
 
-    /// Changes bytes that were read from an address into what they will be at `time`.
+    /// Changes bytes read from an address to their values at `time`.
     pub(crate) fn foresee(&self, time: u64, address: u64, out: &mut [u8]) {
         if self.effects.next > time {
             return;
@@ -179,7 +178,7 @@ impl State {
         self.foresee_until((time, u64::MAX), address, out);
     }
 
-    /// Changes bytes into what they will be just before an effect.
+    /// Changes bytes to their values just before an effect.
     fn foresee_until(&self, until: (u64, u64), address: u64, out: &mut [u8]) {
         for (&key, queued) in self.effects.queue.range(..until) {
             match &queued.effect {
@@ -214,7 +213,7 @@ impl State {
 }
 
 impl State {
-    /// The bytes that a copy moves, as they are when it begins.
+    /// Returns the bytes of a copy, as they are when it begins.
     pub(crate) fn gather(&self, start: u64, copy: &Copy) -> Answer<Vec<u8>> {
         let mut bytes = vec![0; copy.len];
         match copy.from {
@@ -228,7 +227,7 @@ impl State {
         Ok(bytes)
     }
 
-    /// The bytes that a copy reads, just before an effect; `None` if they are gone.
+    /// Returns the bytes that a copy reads, just before an effect; `None` if the memory no longer exists.
     fn standing_bytes(&self, from: u64, len: usize, until: (u64, u64)) -> Option<Vec<u8>> {
         if len == 0 {
             return Some(Vec::new());
@@ -241,7 +240,7 @@ impl State {
     }
 }
 
-/// What a copy does with the bytes that it moves.
+/// Returns the effect of a copy with the given bytes.
 pub(crate) fn deliver(copy: &Copy, bytes: Vec<u8>) -> Effect {
     match copy.to {
         Place::Device(address) => Effect::Write(vec![Written { address, bytes }]),
@@ -250,12 +249,12 @@ pub(crate) fn deliver(copy: &Copy, bytes: Vec<u8>) -> Effect {
 }
 
 impl Written {
-    /// The addresses that these bytes are written to.
+    /// Returns the addresses of the bytes.
     pub(crate) fn range(&self) -> Range<u64> {
         self.address..self.address + self.bytes.len() as u64
     }
 
-    /// Puts these bytes over those that were read from `address`, as far as they are the same ones.
+    /// Overwrites `out`, which was read from `address`, with these bytes as far as the addresses overlap.
     pub(crate) fn over(&self, address: u64, out: &mut [u8]) {
         let Range { start, end } = self.range();
         let (from, to) = (start.max(address), end.min(address + out.len() as u64));

@@ -1,23 +1,23 @@
-//! Where and when one piece of work is done.
+//! The place and time of one piece of work.
 
 use crate::clock::{Moment, Tick};
 use crate::stream::Admitted;
 
-/// Where work is done, and what it comes after: the work of a turn comes before that of another
-/// exactly if the other's `start.clock` knows its `tick`.
+/// The place of work and the operations that precede it. The work of one turn precedes that of another if
+/// and only if the other's `start.clock` knows its `tick`.
 pub(crate) struct Turn {
-    /// The handle of the stream that it was submitted to.
+    /// The handle of the stream that the work was submitted to.
     pub(crate) stream: usize,
-    /// The handle of the context on whose SMs it runs.
+    /// The handle of the context whose SMs run the work.
     pub(crate) context: usize,
     pub(crate) start: Moment,
     pub(crate) tick: Tick,
-    /// The launch of a graph that it is part of.
+    /// The number of the graph launch that the work belongs to.
     pub(crate) graph_launch: Option<u64>,
 }
 
 impl Turn {
-    /// The turn of an operation that a stream admitted, on the SMs of a context.
+    /// Returns the turn of an admitted operation, on the SMs of a context.
     pub(crate) fn of(admitted: &Admitted, context: usize) -> Turn {
         let Admitted { stream, start, tick } = admitted;
         let (stream, start, tick) = (*stream, start.clone(), tick.clone());

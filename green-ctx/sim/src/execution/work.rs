@@ -1,5 +1,4 @@
-//! What is done on a device, whoever asks for it: a stream at once, or a graph whenever it is
-//! launched.
+//! The execution of work on a device. Streams execute it at submission, graphs at each launch.
 
 use std::ffi::c_void;
 use std::sync::Arc;
@@ -21,7 +20,7 @@ use crate::state::State;
 use crate::trace::Launch;
 use crate::turn::Turn;
 
-/// One piece of work. What it needs was checked when it was asked for.
+/// One piece of work. Its requirements were checked at submission.
 #[derive(Clone)]
 pub(crate) enum Work {
     Kernel(KernelWork),
@@ -33,17 +32,17 @@ pub(crate) enum Work {
 /// A kernel with its arguments.
 #[derive(Clone)]
 pub(crate) struct KernelWork {
-    /// The handle that was launched: a `CUfunction`, or a `CUkernel` that was cast to one.
+    /// The handle that was launched: a `CUfunction`, or a `CUkernel` cast to one.
     pub(crate) function: usize,
     pub(crate) info: Arc<KernelInfo>,
     pub(crate) shape: Shape,
     /// The parameters as one buffer.
     pub(crate) params: Vec<u8>,
-    /// How many of its blocks one SM holds at a time.
+    /// The number of its blocks that one SM holds at a time.
     pub(crate) blocks_per_sm: u32,
 }
 
-/// A pattern, repeated over memory.
+/// A pattern repeated over memory.
 #[derive(Clone)]
 pub(crate) struct Fill {
     pub(crate) to: u64,
@@ -51,13 +50,13 @@ pub(crate) struct Fill {
     pub(crate) len: usize,
 }
 
-/// How long a copy or a fill takes, in nanoseconds, of which so many bytes are done in a microsecond.
+/// Returns the duration of a copy or memset in nanoseconds, at a rate of `bytes` per microsecond.
 fn transfer_ns(len: usize, bytes: u64) -> u64 {
     cost::COPY + len as u64 * 1000 / bytes
 }
 
-/// How many bytes a copy moves in a microsecond. As recorded, copies on a device run on the SMs of
-/// the turn's context, and other copies do not need SMs. Graphs may copy more slowly than streams.
+/// Returns the rate of a copy in bytes per microsecond. Copies within a device run on the SMs of the turn's
+/// context; other copies need no SMs (recorded). Graph copies may be slower than stream copies.
 fn copy_rate(state: &State, turn: &Turn, copy: &Copy) -> u64 {
     let device = |place: &Place| match place {
         Place::Device(address) => {
@@ -77,8 +76,8 @@ fn copy_rate(state: &State, turn: &Turn, copy: &Copy) -> u64 {
     }
 }
 
-/// Takes work into a stream that was looked up already: into its capture, or to be done. Returns
-/// when it ends, `None` where a capture took it.
+/// Adds work to an existing stream: to its capture, or for execution. Returns the end of the work; `None`
+/// if it was captured.
 pub(crate) fn submit<'a>(
     driver: &'a Driver,
     mut state: MutexGuard<'a, State>,
@@ -94,8 +93,7 @@ pub(crate) fn submit<'a>(
     Ok((state, Some(end)))
 }
 
-/// Does work whose turn has come, and returns when it ends. The state is let go of while the closure
-/// of a kernel runs.
+/// Executes work and returns its end. The state is unlocked while the closure of a kernel runs.
 pub(crate) fn perform<'a>(
     driver: &'a Driver,
     mut state: MutexGuard<'a, State>,
@@ -117,7 +115,7 @@ pub(crate) fn perform<'a>(
                 }
             }
             match copy.from {
-                // The program may still change it, until the copy is done.
+                // The program may still change this memory until the copy ends.
                 Place::Device(from) if state.is_on_host(from) => {
                     state.later(end, device, Effect::Copy { from, copy });
                 }
@@ -128,7 +126,7 @@ pub(crate) fn perform<'a>(
             }
             end
         }
-        // It goes on until it is at addresses that nothing is at.
+        // The memset runs into addresses without memory.
         Work::Fill(Fill { to, len, .. }) if to.checked_add(len as u64).is_none() => {
             let end = start + cost::COPY;
             state.later(end, device, Effect::Fault(CUresult::CUDA_ERROR_ILLEGAL_ADDRESS));
@@ -151,13 +149,14 @@ pub(crate) fn perform<'a>(
     Ok((state, end))
 }
 
-/// When the device gives up work that never ends.
+/// The time after which the device gives up work that never ends.
 const WATCHDOG: u64 = 3_600_000_000_000;
 
 impl State {
-    /// Notes work that never ends: a launch whose blocks wait for each other and do not fit at once
-    /// (recorded). On hardware a wait for it never ends. Here the device fails in the end, as one with
-    /// a watchdog does (header, `CUDA_ERROR_LAUNCH_TIMEOUT`), so that a test does not hang. Returns when.
+    /// Handles work that never ends: a launch whose blocks wait for each other but do not fit at the same
+    /// time (recorded). On hardware, a wait for it never returns. Here the device fails after a long time,
+    /// like a device with a watchdog (header, `CUDA_ERROR_LAUNCH_TIMEOUT`), so that tests do not hang.
+    /// Returns that time.
     pub(crate) fn never_ends(&mut self, start: u64, device: usize) -> u64 {
         let end = start.saturating_add(WATCHDOG);
         self.later(end, device, Effect::Fault(CUresult::CUDA_ERROR_LAUNCH_TIMEOUT));
@@ -243,8 +242,8 @@ fn run_kernel<'a>(
     (state, end)
 }
 
-/// Adds a function to a stream. It runs on whichever thread calls the driver when its turn has
-/// come, at the end of that call, before the call returns.
+/// Adds a function to a stream. It runs when it becomes due, on the thread that then calls the driver, at
+/// the end of that call. With [`Clock::Real`](crate::Clock::Real), the clock thread runs it.
 pub(crate) fn launch_host(
     driver: &Driver,
     stream: Ptr<CUstream_st>,

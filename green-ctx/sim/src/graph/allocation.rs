@@ -1,8 +1,7 @@
 //! Nodes that allocate and free memory.
 //!
-//! A node that allocates has its address from when it is added until it and the executables with it
-//! are gone. The memory is there from a launch of the node on, until another node or the program
-//! frees it.
+//! An allocation node has an address from its addition until the node and all executable graphs with it no
+//! longer exist. The memory exists from a launch of the node until another node or the program frees it.
 
 use green_ctx_sys::{
     CUDA_MEM_ALLOC_NODE_PARAMS, CUmemAllocationHandleType, CUmemAllocationType, CUmemLocation,
@@ -15,19 +14,20 @@ use crate::memory::pool::{check_kind, device_at};
 use crate::pointer::{Answer, Ptr, invalid_if, refuse_if};
 use crate::state::State;
 
-/// What a node allocates.
+/// The memory of an allocation node.
 #[derive(Clone, Copy)]
 pub(crate) struct Allocate {
     pub(crate) address: u64,
     bytes: usize,
     device: usize,
-    /// Whether its own graph frees it; `None` while every graph may. As recorded, its own may do so
-    /// only before it is instantiated and before another graph does, and others only if it does not.
+    /// Whether the node's own graph frees the memory; `None` while any graph may. The node's own graph may
+    /// do so only before it is instantiated and before another graph does. Other graphs may do so only if
+    /// the own graph does not (recorded).
     freed_within: Option<bool>,
 }
 
 impl Allocate {
-    /// Memory with an address of its own. How much a device has left is asked when it is launched, too.
+    /// Reserves memory with its own address. Launches check the free device memory again.
     pub(crate) fn new(
         state: &mut State,
         device: usize,
@@ -43,8 +43,8 @@ impl Allocate {
     }
 }
 
-/// Reads what a node frees: memory that a node allocates, of this graph or another. As recorded, a
-/// graph frees it once, and need not do so after it was allocated.
+/// Reads the parameters of a free node: memory of an allocation node in this graph or another. A graph may
+/// free it only once, and need not order the free after the allocation (recorded).
 pub(crate) fn read_free(state: &State, address: u64, graph: usize) -> Answer<Action> {
     let owner = state.owner(address);
     let since = owner.map_or(0, |(node, ..)| node);
@@ -66,7 +66,8 @@ pub(crate) fn read_free(state: &State, address: u64, graph: usize) -> Answer<Act
 }
 
 impl State {
-    /// The node that has an address, with its graph: of those that got it one after the other the last.
+    /// Returns the allocation node of an address, with its graph. If several nodes got the address in turn,
+    /// returns the last one.
     fn owner(&self, address: u64) -> Option<(usize, usize, Allocate)> {
         let of = |(node, of): (&usize, &Node)| match of.action {
             Action::Allocate(it) if it.address == address => Some((*node, of.graph, it)),
@@ -75,8 +76,8 @@ impl State {
         self.nodes.iter().filter_map(of).max_by_key(|(node, ..)| *node)
     }
 
-    /// An address for a node that comes after others: one of their graph that they free, as recorded,
-    /// unless it was too small or another node got it.
+    /// Returns an address for a new allocation node. The driver reuses memory of the same graph that the
+    /// node's dependencies free, unless it is too small or another node already reused it (recorded).
     fn freed_before(&self, after: &[usize], bytes: usize, device: usize) -> Option<u64> {
         let mut before = after.to_vec();
         let mut next = 0;
@@ -98,7 +99,8 @@ impl State {
         None
     }
 
-    /// Notes that a graph is to free memory, or an executable in its place.
+    /// Records that a graph frees the memory. `None` records an instantiation, after which the node's own
+    /// graph can no longer free it.
     pub(super) fn note_free(&mut self, address: u64, graph: Option<usize>) {
         for node in self.nodes.values_mut() {
             if let Action::Allocate(allocate) = &mut node.action
@@ -109,7 +111,8 @@ impl State {
         }
     }
 
-    /// Whether a node allocates or frees the memory at an address, be it in an executable only.
+    /// Returns whether a node allocates or frees the memory at an address, including nodes that exist only
+    /// in an executable graph.
     pub(crate) fn is_of_node(&self, address: u64) -> bool {
         let is_its = |action: &Action| match *action {
             Action::Allocate(Allocate { address: own, .. }) | Action::Free(own) => own == address,
@@ -129,8 +132,7 @@ impl Kind for Allocate {
         if let Action::Allocate(allocate) = action { Some(*allocate) } else { None }
     }
 
-    /// Writes the address, too, that the node has from now on. That other devices reach the memory is
-    /// not simulated.
+    /// Also writes the node's address to the parameters. Access by other devices is not simulated.
     fn read(state: &mut State, params: Self::Given, at: At<'_>, _: Option<&Self>) -> Read {
         let value = params.read()?;
         let CUmemPoolProps { allocType, handleTypes, .. } = value.poolProps;
@@ -182,7 +184,7 @@ impl Kind for Free {
     fn read(state: &mut State, address: u64, at: At<'_>, _: Option<&Self>) -> Read {
         let At::New { graph, .. } = at else { return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED) };
         let freed = read_free(state, address, graph);
-        // As recorded, even where this is refused the graph counts as one of memory.
+        // The graph counts as one with memory nodes even if this node is refused (recorded).
         if let Some(graph) = state.graphs.get_mut(&graph) {
             graph.of_memory = true;
         }

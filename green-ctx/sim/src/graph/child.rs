@@ -1,4 +1,4 @@
-//! Nodes that are graphs.
+//! Child graph nodes.
 
 use green_ctx_sys::{CUgraph_st, CUresult};
 
@@ -10,7 +10,7 @@ use crate::handle;
 use crate::pointer::{Answer, Ptr};
 use crate::state::State;
 
-/// A node that launches the graph with this handle, which is its own.
+/// A node that launches the graph with this handle, which it owns.
 pub(crate) struct Child(usize);
 
 impl Kind for Child {
@@ -21,7 +21,7 @@ impl Kind for Child {
         if let Action::Child(child) = action { Some(Child(*child)) } else { None }
     }
 
-    /// Copies the graph. One that is to be its own child ends the process, as recorded.
+    /// Clones the child graph. A graph as its own child ends the process (recorded).
     fn read(state: &mut State, child: Self::Given, at: At<'_>, _: Option<&Self>) -> Read {
         let At::New { graph, .. } = at else { return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED) };
         if child.address() == graph {

@@ -1,4 +1,4 @@
-//! Edges: which node comes after which. No function that is simulated gives an edge data.
+//! Edges between nodes. No simulated function gives an edge data.
 
 use green_ctx_sys::{CUgraph_st, CUgraphEdgeData, CUgraphNode_st};
 
@@ -8,7 +8,7 @@ use crate::pointer::{Answer, Ptr, invalid_if};
 use crate::state::State;
 
 impl State {
-    /// Adds an edge between two nodes, the last at both of its ends.
+    /// Adds an edge between two nodes, as the last edge of each.
     pub(super) fn connect(&mut self, from: usize, to: usize) {
         if let Some(node) = self.nodes.get_mut(&to) {
             node.after.push(from);
@@ -19,7 +19,7 @@ impl State {
     }
 }
 
-/// The edges of a graph, in the order of the nodes that they are from, as recorded.
+/// Returns all edges of a graph, ordered by source node (recorded).
 pub(crate) fn get_all(
     driver: &Driver,
     graph: Ptr<CUgraph_st>,

@@ -31,19 +31,19 @@ const fn flag(flag: Flags) -> u64 {
 
 /// An executable graph.
 pub(crate) struct Exec {
-    /// Shared with a launch that is being made.
+    /// The nodes, shared with a launch in progress.
     pub(super) plan: Arc<Plan>,
     pub(super) flags: u64,
-    /// The graph that it was made of, if there is one executable of that at a time.
+    /// The source graph, if that graph may have only one executable at a time.
     single: Option<usize>,
-    /// When its launches so far are over.
+    /// The end of all launches so far.
     pub(super) done: Moment,
 }
 
-/// The nodes of a graph as they were when it was instantiated.
+/// The nodes of a graph at its instantiation.
 #[derive(Clone, Default)]
 pub(crate) struct Plan {
-    /// In an order in which each comes after those that it depends on.
+    /// The nodes, each after its dependencies.
     pub(super) steps: Vec<Step>,
     /// The user objects of the graph.
     pub(super) objects: Held,
@@ -52,17 +52,17 @@ pub(crate) struct Plan {
 /// A node of an executable graph.
 #[derive(Clone)]
 pub(super) struct Step {
-    /// The handle of the node in the graph that was instantiated.
+    /// The handle of the node in the instantiated graph.
     node: usize,
     pub(super) action: Action,
     pub(super) context: usize,
-    /// The numbers of the steps that it comes after, in the order of the node's edges.
+    /// The indices of the steps that it depends on, in the order of the node's edges.
     pub(super) after: Vec<usize>,
     /// The child graph that it launches.
     pub(super) child: Option<Plan>,
 }
 
-/// Why a graph cannot be instantiated, and which of its nodes is at fault.
+/// The reason why a graph cannot be instantiated, and the node responsible.
 struct Refusal {
     status: CUresult,
     result: CUgraphInstantiateResult,
@@ -81,13 +81,13 @@ impl Refusal {
 }
 
 impl Plan {
-    /// Whether it holds user objects, or a child does.
+    /// Returns whether the graph or a child graph references user objects.
     pub(super) fn holds(&self) -> bool {
         let mut children = self.steps.iter().filter_map(|step| step.child.as_ref());
         !self.objects.is_empty() || children.any(Plan::holds)
     }
 
-    /// Every step, those of child graphs included.
+    /// Returns every step, including those of child graphs.
     pub(super) fn all(&self) -> Vec<&Step> {
         let mut all = Vec::new();
         for step in &self.steps {
@@ -99,13 +99,13 @@ impl Plan {
 }
 
 impl State {
-    /// The executable graph with this handle.
+    /// Returns the executable graph with this handle.
     pub(super) fn executable(&self, handle: usize) -> Answer<&Exec> {
         valid(self.executables.get(&handle))
     }
 
-    /// The nodes of a graph in the order in which they were added, in which each comes after those
-    /// that it depends on.
+    /// Returns the nodes of a graph in the order of addition, in which each node comes after its
+    /// dependencies.
     fn plan(&self, graph: usize) -> Result<Plan, Refusal> {
         let Graph { nodes, objects, .. } = self.graph(graph).map_err(Refusal::of(0))?;
         let mut plan = Plan { steps: Vec::with_capacity(nodes.len()), objects: objects.clone() };
@@ -126,15 +126,15 @@ impl State {
         Ok(plan)
     }
 
-    /// Refuses a context that is not there. That blocks which wait for each other fit into it is not
-    /// asked, as recorded.
+    /// Refuses a context that does not exist. Whether the blocks of a cooperative kernel fit in it is not
+    /// checked (recorded).
     fn can_run(&self, context: usize) -> Answer {
         if context == 0 { Ok(()) } else { self.context(context).map(drop) }
     }
 
-    /// Instantiates with flags of which these are known. As recorded, it needs a current context,
-    /// is one of the calls that captures forbid, and makes one executable at a time of a graph with
-    /// nodes that allocate.
+    /// Instantiates a graph with `flags`; `known` are the flags that the function accepts. The call needs a
+    /// current context, and captures may forbid it. A graph with allocation nodes has one executable at a
+    /// time (recorded).
     fn instantiate(&mut self, graph: usize, flags: u64, known: u64) -> Result<usize, Refusal> {
         self.graph(graph).map_err(Refusal::of(0))?;
         check_flags(flags, known).map_err(Refusal::of(0))?;
@@ -162,7 +162,7 @@ impl State {
     }
 }
 
-/// Refuses what cannot be launched from a device (cuda.h, `cuGraphInstantiate`).
+/// Refuses graphs that cannot be launched from a device (cuda.h, `cuGraphInstantiate`).
 fn fits_the_device(plan: &Plan) -> Result<(), Refusal> {
     let steps = plan.all();
     let is_work = |step: &&&Step| {
@@ -231,7 +231,7 @@ pub(crate) fn instantiate_with_params(
     out.write(handle::pointer(made.map_err(|refusal| refusal.status)?))
 }
 
-/// Destroys an executable graph; a launch of it goes on.
+/// Destroys an executable graph. A running launch continues.
 pub(crate) fn destroy(driver: &Driver, exec: Ptr<CUgraphExec_st>) -> Answer {
     let mut state = driver.state();
     let Exec { plan, done, .. } = valid(state.executables.remove(&exec.address()))?;
@@ -240,7 +240,7 @@ pub(crate) fn destroy(driver: &Driver, exec: Ptr<CUgraphExec_st>) -> Answer {
     Ok(())
 }
 
-/// Uploads, which takes no time: it is checked, and kept out of captures.
+/// Only checks the arguments, because an upload takes no time. It cannot be captured.
 pub(crate) fn upload(
     driver: &Driver,
     exec: Ptr<CUgraphExec_st>,
@@ -253,7 +253,7 @@ pub(crate) fn upload(
 }
 
 impl State {
-    /// Lets go of what an executable graph had, when its launches so far are over.
+    /// Releases the references of a destroyed executable graph when its launches have ended.
     fn let_go(&mut self, plan: Arc<Plan>, time: u64) {
         if plan.holds() && time > self.now {
             self.later(time, 0, Effect::LetGo(plan));

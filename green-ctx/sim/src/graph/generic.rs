@@ -14,12 +14,12 @@ use crate::driver::Driver;
 use crate::handle;
 use crate::pointer::{Answer, Ptr, valid};
 
-/// The parameters behind a `CUgraphNodeParams`: the type at its start, the union 16 bytes on.
+/// The parameters in a `CUgraphNodeParams`: the type is at its start, and the union 16 bytes after it.
 #[derive(Clone, Copy)]
 struct Params(Ptr<CUgraphNodeParams>);
 
 impl Params {
-    /// A member of the union, `bytes` into it.
+    /// Returns a pointer to the member at an offset of `bytes` in the union.
     fn at<T>(self, bytes: usize) -> Ptr<T> {
         self.0.cast::<u8>().element(16 + bytes).cast()
     }

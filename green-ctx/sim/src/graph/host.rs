@@ -1,4 +1,4 @@
-//! Nodes that call functions of the program.
+//! Host nodes, which call functions of the program.
 
 use green_ctx_sys::CUDA_HOST_NODE_PARAMS_v1;
 

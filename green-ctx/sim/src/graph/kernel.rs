@@ -1,4 +1,4 @@
-//! Nodes that launch kernels.
+//! Kernel nodes.
 
 use std::collections::BTreeMap;
 use std::ffi::c_void;
@@ -18,26 +18,26 @@ use crate::pointer::{Answer, Ptr, invalid_if, refuse_if};
 use crate::state::State;
 use crate::work::KernelWork;
 
-/// What a kernel node launches.
+/// The launch of a kernel node.
 #[derive(Clone)]
 pub(crate) struct Kernel {
     pub(super) work: KernelWork,
-    /// The `CUkernel`, 0 where the function is of a module that was loaded by itself.
+    /// The `CUkernel`; 0 if the function belongs to a module that was loaded without a library.
     pub(super) kern: usize,
     /// Whether the parameters were last set as one buffer.
     packed: bool,
     pub(super) attributes: Attributes,
 }
 
-/// Attributes that were set, by their numbers.
+/// The attributes that were set, by number.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub(super) struct Attributes(BTreeMap<u32, Value>);
 
 /// The bytes of a `CUlaunchAttributeValue`.
 type Value = [u8; 64];
 
-/// The attributes of graph nodes (cuda.h, `CUlaunchAttributeID`), all of them zero unless they are
-/// set, apart from the domain map.
+/// The attributes of graph nodes (cuda.h, `CUlaunchAttributeID`). Except for the domain map, an attribute
+/// that was not set is zero.
 const ATTRIBUTES: [CUlaunchAttributeID; 10] = [
     CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_ACCESS_POLICY_WINDOW,
     CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_COOPERATIVE,
@@ -51,14 +51,14 @@ const ATTRIBUTES: [CUlaunchAttributeID; 10] = [
     CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT,
 ];
 
-/// A value of numbers.
+/// Returns an attribute value that consists of integers.
 fn numbers<const N: usize>(numbers: [u32; N]) -> Value {
     let mut bytes = [0; 64];
     bytes[..4 * N].copy_from_slice(numbers.map(u32::to_ne_bytes).as_flattened());
     bytes
 }
 
-/// The number at an index of a value of numbers.
+/// Returns the integer at an index of such a value.
 fn number_at(value: &Value, index: usize) -> u32 {
     let bytes = value[4 * index..].first_chunk::<4>();
     bytes.map_or(0, |bytes| u32::from_ne_bytes(*bytes))
@@ -68,7 +68,7 @@ impl Attributes {
     fn get(&self, id: CUlaunchAttributeID) -> Value {
         let mut unset = [0; 64];
         if id == CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN_MAP {
-            // The default domain is 0 and the remote one 1 (CUDA's programming guide).
+            // The default domain is 0 and the remote domain 1 (CUDA programming guide).
             unset[1] = 1;
         }
         self.0.get(&id.0).copied().unwrap_or(unset)
@@ -78,8 +78,8 @@ impl Attributes {
         self.0.insert(id.0, value);
     }
 
-    /// A shape with what they say of it. Whatever cluster another kernel required is forgotten, as
-    /// recorded.
+    /// Applies these attributes to a launch shape. The cluster that a previous kernel required is dropped
+    /// (recorded).
     fn shape(&self, shape: Shape) -> Shape {
         let cooperative = self.get(CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_COOPERATIVE);
         let cluster = self.get(CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION);
@@ -97,7 +97,7 @@ impl Kernel {
         Kernel { work, kern, packed, attributes: Attributes::default() }
     }
 
-    /// Refuses attributes that the kernel cannot be launched with.
+    /// Refuses attributes with which the kernel cannot be launched.
     fn fit(&mut self, state: &State) -> Answer {
         let function = self.work.function;
         self.work.shape = self.attributes.shape(self.work.shape);
@@ -106,12 +106,13 @@ impl Kernel {
         Ok(())
     }
 
-    /// The parameters as they are given out: an array of addresses, and what it points to.
+    /// Returns the parameters as `cuGraphKernelNodeGetParams` returns them: an array of addresses, followed
+    /// by the values.
     fn lend(&self) -> Box<[usize]> {
         /// `CU_LAUNCH_PARAM_BUFFER_POINTER` and `CU_LAUNCH_PARAM_BUFFER_SIZE`.
         const NAMES: [usize; 2] = [1, 2];
         let params = &self.work.info.params;
-        // The values come behind the addresses: eight bytes in a number, as they lie in memory.
+        // The values follow the addresses, eight bytes per array element.
         let places = if self.packed { 6 } else { params.len() };
         let mut lent = vec![0_usize; places];
         lent.extend(self.work.params.chunks(8).map(|chunk| {
@@ -135,9 +136,9 @@ impl Kernel {
 }
 
 impl State {
-    /// What a captured launch does. As recorded, the node has both the `CUkernel` and its function,
-    /// whichever was launched, and no `CUkernel` where a module has the function. The priority is
-    /// the stream's (cuda.h, `cuGraphInstantiate`).
+    /// Returns the node of a captured launch. The node has both the `CUkernel` and its function, whichever
+    /// was launched, but no `CUkernel` if the function belongs to a module (recorded). Its priority is the
+    /// stream's (cuda.h, `cuGraphInstantiate`).
     pub(crate) fn captured_kernel(
         &mut self,
         mut work: KernelWork,
@@ -175,11 +176,13 @@ impl Kind for Kernel {
         if let Action::Kernel(kernel) = action { Some(kernel.clone()) } else { None }
     }
 
-    /// As recorded, `func` goes before `kern` and `ctx`: the node runs in the context that is current,
-    /// or in the function's own where that is another device's or one that the program created, and a
-    /// function of a library's kernel brings the `CUkernel` with it. A `CUkernel` that was cast
-    /// is none here, though it can be launched and captured. To name a function for a node that there
-    /// is where no context is current ends the process, as recorded.
+    /// Reads the parameters of a kernel node.
+    ///
+    /// `func` takes precedence over `kern` and `ctx` (recorded). With `func`, the node runs in the current
+    /// context, or in the function's own context if the function belongs to another device or to a context
+    /// from `cuCtxCreate`. The function of a library's kernel implies the `CUkernel` (recorded). A
+    /// `CUkernel` cast to a function is refused here, although it can be launched and captured (recorded).
+    /// Setting a function on an existing node without a current context ends the process (recorded).
     fn read(state: &mut State, params: Self::Given, at: At<'_>, present: Option<&Self>) -> Read {
         let value = params.read()?;
         let (func, kern) = (value.func.addr(), value.kern.addr());
@@ -241,7 +244,7 @@ impl Kind for Kernel {
     }
 }
 
-/// The kernel of a node.
+/// Returns the kernel of a node.
 fn kernel(state: &State, node: usize) -> Answer<&Kernel> {
     match &state.node(node)?.action {
         Action::Kernel(kernel) => Ok(kernel),
@@ -249,8 +252,8 @@ fn kernel(state: &State, node: usize) -> Answer<&Kernel> {
     }
 }
 
-/// Refuses attributes that no kernel node of the part has. Preferred clusters are refused, as
-/// recorded of 9.0; that parts from 10.0 on have them is not recorded.
+/// Refuses attributes that no kernel node on this GPU has. Preferred clusters are refused on 9.0
+/// (recorded). That GPUs from 10.0 on have them was not recorded.
 fn check_attribute(state: &State, id: CUlaunchAttributeID) -> Answer {
     let preferred = CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_PREFERRED_CLUSTER_DIMENSION;
     let lacks_preferred = state.profile.compute_capability.0 < 10;
@@ -269,8 +272,8 @@ pub(crate) fn get_attribute(
     out.followed().cast().write(kernel.attributes.get(id))
 }
 
-/// Sets an attribute. As recorded, a priority becomes one that streams can have, and a cluster has
-/// to fit the kernel and its grid.
+/// Sets an attribute. A priority is clamped to the range of streams, and a cluster must fit the kernel and
+/// its grid (recorded).
 pub(crate) fn set_attribute(
     driver: &Driver,
     node: Ptr<CUgraphNode_st>,

@@ -1,4 +1,4 @@
-//! The kinds of nodes: what the functions for one kind and those for every kind have in common.
+//! The common interface of node kinds, for functions of one kind and functions of every kind.
 
 use green_ctx_sys::{CUctx_st, CUgraph_st, CUgraphNode_st};
 
@@ -7,43 +7,42 @@ use crate::driver::Driver;
 use crate::pointer::{Answer, Ptr, valid};
 use crate::state::State;
 
-/// A kind of node: how its parameters are read and given out.
+/// A node kind: how its parameters are read and written.
 pub(crate) trait Kind: Sized {
     /// The type in which parameters are written.
     type Params;
-    /// The type in which a function gets them.
+    /// The type in which a function receives parameters.
     type Given: Copy;
-    /// Where the parameters are in the union of the functions for every kind, in bytes.
+    /// The offset of the parameters in the union of the functions for every kind, in bytes.
     const PARAMS: usize = 0;
-    /// Where the union has a context of its own, if it has one.
+    /// The offset of the context in that union, in bytes, if the union has one for this kind.
     const CONTEXT: Option<usize> = None;
 
-    /// What a node of this kind does; `None` for other kinds.
+    /// Returns the contents of a node of this kind; `None` for other kinds.
     fn of(action: &Action) -> Option<Self>;
 
-    /// Reads what a node is to do and in which context, in place of what it does at `present`.
+    /// Reads the action and the context of a node. `present` is the action that it replaces.
     fn read(state: &mut State, given: Self::Given, at: At<'_>, present: Option<&Self>) -> Read;
 
-    /// Gives out the parameters of a node that does this.
+    /// Writes the parameters of a node with this action.
     fn write(self, node: &mut Node, out: Ptr<Self::Params>) -> Answer;
 }
 
-/// What parameters are read for, with the handle of the context that is named, 0 for none.
+/// The node for which parameters are read.
 #[derive(Clone, Copy)]
 pub(crate) enum At<'a> {
-    /// A new node of a graph, after others.
+    /// A new node of a graph, with its dependencies. `context` is the named context, or 0 if there is none.
     New { graph: usize, context: usize, after: &'a [usize] },
-    /// A node that there is.
+    /// An existing node.
     Node,
 }
 
 impl At<'_> {
-    /// The context of a copy or a fill.
+    /// Returns the context of a copy or memset node.
     ///
-    /// Of a new node a null context is accepted, as recorded, and means the current one (which is not).
-    /// A node that there is moves to the current context, as recorded. If none is current it leaves the
-    /// one that it had, as recorded, and has none of its own (which of the others it goes to is not
-    /// recorded).
+    /// For a new node, a null context is accepted (recorded) and means the current one (not recorded). An
+    /// existing node moves to the current context (recorded). Without a current context, it leaves its
+    /// context (recorded) and gets none; which context it then runs in was not recorded.
     pub(super) fn context(self, state: &mut State) -> Answer<usize> {
         if let At::New { context, .. } = self {
             return state.or_current(context);
@@ -68,7 +67,7 @@ pub(crate) fn add<K: Kind>(
     add_in::<K>(driver, out, graph, after, count, given, Ptr::null())
 }
 
-/// Adds a node to run in a context.
+/// Adds a node that runs in a context.
 pub(crate) fn add_in<K: Kind>(
     driver: &Driver,
     out: Ptr<*mut CUgraphNode_st>,
@@ -97,7 +96,7 @@ pub(super) fn write<K: Kind>(node: &mut Node, out: Ptr<K::Params>) -> Answer {
     K::of(&node.action).ok_or(OTHER_KIND)?.write(node, out)
 }
 
-/// Replaces what a node does.
+/// Replaces the action of a node.
 pub(crate) fn set<K: Kind>(driver: &Driver, node: Ptr<CUgraphNode_st>, given: K::Given) -> Answer {
     let mut state = driver.state();
     let present = K::of(&state.node(node.address())?.action).ok_or(OTHER_KIND)?;

@@ -1,4 +1,4 @@
-//! Launching executable graphs.
+//! Launches of executable graphs.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,22 +18,22 @@ use crate::stream::Admitted;
 use crate::turn::Turn;
 use crate::work::{self, Work};
 
-/// One launch: the stream, and which launch of a graph it is.
+/// One launch: its stream, and its number among all graph launches.
 #[derive(Clone, Copy)]
 struct Launch {
     stream: usize,
-    /// The stream's context, which nodes run in that have none of their own.
+    /// The stream's context. Nodes without their own context run in it.
     context: usize,
     number: u64,
 }
 
 impl State {
-    /// A name for an operation of a graph that begins with what a clock knows.
+    /// Returns a tick for a graph operation whose start has this clock.
     ///
-    /// The name is the next of somebody whose last operation the clock knows: of the stream, or of
-    /// a branch that graphs in the stream had before. So operations have one actor exactly if they
-    /// follow each other, whatever the edges of the graph are like, and there are as many actors as
-    /// ever were operations of a stream beside each other.
+    /// The tick is the next of an actor whose last operation the clock knows: the stream, or an earlier
+    /// branch of graphs in the stream. Two operations thus have the same actor only if they follow each
+    /// other, whatever the edges of the graph are. The number of actors is the maximum number of concurrent
+    /// operations in the stream.
     fn name_operation(&mut self, stream: usize, clock: &VectorClock) -> Tick {
         let known = |tick: &Tick| clock.knows(tick);
         let stream = self.streams.get_mut(&stream);
@@ -51,7 +51,7 @@ impl State {
         branch
     }
 
-    /// Whether the device memory that work is about is there.
+    /// Returns whether the device memory of the work exists.
     fn has_memory_of(&self, work: &Work) -> bool {
         match work {
             Work::Copy(copy) => [&copy.from, &copy.to].into_iter().all(|place| match place {
@@ -64,7 +64,7 @@ impl State {
     }
 }
 
-/// Does one node, and returns when it is over.
+/// Executes one node and returns its end.
 fn run_step<'a>(
     driver: &'a Driver,
     mut state: MutexGuard<'a, State>,
@@ -98,7 +98,7 @@ fn run_step<'a>(
     }
     for work in step.action.works() {
         if !state.has_memory_of(&work) {
-            // Memory that was freed meanwhile is an address like any other wrong one on a device.
+            // To the device, freed memory is like any other invalid address.
             let device = state.contexts[&context].device;
             let fault = Effect::Fault(CUresult::CUDA_ERROR_ILLEGAL_ADDRESS);
             state.later(turn.start.time, device, fault);
@@ -111,7 +111,7 @@ fn run_step<'a>(
     Ok((state, done))
 }
 
-/// Does the nodes of a graph, each when those that it comes after are over.
+/// Executes the nodes of a graph, each after its dependencies.
 fn run_plan<'a>(
     driver: &'a Driver,
     mut state: MutexGuard<'a, State>,
@@ -133,8 +133,8 @@ fn run_plan<'a>(
     Ok((state, whole))
 }
 
-/// Launches an executable. As recorded, it cannot be captured, and no context but the stream's is
-/// busy with its nodes.
+/// Launches an executable graph. The launch cannot be captured, and only the stream's context is busy with
+/// its nodes (recorded).
 pub(crate) fn launch(
     driver: &Driver,
     exec: Ptr<CUgraphExec_st>,
@@ -170,8 +170,8 @@ pub(crate) fn launch(
 }
 
 impl State {
-    /// Refuses to launch what allocates memory that is there already, as recorded, unless the
-    /// executable frees it by itself; or what frees memory that is not there (not recorded).
+    /// Refuses to allocate memory that already exists, unless the executable graph frees it automatically
+    /// (recorded). Also refuses to free memory that does not exist (not recorded).
     fn can_allocate(&self, plan: &Plan, flags: u64) -> Answer {
         let invalid = Err(CUresult::CUDA_ERROR_INVALID_VALUE);
         let mut changed = BTreeMap::new();

@@ -1,4 +1,4 @@
-//! Nodes that copy memory.
+//! Copy nodes.
 
 use std::ffi::c_void;
 
@@ -10,31 +10,31 @@ use crate::effects::{Copy, Place};
 use crate::pointer::{Answer, Ptr, invalid_if, valid};
 use crate::state::State;
 
-/// A copy of a box of bytes, as `CUDA_MEMCPY3D` describes it; arrays are not simulated.
+/// A copy of a box of bytes, as `CUDA_MEMCPY3D` describes it. CUDA arrays are not simulated.
 #[derive(Clone)]
 pub(crate) struct Memcpy {
     from: End,
     to: End,
-    /// Bytes in a row, rows, and slices.
+    /// The size of the box: bytes per row, rows per slice, and slices.
     width: usize,
     height: usize,
     depth: usize,
 }
 
-/// Where a copy reads or writes.
+/// The source or target of a copy.
 #[derive(Clone)]
 struct End {
     kind: CUmemorytype,
     place: Place,
-    /// Bytes, rows and slices before the box.
+    /// The offset of the box in bytes, rows and slices.
     offset: [usize; 3],
-    /// Bytes from one row to the next, and rows from one slice to the next.
+    /// The distance between rows in bytes, and between slices in rows.
     pitch: usize,
     rows: usize,
 }
 
 impl End {
-    /// A place with one row of `len` bytes.
+    /// Returns a place with one row of `len` bytes.
     fn at(place: Place, len: usize) -> End {
         let kind = match place {
             Place::Host(_) => CUmemorytype::CU_MEMORYTYPE_HOST,
@@ -43,7 +43,7 @@ impl End {
         End { kind, place, offset: [0; 3], pitch: len, rows: usize::from(len > 0) }
     }
 
-    /// The place of one row.
+    /// Returns the place of one row.
     fn row(&self, row: usize, slice: usize) -> Place {
         let [x, y, z] = self.offset;
         let rows = (z + slice) * self.rows + y + row;
@@ -57,7 +57,7 @@ impl End {
         }
     }
 
-    /// Where the box ends, in bytes from the place; `None` where rows or slices overlap.
+    /// Returns the end of the box, in bytes from the place; `None` if rows or slices overlap.
     fn end(&self, [width, height, depth]: [usize; 3]) -> Option<usize> {
         let [x, y, z] = self.offset;
         let (in_row, in_slice) = (x.checked_add(width)?, y.checked_add(height)?);
@@ -69,7 +69,7 @@ impl End {
         rows.checked_mul(self.pitch)?.checked_add(in_row)
     }
 
-    /// Refuses memory that is not there, and rows that overlap.
+    /// Refuses memory that does not exist, and rows that overlap.
     fn check(&self, state: &State, size: [usize; 3]) -> Answer {
         let end = valid(self.end(size))?;
         match (&self.place, self.row(0, 0)) {
@@ -84,13 +84,13 @@ impl End {
 }
 
 impl Memcpy {
-    /// What a captured copy does.
+    /// Returns the node of a captured copy.
     pub(crate) fn captured(copy: Copy) -> Memcpy {
         let Copy { to, from, len } = copy;
         Memcpy { from: End::at(from, len), to: End::at(to, len), width: len, height: 1, depth: 1 }
     }
 
-    /// The copies of its rows.
+    /// Returns one copy per row.
     pub(super) fn rows(&self) -> impl Iterator<Item = Copy> + use<'_> {
         let slices =
             (0..self.depth).flat_map(|slice| (0..self.height).map(move |row| (row, slice)));
@@ -100,7 +100,7 @@ impl Memcpy {
         })
     }
 
-    /// The addresses that it copies from and to, where neither is on the host.
+    /// Returns the source and target addresses; `None` if either is on the host.
     pub(super) fn device_ends(&self) -> Option<[u64; 2]> {
         match (&self.from.place, &self.to.place) {
             (&Place::Device(from), &Place::Device(to)) => Some([from, to]),
@@ -108,7 +108,7 @@ impl Memcpy {
         }
     }
 
-    /// Reads the parameters of a node, and refuses those of memory that is not there.
+    /// Reads the parameters of a node. Refuses memory that does not exist.
     fn parse(state: &State, params: Ptr<CUDA_MEMCPY3D_v2>) -> Answer<Memcpy> {
         let value = params.read()?;
         let end = |kind, host: *mut c_void, device: u64| {
@@ -153,7 +153,7 @@ impl Memcpy {
 impl Kind for Memcpy {
     type Params = CUDA_MEMCPY3D_v2;
     type Given = Ptr<CUDA_MEMCPY3D_v2>;
-    /// Behind flags, a reserved number and the context.
+    /// The parameters follow flags, a reserved integer and the context.
     const PARAMS: usize = 16;
     const CONTEXT: Option<usize> = Some(8);
 

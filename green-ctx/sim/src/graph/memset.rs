@@ -1,4 +1,4 @@
-//! Nodes that fill memory.
+//! Memset nodes.
 
 use green_ctx_sys::{CUDA_MEMSET_NODE_PARAMS_v1, CUresult};
 
@@ -8,23 +8,23 @@ use crate::pointer::{Answer, Ptr, invalid_if, valid};
 use crate::state::State;
 use crate::work::Fill;
 
-/// A fill of rows of elements.
+/// A memset of rows of elements.
 #[derive(Clone)]
 pub(crate) struct Memset {
     to: u64,
-    /// An element is as many of its first bytes as an element has; the others are kept.
+    /// The value. An element consists of its first bytes; the others are kept for queries.
     value: u64,
     /// The size of an element in bytes: 1, 2 or 4.
     element: usize,
-    /// Elements in a row, and rows.
+    /// Elements per row, and rows.
     pub(super) width: usize,
     pub(super) height: usize,
-    /// Bytes from one row to the next.
+    /// The distance between rows in bytes.
     pub(super) pitch: usize,
 }
 
 impl Memset {
-    /// What a captured fill does.
+    /// Returns the node of a captured memset.
     pub(crate) fn captured(fill: Fill) -> Memset {
         let Fill { to, pattern, len } = fill;
         let bytes = std::array::from_fn(|index| pattern.get(index).copied().unwrap_or(0));
@@ -32,7 +32,7 @@ impl Memset {
         Memset { to, value, element, width: len / element, height: 1, pitch: 0 }
     }
 
-    /// The fills of its rows.
+    /// Returns one memset per row.
     pub(super) fn rows(&self) -> impl Iterator<Item = Fill> + use<'_> {
         let len = self.width * self.element;
         let pattern = self.value.to_le_bytes()[..self.element].to_vec();
@@ -42,7 +42,7 @@ impl Memset {
         })
     }
 
-    /// Reads the parameters of a node, and refuses those of memory that is not there.
+    /// Reads the parameters of a node. Refuses memory that does not exist.
     fn parse(state: &State, params: Ptr<CUDA_MEMSET_NODE_PARAMS_v1>) -> Answer<Memset> {
         let value = params.read()?;
         let element = value.elementSize as usize;
@@ -65,7 +65,7 @@ impl Memset {
         })
     }
 
-    /// An address that it fills.
+    /// Returns the first address that it sets.
     pub(super) fn target(&self) -> u64 {
         self.to
     }
@@ -74,7 +74,7 @@ impl Memset {
 impl Kind for Memset {
     type Params = CUDA_MEMSET_NODE_PARAMS_v1;
     type Given = Ptr<CUDA_MEMSET_NODE_PARAMS_v1>;
-    /// Behind the parameters.
+    /// The context follows the parameters.
     const CONTEXT: Option<usize> = Some(40);
 
     fn of(action: &Action) -> Option<Memset> {

@@ -1,4 +1,4 @@
-//! Nodes: what they do, and adding and removing them.
+//! Nodes: their actions, and their addition and removal.
 
 use green_ctx_sys::{CUgraph_st, CUgraphNode_st, CUgraphNodeType, CUresult};
 
@@ -19,17 +19,17 @@ use crate::work::Work;
 pub(crate) struct Node {
     pub(crate) graph: usize,
     pub(crate) action: Action,
-    /// The handle of the context that it runs in, 0 where it runs in none of its own.
+    /// The handle of the context that it runs in; 0 if it has none.
     pub(crate) context: usize,
-    /// The nodes that it comes after.
+    /// The nodes that it depends on.
     pub(crate) after: Vec<usize>,
-    /// The nodes that it comes before.
+    /// The nodes that depend on it.
     pub(super) before: Vec<usize>,
-    /// Parameters that were given out, which stay where they are until others are set.
+    /// Parameters that were given out. They keep their address until other parameters are set.
     pub(super) lent: Option<Box<[usize]>>,
 }
 
-/// What a node does.
+/// The action of a node.
 #[derive(Clone)]
 pub(crate) enum Action {
     Kernel(Kernel),
@@ -44,13 +44,13 @@ pub(crate) enum Action {
     Empty,
 }
 
-/// What a node is to do, and the handle of its context, 0 for none; read from parameters.
+/// The action of a node and the handle of its context, 0 for none, as read from parameters.
 pub(crate) type Read = Answer<(Action, usize)>;
 
 impl Action {
-    /// The device of the context whose local memory a kernel needs that does it: the program's, or the
-    /// driver's, which copies within the memory of a context and fills rows of it, whichever the
-    /// node's own context is, as recorded.
+    /// Returns the device whose context needs local memory for a kernel of the node. The kernel is the
+    /// program's or the driver's: the driver uses kernels to copy within device memory and to set several
+    /// rows, regardless of the node's own context (recorded).
     pub(super) fn device_of_kernels(&self, state: &State, context: usize) -> Option<usize> {
         let own = state.contexts.get(&context).map(|context| context.device);
         let of = |address| state.allocation(address).map(|(_, memory)| memory.device);
@@ -78,7 +78,7 @@ impl Action {
         }
     }
 
-    /// The work that it is, in pieces that are done at once; none for what only orders.
+    /// Returns the work of the node; empty for nodes that only order others.
     pub(super) fn works(&self) -> Vec<Work> {
         match self {
             Action::Kernel(kernel) => vec![Work::Kernel(kernel.work.clone())],
@@ -89,22 +89,22 @@ impl Action {
         }
     }
 
-    /// The graph that is its own.
+    /// Returns the child graph that the node owns.
     pub(super) fn child(&self) -> Option<usize> {
         if let Action::Child(child) = self { Some(*child) } else { None }
     }
 }
 
-/// What a function that is about one kind of node answers for the others.
+/// The status of a function for one node kind on a node of another kind.
 pub(super) const OTHER_KIND: CUresult = CUresult::CUDA_ERROR_INVALID_VALUE;
 
 impl State {
-    /// The node with this handle.
+    /// Returns the node with this handle.
     pub(crate) fn node(&self, handle: usize) -> Answer<&Node> {
         valid(self.nodes.get(&handle))
     }
 
-    /// Adds a node to a graph that was looked up already.
+    /// Adds a node to an existing graph.
     pub(crate) fn add_node(
         &mut self,
         graph: usize,
@@ -128,7 +128,7 @@ impl State {
         handle
     }
 
-    /// Replaces what a node does by something of the same kind.
+    /// Replaces the action of a node with one of the same kind.
     pub(super) fn set_action(&mut self, handle: usize, action: Action, context: usize) {
         if let Some(node) = self.nodes.get_mut(&handle) {
             node.action = action;
@@ -137,14 +137,14 @@ impl State {
         }
     }
 
-    /// Removes a node and its own graph, leaving edges and the list of nodes alone.
+    /// Removes a node and its child graph. Edges and the graph's list of nodes stay unchanged.
     pub(super) fn remove_node(&mut self, handle: usize) {
         if let Some(node) = self.nodes.remove(&handle) {
             node.action.child().into_iter().for_each(|child| self.remove_graph(child));
         }
     }
 
-    /// The nodes that a new one is to come after: nodes of its graph, each once.
+    /// Reads the dependencies of a new node: nodes of its graph, without duplicates.
     pub(crate) fn dependencies(
         &self,
         graph: usize,
@@ -160,7 +160,7 @@ impl State {
     }
 }
 
-/// The arguments that every function has that adds a node.
+/// The arguments common to all functions that add a node.
 #[derive(Clone, Copy)]
 pub(crate) struct Place {
     pub(super) out: Ptr<*mut CUgraphNode_st>,
@@ -179,7 +179,7 @@ impl Place {
         Place { out, graph, after, count }
     }
 
-    /// Adds a node here, which does what `action` reads.
+    /// Adds a node whose action `action` reads.
     pub(super) fn add(
         self,
         driver: &Driver,

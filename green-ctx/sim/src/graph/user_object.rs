@@ -1,9 +1,9 @@
-//! User objects: what a program lends to graphs, with a destructor for when nothing has it any
-//! more.
+//! User objects: resources that a program attaches to graphs, with a destructor for the end of the last
+//! reference.
 //!
-//! A graph has references, and so has each copy that is made of it: a clone, the graph of a child
-//! node, an executable. An executable that is destroyed keeps its own until its launches
-//! are over (CUDA programming guide, "CUDA User Objects"; not recorded).
+//! A graph holds references, and so does every copy of it: a clone, a child graph, an executable graph. A
+//! destroyed executable graph holds its references until its launches have ended (CUDA programming guide,
+//! "CUDA User Objects"; not recorded).
 
 use std::collections::BTreeMap;
 use std::ffi::c_void;
@@ -18,12 +18,12 @@ use crate::handle;
 use crate::pointer::{Answer, Ptr, invalid_if, valid};
 use crate::state::State;
 
-/// `CU_USER_OBJECT_NO_DESTRUCTOR_SYNC`, which has to be given.
+/// `CU_USER_OBJECT_NO_DESTRUCTOR_SYNC`, which is required.
 const NO_DESTRUCTOR_SYNC: u32 = 1;
 /// `CU_GRAPH_USER_OBJECT_MOVE`.
 const MOVE: u32 = 1;
 
-/// A user object, which lives as long as something holds it.
+/// A user object. It lives as long as it has references.
 pub(crate) struct UserObject {
     destructor: Callback,
     unheld: Unheld,
@@ -35,18 +35,18 @@ impl Drop for UserObject {
     }
 }
 
-/// The destructors of objects that nothing holds any more.
+/// The destructors of objects without references.
 pub(crate) type Unheld = Arc<Mutex<Vec<Callback>>>;
 
-/// A user object as the program knows it.
+/// A user object with the program's references.
 pub(crate) struct Known {
     object: Weak<UserObject>,
-    /// The program's own references, and how many they are.
+    /// The program's reference; `None` once `count` is 0.
     own: Option<Arc<UserObject>>,
     count: u32,
 }
 
-/// The references that a graph has, by the handle of the object.
+/// The references of a graph, by the handle of the object.
 #[derive(Clone, Default)]
 pub(crate) struct Held(BTreeMap<usize, (Arc<UserObject>, u32)>);
 
@@ -56,13 +56,13 @@ impl Held {
     }
 }
 
-/// Refuses a number of references that is none, or larger than an `int`.
+/// Refuses a number of references that is 0 or larger than an `int`.
 fn check(count: u32) -> Answer {
     invalid_if(!i32::try_from(count).is_ok_and(|count| count > 0))
 }
 
 impl State {
-    /// A user object that something holds.
+    /// Returns a user object that still has references.
     fn user_object(&self, handle: usize) -> Answer<Arc<UserObject>> {
         let known = self.user_objects.get(&handle);
         valid(known.and_then(|known| known.object.upgrade()))
@@ -78,7 +78,7 @@ impl State {
         Ok(())
     }
 
-    /// The destructors whose turn has come. What they destroy is known no longer.
+    /// Returns the destructors that are due, and forgets the destroyed objects.
     pub(crate) fn take_unheld(&mut self) -> Vec<Callback> {
         let unheld = std::mem::take(&mut *self.unheld.lock());
         if !unheld.is_empty() {
@@ -88,8 +88,8 @@ impl State {
     }
 }
 
-/// The destructor runs at the end of the call that gives up the last reference, or that reaches the
-/// end of the last launch.
+/// Creates a user object. Its destructor runs at the end of the call that drops the last reference, or of
+/// the call that reaches the end of the last launch.
 pub(crate) fn create(
     driver: &Driver,
     out: Ptr<*mut c_void>,
@@ -139,7 +139,7 @@ pub(crate) fn retain_from_graph(
     Ok(())
 }
 
-/// As recorded, a graph without references has none to release, which is no error.
+/// A graph without references to the object has none to release, which is not an error (recorded).
 pub(crate) fn release_from_graph(
     driver: &Driver,
     graph: Ptr<CUgraph_st>,

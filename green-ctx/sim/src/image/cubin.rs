@@ -1,8 +1,8 @@
 //! Cubins: ELF files for one architecture.
 //!
-//! The container is ELF; what NVIDIA adds to it is documented by LLVM (`llvm/BinaryFormat/ELF.h`:
-//! machine, flags, `STO_CUDA_ENTRY`) and by open tools that print `.nv.info`. The layouts here were
-//! compared with what ptxas 13.0 writes.
+//! LLVM documents most of NVIDIA's extensions of ELF (`llvm/BinaryFormat/ELF.h`: machine, flags,
+//! `STO_CUDA_ENTRY`); open tools that print `.nv.info` document the rest. The layouts were compared with
+//! the output of ptxas 13.0.
 
 use std::collections::HashMap;
 
@@ -17,11 +17,11 @@ use crate::pointer::{Answer, refuse_if};
 
 pub(super) const MAGIC: [u8; 4] = *b"\x7fELF";
 
-/// The operating system in the header from CUDA 13 on, where the flags are laid out anew.
+/// The OS ABI in the header from CUDA 13 on, which marks a new layout of the flags.
 const OS_CUDA_V2: u8 = 0x41;
-/// The bit of a symbol's `st_other` that distinguishes kernels from device functions.
+/// The bit in a symbol's `st_other` that distinguishes kernels from device functions.
 const STO_CUDA_ENTRY: u8 = 0x10;
-/// What a block has of shared memory beside its own from 9.0 on; `.nv.shared.*` counts it there.
+/// Shared memory reserved per block from 9.0 on, in bytes. The size of `.nv.shared.*` includes it.
 const RESERVED_SHARED: u64 = 1024;
 
 type Header = FileHeader64<LittleEndian>;
@@ -29,7 +29,7 @@ type Section = SectionHeader64<LittleEndian>;
 
 const LITTLE: LittleEndian = LittleEndian;
 
-/// The architecture of a cubin, and whether it runs on that one alone.
+/// The architecture of a cubin. If `exact`, it runs on that architecture only.
 struct Architecture {
     number: u32,
     exact: bool,
@@ -45,8 +45,8 @@ impl Architecture {
         }
     }
 
-    /// Code runs on devices of the same major version whose minor one is not older (the programming
-    /// guide, "Binary compatibility").
+    /// Returns whether a device can run the code. Code runs on devices of the same major version with an
+    /// equal or newer minor version (CUDA programming guide, "Binary compatibility").
     fn runs_on(&self, architecture: u32) -> bool {
         if self.exact {
             return self.number == architecture;
@@ -55,7 +55,7 @@ impl Architecture {
     }
 }
 
-/// The header of a file that is laid out as cubins are; `CUDA_ERROR_INVALID_IMAGE` where it is none.
+/// Returns the ELF header; `CUDA_ERROR_INVALID_IMAGE` if the file does not have the layout of a cubin.
 fn parse(bytes: &[u8]) -> Answer<&Header> {
     let header = Header::parse(bytes).ok().filter(|header| header.is_little_endian());
     header.ok_or(CUresult::CUDA_ERROR_INVALID_IMAGE)
@@ -77,7 +77,7 @@ fn read_sections(header: &Header, bytes: &[u8], architecture: u32) -> Option<Ima
         .iter()
         .filter_map(|section| Some((sections.section_name(LITTLE, section).ok()?, section)));
     let file = Cubin { bytes, names: names.collect() };
-    // What the file says of each kernel, by attribute and symbol.
+    // The attributes of each kernel in the file, by attribute and symbol.
     let of_kernels: HashMap<(u8, u32), u32> =
         attributes(file.section(".nv.info").map_or(&[], |info| file.data(info)))
             .filter_map(|(attribute, value)| Some(((attribute, word(value, 0)?), word(value, 4)?)))
@@ -109,7 +109,7 @@ fn read_sections(header: &Header, bytes: &[u8], architecture: u32) -> Option<Ima
     Some(Image::new(kernels))
 }
 
-/// The numbers of attributes in `.nv.info` and `.nv.info.<kernel>`.
+/// The attribute numbers in `.nv.info` and `.nv.info.<kernel>`.
 mod info {
     pub(super) const MAX_THREADS: u8 = 0x05;
     pub(super) const REQUIRED_BLOCK: u8 = 0x10;
@@ -118,7 +118,7 @@ mod info {
     pub(super) const REGISTER_COUNT: u8 = 0x2f;
     pub(super) const REQUIRED_CLUSTER: u8 = 0x3d;
     pub(super) const EXPLICIT_CLUSTER: u8 = 0x3e;
-    /// As `PARAM`, for sizes that do not fit there.
+    /// Like `PARAM`, for sizes that do not fit there.
     pub(super) const LARGE_PARAM: u8 = 0x45;
 }
 
@@ -132,12 +132,12 @@ impl<'a> Cubin<'a> {
         self.names.get(name.as_bytes()).copied()
     }
 
-    /// The bytes of a section, none where they are not in the file.
+    /// Returns the bytes of a section; empty if they are not in the file.
     fn data(&self, section: &Section) -> &'a [u8] {
         section.data(LITTLE, self.bytes).unwrap_or_default()
     }
 
-    /// What the sections of a kernel say of it.
+    /// Reads the sections of a kernel.
     fn kernel(&self, name: &str, architecture: u32) -> Option<KernelInfo> {
         let mut kernel = KernelInfo::named(name)?;
         if let Some(section) = self.section(&format!(".nv.shared.{name}")) {
@@ -158,16 +158,17 @@ impl<'a> Cubin<'a> {
                 _ => {}
             }
         }
-        // They stand there in any order, the last first as a rule.
+        // The parameters are in any order, usually the last one first.
         params.sort_by_key(|(ordinal, _)| *ordinal);
         kernel.params = params.into_iter().map(|(_, param)| param).collect();
         Some(kernel)
     }
 }
 
-/// The attributes in a section: number and value. Each has a format byte that says how long it is.
+/// Iterates over the attributes in a section, as number and value. The format byte of each determines the
+/// length of its value.
 fn attributes(mut bytes: &[u8]) -> impl Iterator<Item = (u8, &[u8])> {
-    /// The format whose value has a length of its own; the others have two bytes.
+    /// The format whose value has a length field; values of the other formats have two bytes.
     const SIZED: u8 = 4;
     std::iter::from_fn(move || {
         let (head, rest) = bytes.split_at_checked(4)?;
@@ -186,8 +187,8 @@ fn attributes(mut bytes: &[u8]) -> impl Iterator<Item = (u8, &[u8])> {
     })
 }
 
-/// A parameter with its place among the others: index (4 bytes), place and offset (2 bytes each),
-/// then the size: in the upper 14 bits of a word, or where that does not hold it in 2 bytes.
+/// Returns a parameter and its ordinal. The layout is: index (4 bytes), ordinal and offset (2 bytes each),
+/// then the size in the upper 14 bits of a word, or in 2 bytes if it does not fit there.
 fn param(attribute: u8, value: &[u8]) -> Option<(u32, Param)> {
     let (place, last) = (word(value, 4)?, word(value, 8)?);
     let size = if attribute == info::PARAM { last >> 18 } else { last & 0xffff };
@@ -195,8 +196,8 @@ fn param(attribute: u8, value: &[u8]) -> Option<(u32, Param)> {
     Some((place & 0xffff, param))
 }
 
-/// The virtual architecture in NVIDIA's note: after the head of the note and the name in it stand a
-/// version and, in 2 bytes, the architecture.
+/// Returns the virtual architecture in NVIDIA's note. The head and the name of the note are followed by a
+/// version and the architecture, 2 bytes each.
 fn virtual_of(note: &[u8]) -> Option<u32> {
     let name = word(note, 0)?.checked_next_multiple_of(4)? as usize;
     Some(word(note, name.checked_add(12)?)? >> 16).filter(|number| *number != 0)
@@ -207,9 +208,8 @@ fn word(bytes: &[u8], at: usize) -> Option<u32> {
     Some(u32::from_le_bytes(bytes.try_into().ok()?))
 }
 
-/// How many bytes a cubin in memory has: up to the end of its tables and of what its sections hold.
-/// `read` copies bytes from a place behind its start. Which machine the file is for shows only when
-/// it is read, as recorded.
+/// Returns the length of a cubin in memory: the end of its tables and sections. `read` copies bytes from an
+/// offset. The machine type is checked only when the file is read (recorded).
 pub(super) fn len(read: impl Fn(u64, &mut [u8]) -> Answer) -> Answer<u64> {
     const HEADER: u64 = size_of::<Header>() as u64;
     const SECTION: u64 = size_of::<Section>() as u64;
@@ -219,7 +219,7 @@ pub(super) fn len(read: impl Fn(u64, &mut [u8]) -> Answer) -> Answer<u64> {
     let header = parse(&head)?;
     let count = u64::from(header.e_shnum(LITTLE));
     let start = header.e_shoff(LITTLE);
-    // A file without sections says nothing, and is no image even to libraries, as recorded.
+    // A file without sections is not an image, even for libraries (recorded).
     refuse_if(count == 0 || u64::from(header.e_shentsize(LITTLE)) != SECTION, invalid)?;
     let segments = u64::from(header.e_phnum(LITTLE)) * u64::from(header.e_phentsize(LITTLE));
     let mut end = HEADER;
@@ -228,7 +228,7 @@ pub(super) fn len(read: impl Fn(u64, &mut [u8]) -> Answer) -> Answer<u64> {
     }
     for index in 0..count {
         let mut section = [0; SECTION as usize];
-        // No overflow: the end of the table was reckoned above.
+        // This cannot overflow, because the end of the table was computed above.
         read(start + index * SECTION, &mut section)?;
         let (section, _) = pod::from_bytes::<Section>(&section).map_err(|()| invalid)?;
         if let Some((start, len)) = section.file_range(LITTLE) {

@@ -1,7 +1,7 @@
-//! Fat binaries: a header, then images for several architectures, each with a header of its own.
+//! Fat binaries: a header, then images for several architectures, each with its own header.
 //!
-//! The format has no documentation; the offsets are those that open tools agree on, compared with
-//! what fatbinary 13.0 writes.
+//! The format is not documented. The offsets are those that open tools agree on, compared with the output
+//! of fatbinary 13.0.
 
 use green_ctx_sys::CUresult;
 use object::{LittleEndian, U16, U32, U64, pod};
@@ -12,25 +12,25 @@ use crate::pointer::Answer;
 
 pub(super) const MAGIC: [u8; 4] = 0xba55_ed50_u32.to_le_bytes();
 
-/// The most bytes that an image is unpacked to for each packed one. Images are packed to a third or
-/// so; a damaged length is not to take the memory of the machine.
+/// The maximum ratio of unpacked to packed size. Images are typically packed to about a third; a damaged
+/// length must not exhaust the machine's memory.
 const MAX_RATIO: u64 = 1 << 10;
 
 const LITTLE: LittleEndian = LittleEndian;
 
-/// The head of a fat binary.
+/// The header of a fat binary.
 #[derive(Clone, Copy)]
 pub(super) struct Head {
-    /// Its own length.
+    /// The length of the header.
     len: u64,
-    /// The length of all that follows it.
+    /// The length of everything after the header.
     rest: u64,
 }
 
 impl Head {
     pub(super) const LEN: usize = 16;
 
-    /// Reads the head; `None` where it is none.
+    /// Reads the header; `None` if there is none.
     pub(super) fn read(bytes: &[u8]) -> Option<Head> {
         let (magic, bytes) = bytes.split_first_chunk::<4>()?;
         let (_version, bytes) = take::<U16<LittleEndian>>(bytes)?;
@@ -41,41 +41,41 @@ impl Head {
         is_head.then_some(Head { len, rest: rest.get(LITTLE) })
     }
 
-    /// The length of the whole.
+    /// Returns the length of the fat binary.
     pub(super) fn total(self) -> Option<u64> {
         self.len.checked_add(self.rest)
     }
 }
 
-/// What an entry holds.
+/// The contents of an entry.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Ptx,
     Cubin,
-    /// Intermediate code for the linker, say, which is passed over. Text that is marked as something
-    /// else is text all the same, as recorded.
+    /// Other contents, such as intermediate code for the linker, which are skipped. Text that is marked as
+    /// something else still counts as text (recorded).
     Other,
 }
 
 /// One image in a fat binary.
 struct Entry<'a> {
     kind: Kind,
-    /// 90 for `sm_90`.
+    /// The architecture, 90 for `sm_90`.
     architecture: u32,
     flags: u64,
-    /// The image, packed or with zeros behind it.
+    /// The image, either packed or followed by zeros.
     payload: &'a [u8],
-    /// The length of the packed image, and what it is unpacked to.
+    /// The packed and unpacked length of the image.
     packed: u32,
     unpacked: u64,
 }
 
-/// The bits of `flags` that say how an image is packed.
+/// The bits of `flags` that tell how an image is packed.
 const LZ4: u64 = 0x2000;
 const ZSTD: u64 = 0x8000;
 
 impl<'a> Entry<'a> {
-    /// Reads the entry at the start of `bytes`, and returns what follows it.
+    /// Reads the entry at the start of `bytes`. Returns it with the bytes that follow.
     fn read(bytes: &'a [u8]) -> Option<(Entry<'a>, &'a [u8])> {
         let u16_at = |at| Some(take::<U16<LittleEndian>>(bytes.get(at..)?)?.0.get(LITTLE));
         let u32_at = |at| Some(take::<U32<LittleEndian>>(bytes.get(at..)?)?.0.get(LITTLE));
@@ -99,7 +99,7 @@ impl<'a> Entry<'a> {
         Some((entry, &bytes[end..]))
     }
 
-    /// The image itself.
+    /// Returns the unpacked image.
     fn unpack(&self) -> Answer<std::borrow::Cow<'a, [u8]>> {
         if self.flags & (LZ4 | ZSTD) == 0 {
             return Ok(self.payload.into());
@@ -122,14 +122,15 @@ impl<'a> Entry<'a> {
         unpack().ok_or(CUresult::CUDA_ERROR_INVALID_IMAGE)
     }
 
-    /// What it holds for a device; `None` where that is nothing.
+    /// Reads the image for a device; `None` if it is for another device.
     fn image(&self, target: Target) -> Answer<Option<Image>> {
         let image = self.unpack().and_then(|bytes| match self.kind {
             Kind::Cubin => cubin::read(&bytes, target).map(Some),
             _ => read_text(&bytes, target),
         });
         match image {
-            // One for another architecture after all: its suffix is not in the fat binary.
+            // The image is for another architecture after all: its suffix is not part of the fat binary's
+            // entry.
             Err(CUresult::CUDA_ERROR_NO_BINARY_FOR_GPU) => Ok(None),
             Err(CUresult::CUDA_ERROR_INVALID_IMAGE | CUresult::CUDA_ERROR_INVALID_PTX)
                 if self.kind == Kind::Other =>
@@ -141,8 +142,7 @@ impl<'a> Entry<'a> {
     }
 }
 
-/// Reads what a fat binary holds for a device: the newest binary that runs there, or else the newest
-/// text.
+/// Reads the image for a device: the newest binary that runs on it, or else the newest text.
 pub(super) fn read(bytes: &[u8], target: Target) -> Answer<Image> {
     let invalid = CUresult::CUDA_ERROR_INVALID_IMAGE;
     let head = Head::read(bytes).ok_or(invalid)?;
@@ -157,7 +157,7 @@ pub(super) fn read(bytes: &[u8], target: Target) -> Answer<Image> {
             entries.push(entry);
         }
     }
-    // Binaries first, as they need no compiler; of each kind the newest.
+    // Binaries come first, because they need no compiler; within each kind the newest comes first.
     entries.sort_by_key(|entry| (entry.kind != Kind::Cubin, std::cmp::Reverse(entry.architecture)));
     for entry in entries {
         if let Some(image) = entry.image(target)? {

@@ -1,14 +1,13 @@
-//! The kernels that a PTX text declares.
+//! Kernel declarations in PTX text.
 //!
-//! The grammar is that of NVIDIA's manual of PTX. The instructions of a kernel are passed over, so
-//! a mistake in them is not seen.
+//! The grammar is that of NVIDIA's PTX manual. Instructions are skipped, so errors in them are not found.
 
 use std::collections::HashMap;
 
 use super::tokens::{Tokens, is_name, number};
 use super::{KernelInfo, Param};
 
-/// What a PTX text declares.
+/// The contents of PTX text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Ptx {
     /// The version of the language, 83 for 8.3.
@@ -17,18 +16,18 @@ pub(super) struct Ptx {
     pub(super) kernels: Vec<KernelInfo>,
 }
 
-/// The architecture that a text is written for.
+/// The target architecture of PTX text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct PtxTarget {
-    /// The number after `sm_` or `compute_`, which are the same to the compiler, as recorded.
+    /// The number after `sm_` or `compute_`. The compiler treats both alike (recorded).
     number: u32,
-    /// What follows it: `a` keeps the text to this architecture, `f` to its family.
+    /// The suffix: `a` restricts the text to this architecture, `f` to its family.
     suffix: Option<char>,
 }
 
-/// The targets that PTX has, with the version that each came with; another target, or an earlier
-/// version, is an error of the text. Recorded are a few of them; this is what ptxas 13.0 takes (101
-/// is from the table of `.target` in the manual of PTX).
+/// The PTX targets, with the PTX version that introduced each. Another target or an older version is an
+/// error. A few targets were recorded; the list is what ptxas 13.0 accepts (101 is from the `.target` table
+/// in the PTX manual).
 const TARGETS: &[(u32, u32)] = &[
     (20, 23),
     (30, 30),
@@ -58,15 +57,16 @@ const TARGETS: &[(u32, u32)] = &[
     (121, 88),
 ];
 
-/// The versions that targets of one architecture and of a family came with.
+/// The PTX versions that introduced architecture-specific (`sm_90a`) and family-specific (`sm_100f`)
+/// targets.
 const EXACT_SINCE: u32 = 80;
 const FAMILY_SINCE: u32 = 88;
 
-/// The most bytes of parameters that a kernel can have, on any architecture.
+/// The maximum size of a kernel's parameters, in bytes, on any architecture.
 const MAX_PARAM_BYTES: usize = 32_764;
 
 impl PtxTarget {
-    /// Reads the word after `.target` in a text of this version.
+    /// Parses the word after `.target`, in text of this version.
     fn parse(word: &str, version: u32) -> Option<PtxTarget> {
         let word = word.strip_prefix("sm_").or_else(|| word.strip_prefix("compute_"))?;
         let suffix = word.chars().last().filter(|last| matches!(last, 'a' | 'f'));
@@ -80,7 +80,7 @@ impl PtxTarget {
         (version >= *since.max(&since_suffix)).then_some(PtxTarget { number, suffix })
     }
 
-    /// Whether a device can run what is written for this target.
+    /// Returns whether a device can run code for this target.
     pub(super) fn runs_on(self, architecture: u32) -> bool {
         match self.suffix {
             Some('a') => self.number == architecture,
@@ -90,7 +90,7 @@ impl PtxTarget {
     }
 }
 
-/// Reads a PTX text; `None` where it is none.
+/// Parses PTX text; `None` if it is invalid.
 pub(super) fn parse(text: &str) -> Option<Ptx> {
     let mut tokens = Tokens::new(text);
     tokens.expect(".version")?;
@@ -106,7 +106,7 @@ pub(super) fn parse(text: &str) -> Option<Ptx> {
         module.statement(word, &mut tokens)?;
     }
     let Module { mut kernels, constant_bytes, announced, .. } = module;
-    // What is announced has to follow, unless it is somewhere else.
+    // A declared kernel must also be defined, unless it is external.
     if announced.iter().any(|name| !kernels.iter().any(|kernel| *kernel.name == **name)) {
         return None;
     }
@@ -120,17 +120,17 @@ pub(super) fn parse(text: &str) -> Option<Ptx> {
 struct Module<'a> {
     virtual_architecture: u32,
     kernels: Vec<KernelInfo>,
-    /// The names of kernels that were announced.
+    /// The names of kernels that were declared before their definition.
     announced: Vec<&'a str>,
     constant_bytes: u32,
-    /// Shared variables that are declared outside of kernels, with their sizes.
+    /// Shared variables declared outside kernels, with their sizes.
     shared: HashMap<&'a str, usize>,
-    /// Whether what follows is defined elsewhere.
+    /// Whether the following declaration is external.
     is_extern: bool,
 }
 
 impl<'a> Module<'a> {
-    /// Reads one statement outside of kernels, of which the first word was taken.
+    /// Parses one statement outside kernels. `word` is its first word.
     fn statement(&mut self, word: &'a str, tokens: &mut Tokens<'a>) -> Option<()> {
         match word {
             ".extern" => self.is_extern = true,
@@ -138,7 +138,8 @@ impl<'a> Module<'a> {
             ".func" => function(tokens)?,
             ".global" | ".const" | ".shared" => self.variables(word, tokens)?,
             ".file" | ".loc" => {
-                // Up to the end of the line, which the words do not show: numbers, marks, a string.
+                // The statement ends with its line, which tokens do not show. It consists of numbers,
+                // commas and a string.
                 while tokens.peek().is_some_and(|word| {
                     word == "," || word.starts_with('"') || number(word).is_some()
                 }) {
@@ -153,7 +154,7 @@ impl<'a> Module<'a> {
             ".address_size" => {
                 tokens.number()?;
             }
-            // `.visible` and the like, and directives that say nothing here.
+            // Linkage directives such as `.visible`, and directives without information for the simulator.
             _ if word.starts_with('.') || word.starts_with("@@") => {}
             ";" => self.is_extern = false,
             _ => return None,
@@ -161,10 +162,10 @@ impl<'a> Module<'a> {
         Some(())
     }
 
-    /// Reads a kernel after `.entry`.
+    /// Parses a kernel after `.entry`.
     fn entry(&mut self, tokens: &mut Tokens<'a>) -> Option<()> {
         let name = tokens.next().filter(|name| is_name(name))?;
-        // Nothing comes after the kernel itself, neither another nor an announcement.
+        // A kernel's definition must be its last occurrence.
         if self.kernels.iter().any(|known| *known.name == *name) {
             return None;
         }
@@ -188,7 +189,7 @@ impl<'a> Module<'a> {
                 ".reqnctapercluster" => kernel.required_cluster = Some(sides(tokens)?),
                 ".explicitcluster" => kernel.explicit_cluster = true,
                 ".pragma" => while tokens.next()? != ";" {},
-                // Other directives, and their numbers.
+                // Other directives and their numbers.
                 word if word.starts_with('.') || word == "," || number(word).is_some() => {}
                 _ => return None,
             }
@@ -198,7 +199,7 @@ impl<'a> Module<'a> {
         Some(())
     }
 
-    /// Reads the declarations in a kernel's body, whose opening brace was taken.
+    /// Parses the declarations in a kernel's body, after the opening brace.
     fn body(&self, kernel: &mut KernelInfo, tokens: &mut Tokens<'a>) -> Option<()> {
         let mut depth = 1_usize;
         let (mut shared, mut local) = (0, 0);
@@ -221,7 +222,7 @@ impl<'a> Module<'a> {
         Some(())
     }
 
-    /// Reads the variables after their state space.
+    /// Parses the variables after their state space.
     fn variables(&mut self, space: &str, tokens: &mut Tokens<'a>) -> Option<()> {
         for declaration in declarations(tokens)? {
             let Declaration { name, size, align, .. } = declaration;
@@ -243,7 +244,7 @@ impl<'a> Module<'a> {
     }
 }
 
-/// Passes over a device function after `.func`.
+/// Skips a device function after `.func`.
 fn function(tokens: &mut Tokens<'_>) -> Option<()> {
     loop {
         match tokens.next()? {
@@ -255,7 +256,7 @@ fn function(tokens: &mut Tokens<'_>) -> Option<()> {
     }
 }
 
-/// Reads parameters up to the closing parenthesis.
+/// Parses parameters up to the closing parenthesis.
 fn params(tokens: &mut Tokens<'_>) -> Option<Vec<Param>> {
     let mut params = Vec::new();
     let mut offset: usize = 0;
@@ -266,7 +267,7 @@ fn params(tokens: &mut Tokens<'_>) -> Option<Vec<Param>> {
         tokens.expect(".param")?;
         let (kind, name) = specifiers(tokens)?;
         let Declaration { size, align, dimensions, .. } = declarator(kind, name, tokens)?;
-        // The compiler takes neither vectors nor arrays of arrays here.
+        // The compiler accepts neither vectors nor arrays of arrays here.
         if kind.lanes > 1 || dimensions > 1 {
             return None;
         }
@@ -277,7 +278,7 @@ fn params(tokens: &mut Tokens<'_>) -> Option<Vec<Param>> {
     Some(params)
 }
 
-/// Up to three sides, of which those that are not given are 1.
+/// Parses up to three sides. Missing sides are 1.
 fn sides(tokens: &mut Tokens<'_>) -> Option<[u32; 3]> {
     let mut sides = [1; 3];
     sides[0] = tokens.number()?;
@@ -290,7 +291,7 @@ fn sides(tokens: &mut Tokens<'_>) -> Option<[u32; 3]> {
     Some(sides)
 }
 
-/// Places the variables of a declaration behind `end`, which becomes their end.
+/// Places the variables of a declaration after `end` and advances it to their end.
 fn place_all(end: &mut usize, tokens: &mut Tokens<'_>) -> Option<()> {
     for Declaration { size, align, .. } in declarations(tokens)? {
         *end = end.checked_next_multiple_of(align)?.checked_add(size)?;
@@ -303,22 +304,22 @@ struct Declaration<'a> {
     name: &'a str,
     size: usize,
     align: usize,
-    /// How many numbers in brackets follow the name.
+    /// The number of array dimensions.
     dimensions: usize,
-    /// The bytes of an element.
+    /// The size of an element, in bytes.
     element: usize,
 }
 
-/// What the variables of one declaration have in common.
+/// The properties that all variables of one declaration share.
 #[derive(Clone, Copy)]
 struct Specifiers {
-    /// The bytes of an element.
+    /// The size of an element, in bytes.
     element: usize,
     lanes: usize,
     align: usize,
 }
 
-/// Declarations of one state space, up to the semicolon.
+/// Parses the declarations of one state space, up to the semicolon.
 fn declarations<'a>(tokens: &mut Tokens<'a>) -> Option<Vec<Declaration<'a>>> {
     let mut all = Vec::new();
     let (kind, mut name) = specifiers(tokens)?;
@@ -326,7 +327,7 @@ fn declarations<'a>(tokens: &mut Tokens<'a>) -> Option<Vec<Declaration<'a>>> {
         let mut one = declarator(kind, name, tokens)?;
         if tokens.eat("=") {
             let values = count_values(tokens)? * one.element;
-            // An array without a size has that of its values.
+            // An array without a size gets the size of its values.
             if one.size == 0 {
                 one.size = values;
             }
@@ -343,14 +344,14 @@ fn declarations<'a>(tokens: &mut Tokens<'a>) -> Option<Vec<Declaration<'a>>> {
     }
 }
 
-/// What stands before the name, and the name.
+/// Parses the specifiers before the name, and the name.
 fn specifiers<'a>(tokens: &mut Tokens<'a>) -> Option<(Specifiers, &'a str)> {
     let (mut element, mut align, mut lanes) = (None, None, 1);
     let name = loop {
         match tokens.next()? {
             ".align" => align = Some(tokens.number()? as usize),
             ".ptr" => {
-                // What follows is about the memory pointed to.
+                // These words describe the memory that the pointer refers to.
                 while let Some(word) = tokens.peek().filter(|word| word.starts_with('.')) {
                     tokens.next();
                     if word == ".align" {
@@ -375,7 +376,7 @@ fn specifiers<'a>(tokens: &mut Tokens<'a>) -> Option<(Specifiers, &'a str)> {
     align.is_power_of_two().then_some((Specifiers { element, lanes, align }, name))
 }
 
-/// What stands behind the name, without a value.
+/// Parses the array dimensions after the name.
 fn declarator<'a>(
     Specifiers { element, lanes, align }: Specifiers,
     name: &'a str,
@@ -394,7 +395,7 @@ fn declarator<'a>(
     Some(Declaration { name, size, align, dimensions, element })
 }
 
-/// Counts the values that a variable begins with.
+/// Counts the initial values of a variable.
 fn count_values(tokens: &mut Tokens<'_>) -> Option<usize> {
     let (mut values, mut depth) = (0, 0_usize);
     if matches!(tokens.peek()?, "," | ";") {
@@ -419,7 +420,7 @@ fn count_values(tokens: &mut Tokens<'_>) -> Option<usize> {
     }
 }
 
-/// The bytes of an element of a type.
+/// Returns the size of an element of a type, in bytes.
 fn element_bytes(word: &str) -> Option<usize> {
     let word = word.strip_prefix('.')?;
     if matches!(word, "texref" | "samplerref" | "surfref") {

@@ -1,4 +1,4 @@
-//! Where images come from: memory of the program, whose length is in the image itself, or a file.
+//! The sources of images: memory of the program, where the image itself contains its length, or a file.
 
 use std::ffi::{CStr, OsStr, c_char, c_void};
 use std::fs::File;
@@ -10,15 +10,16 @@ use green_ctx_sys::CUresult;
 use super::{cubin, fatbin};
 use crate::pointer::{Answer, Ptr, invalid_if, refuse_if};
 
-/// The most bytes of an image. More than that is a damaged header.
+/// The maximum size of an image, in bytes. A larger size indicates a damaged header.
 const MAX_BYTES: u64 = 1 << 31;
 
-/// What the runtime library wraps a fat binary in: this number, a version, and its address.
+/// The magic number of the runtime library's wrapper around a fat binary. A version and the address follow
+/// it.
 const WRAPPER_MAGIC: [u8; 4] = 0x4662_43b1_u32.to_le_bytes();
-/// Where the address stands in it, counted in addresses.
+/// The position of the address in the wrapper, in units of an address.
 const WRAPPED: usize = 1;
 
-/// Copies an image that the program points to, for a library.
+/// Copies an image from the program's memory, for a library.
 pub(crate) fn for_library(image: Ptr<c_void>) -> Answer<Vec<u8>> {
     let image = image.given()?.cast::<u8>();
     if magic(image)? != WRAPPER_MAGIC {
@@ -29,7 +30,7 @@ pub(crate) fn for_library(image: Ptr<c_void>) -> Answer<Vec<u8>> {
     fat_binary(wrapped)
 }
 
-/// Copies an image that the program points to. Only libraries take what is wrapped, as recorded.
+/// Copies an image from the program's memory. Only libraries accept a wrapped image (recorded).
 pub(crate) fn from_memory(image: Ptr<c_void>) -> Answer<Vec<u8>> {
     let image = image.given()?.cast::<u8>();
     match magic(image)? {
@@ -47,15 +48,15 @@ pub(crate) fn from_memory(image: Ptr<c_void>) -> Answer<Vec<u8>> {
     }
 }
 
-/// Reads an image from a file; `CUDA_ERROR_FILE_NOT_FOUND` where there is none.
+/// Reads an image from a file; `CUDA_ERROR_FILE_NOT_FOUND` if the file does not exist.
 pub(crate) fn from_file(name: &CStr) -> Answer<Vec<u8>> {
     invalid_if(name.is_empty())?;
     let missing = |_| CUresult::CUDA_ERROR_FILE_NOT_FOUND;
     let file = File::open(OsStr::from_bytes(name.to_bytes())).map_err(missing)?;
     let kind = file.metadata().map_err(missing)?.file_type();
-    // A folder is opened like a file, and says that it is longer than any memory (recorded).
+    // A directory can be opened like a file, but reports a length beyond all memory (recorded).
     refuse_if(kind.is_dir(), CUresult::CUDA_ERROR_OUT_OF_MEMORY)?;
-    // Other things may have no end. What the driver makes of them is not recorded.
+    // Special files may have no end. The driver's answer for them was not recorded.
     refuse_if(!kind.is_file(), CUresult::CUDA_ERROR_FILE_NOT_FOUND)?;
     let mut bytes = Vec::new();
     file.take(MAX_BYTES).read_to_end(&mut bytes).map_err(missing)?;
@@ -63,7 +64,7 @@ pub(crate) fn from_file(name: &CStr) -> Answer<Vec<u8>> {
     Ok(bytes)
 }
 
-/// The first four bytes. They may be more than a short text has, so they are read one by one.
+/// Returns the first four bytes. They are read one by one, because a short text may have fewer.
 fn magic(image: Ptr<u8>) -> Answer<[u8; 4]> {
     let mut magic = [0; 4];
     for (index, byte) in magic.iter_mut().enumerate() {

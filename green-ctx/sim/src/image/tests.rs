@@ -1,4 +1,4 @@
-//! Reading images, and damaged ones.
+//! Reading of intact and damaged images.
 
 use super::*;
 
@@ -23,7 +23,7 @@ fn params(sizes: &[(usize, usize)]) -> Vec<Param> {
     sizes.iter().map(|&(offset, size)| Param { offset, size }).collect()
 }
 
-/// An entry of a fat binary that is not packed.
+/// Returns an unpacked entry of a fat binary.
 fn entry(kind: u16, architecture: u32, payload: &[u8]) -> Vec<u8> {
     let mut head = vec![0; 64];
     head[0..2].copy_from_slice(&kind.to_le_bytes());
@@ -43,7 +43,7 @@ fn fat(entries: &[Vec<u8>]) -> Vec<u8> {
 
 #[test]
 fn text_packed_text_and_binaries_say_the_same() {
-    // The binary for 9.0, the text for 10.0, and the text that is packed in another way.
+    // The binary for 9.0, the text for 10.0, and the text packed in the other format.
     for (bytes, architecture) in
         [(TEXT, 90), (ZSTD, 80), (ZSTD, 86), (ZSTD, 90), (ZSTD, 100), (LZ4, 90)]
     {
@@ -80,12 +80,12 @@ fn a_binary_runs_on_its_major_version() {
         assert_eq!(error(CUBIN, architecture), expected, "{architecture}");
     }
     assert_eq!(error(CUBIN, 100), Some(NO_BINARY));
-    // Marked as of one architecture alone.
+    // A binary for one architecture only.
     let mut exact = CUBIN.to_vec();
     exact[48] |= 8;
     exact[49] = 86;
     assert_eq!([86, 89].map(|it| error(&exact, it)), [None, Some(NO_BINARY)]);
-    // In the form of the cubins before CUDA 13, and of another machine.
+    // A cubin in the layout from before CUDA 13, and one for another machine.
     let mut old = CUBIN.to_vec();
     (old[7], old[8]) = (51, 7);
     old[48..52].copy_from_slice(&0x0050_0550_u32.to_le_bytes());
@@ -107,7 +107,7 @@ fn a_fat_binary_gives_the_newest_that_runs() {
         text(103, "too_new"),
         entry(2, 90, CUBIN),
         entry(0x40, 90, b"something else"),
-        // For one architecture alone, which the fat binary does not say.
+        // For one architecture only; the fat binary's entry does not tell.
         entry(1, 80, b".version 8.0 .target sm_80a .entry exact() { ret; }"),
     ]);
     let first = |architecture| {
@@ -120,7 +120,7 @@ fn a_fat_binary_gives_the_newest_that_runs() {
     assert_eq!(first(100).as_deref(), Ok("newer"));
     assert_eq!(first(103).as_deref(), Ok("too_new"));
     assert_eq!(error(&fat(&[]), 90), Some(NO_BINARY));
-    // Text that is marked as something else is text.
+    // Text that is marked as something else is still text.
     let marked = fat(&[entry(0x40, 52, b".version 7.8 .target sm_52 .entry x() { ret; }")]);
     assert_eq!((error(&marked, 90), error(&marked, 50)), (None, Some(NO_BINARY)));
     assert_eq!(error(&fat(&[entry(1, 52, b".version 3.0 .target sm_52")]), 90), Some(INVALID_PTX));
@@ -143,7 +143,7 @@ fn text_is_read_for_a_driver_and_a_device() {
     assert_eq!(versions, [84, 85, 87, 90, 91, 94]);
 }
 
-/// How long a cubin says it is, which has to be found within `bytes`.
+/// Returns the length that a cubin reports, reading only within `bytes`.
 fn length(bytes: &[u8]) -> Answer<u64> {
     cubin::len(|offset, out| {
         let rest = usize::try_from(offset).ok().and_then(|offset| bytes.get(offset..));
@@ -156,9 +156,9 @@ fn length(bytes: &[u8]) -> Answer<u64> {
 #[test]
 fn a_cubin_has_its_length() {
     assert_eq!(length(CUBIN), Ok(CUBIN.len() as u64));
-    // What follows it does not count.
+    // Bytes after the cubin do not count.
     assert_eq!(length(&[CUBIN, &[9; 100]].concat()), Ok(CUBIN.len() as u64));
-    // Of another machine is something that shows later.
+    // Another machine type is reported only later.
     let mut other = CUBIN.to_vec();
     other[18] = 62;
     assert_eq!(length(&other), Ok(CUBIN.len() as u64));
@@ -170,7 +170,7 @@ fn a_cubin_has_its_length() {
     let mut damaged = CUBIN.to_vec();
     for at in 0..CUBIN.len() - 8 {
         damaged[at..at + 8].fill(0xff);
-        // Without an answer it could be copied by, or with one that is too large to be.
+        // The length may be an error or too large, but computing it must not fail.
         let _ = length(&damaged);
         damaged[at..at + 8].copy_from_slice(&CUBIN[at..at + 8]);
     }
@@ -184,8 +184,8 @@ fn survive(bytes: &[u8]) {
     }
 }
 
-/// Images that whoever damaged them could not make worse: each is cut everywhere, has each of its
-/// bytes changed, and its numbers made huge.
+/// Damaged images: each image is cut at every position, has each byte changed, and has its numbers made
+/// huge.
 #[test]
 fn damaged_images_are_read_or_refused() {
     let plain = fat(&[entry(2, 90, CUBIN), entry(1, 80, TEXT)]);
@@ -202,7 +202,7 @@ fn damaged_images_are_read_or_refused() {
             damaged[at] = bytes[at];
         }
         for at in (0..bytes.len().saturating_sub(8)).step_by(4) {
-            // Alternately all ones, and the most that a signed number holds.
+            // Alternates between all ones and the maximum signed number.
             let huge = u64::MAX >> (at / 4 % 2);
             damaged[at..at + 8].copy_from_slice(&huge.to_le_bytes());
             survive(&damaged);

@@ -1,6 +1,6 @@
-//! The words of PTX text.
+//! The tokens of PTX text.
 
-/// The words and marks of a text, without comments.
+/// The words and punctuation marks of a text, without comments.
 #[derive(Clone)]
 pub(super) struct Tokens<'a> {
     rest: &'a str,
@@ -11,12 +11,12 @@ impl<'a> Tokens<'a> {
         Tokens { rest: text }
     }
 
-    /// The next word, which stays the next.
+    /// Returns the next token without consuming it.
     pub(super) fn peek(&self) -> Option<&'a str> {
         self.clone().next()
     }
 
-    /// Takes the next word if it is this one.
+    /// Consumes the next token if it is `word`.
     pub(super) fn eat(&mut self, word: &str) -> bool {
         let mut after = self.clone();
         let found = after.next() == Some(word);
@@ -26,17 +26,17 @@ impl<'a> Tokens<'a> {
         found
     }
 
-    /// Takes the next word, which has to be this one.
+    /// Consumes the next token, which must be `word`.
     pub(super) fn expect(&mut self, word: &str) -> Option<()> {
         self.eat(word).then_some(())
     }
 
-    /// Takes a number.
+    /// Consumes a number.
     pub(super) fn number(&mut self) -> Option<u32> {
         number(self.next()?)?.try_into().ok()
     }
 
-    /// Takes what is left of a group whose opening mark was taken, up to its closing mark.
+    /// Skips the rest of a group, after its opening mark, up to its closing mark.
     pub(super) fn skip_group(&mut self, open: &str, close: &str) -> Option<()> {
         let mut depth = 1_usize;
         while depth > 0 {
@@ -49,7 +49,7 @@ impl<'a> Tokens<'a> {
         Some(())
     }
 
-    /// Leaves out white space and comments.
+    /// Skips white space and comments.
     fn skip_blanks(&mut self) {
         loop {
             self.rest = self.rest.trim_start();
@@ -60,7 +60,7 @@ impl<'a> Tokens<'a> {
             } else {
                 return;
             };
-            // A comment without an end takes the rest of the text.
+            // An unterminated comment extends to the end of the text.
             self.rest = end.map_or("", |end| &self.rest[end..]);
         }
     }
@@ -73,7 +73,7 @@ impl<'a> Iterator for Tokens<'a> {
         self.skip_blanks();
         let first = self.rest.chars().next()?;
         let len = if first == '"' {
-            // A string, with its marks. None goes over the end of its line.
+            // A string with its quotes. It does not extend beyond the line.
             self.rest[1..].find(['"', '\n']).map_or(self.rest.len(), |end| end + 2)
         } else if is_of_word(first) {
             self.rest.find(|mark| !is_of_word(mark)).unwrap_or(self.rest.len())
@@ -90,13 +90,13 @@ fn is_of_word(character: char) -> bool {
     character.is_ascii_alphanumeric() || matches!(character, '.' | '_' | '$' | '%' | '@')
 }
 
-/// Whether a word can be the name of something.
+/// Returns whether a token can be a name.
 pub(super) fn is_name(word: &str) -> bool {
     let first = word.chars().next();
     first.is_some_and(|first| first.is_ascii_alphabetic() || matches!(first, '_' | '$' | '%'))
 }
 
-/// An integer as PTX writes it.
+/// Parses an integer in PTX notation.
 pub(super) fn number(word: &str) -> Option<u64> {
     let word = word.strip_suffix('U').unwrap_or(word);
     let lower = word.to_ascii_lowercase();

@@ -7,33 +7,33 @@ use crate::occupancy::Sm;
 use crate::pointer::{Answer, invalid_if};
 use crate::state::State;
 
-/// The registers that a kernel of text is said to use: no compiler is here to count them, and an
-/// H200's says so of kernels that do next to nothing.
+/// The registers per thread of a kernel from PTX text. No compiler is available to count them; an H200
+/// reports this number for kernels that do almost nothing.
 const REGISTERS: u32 = 4;
 
-/// How many attributes drivers before and from 13.5 on know; later ones are no attributes there, as
-/// recorded of 13.0. (The last two are in the header of 13.5 and not in that of 13.0; which versions
-/// between them brought them was not looked up.)
+/// The number of attributes from 13.5 on, and before. Larger numbers are refused (recorded on 13.0). The
+/// last two attributes are in the header of 13.5 but not in that of 13.0; which version in between
+/// introduced them was not determined.
 const COUNT: usize = 18;
 const COUNT_BEFORE_13_5: u32 = 16;
 
-/// One thing that a program sets on a kernel or a function.
+/// One setting of a kernel or a function.
 #[derive(Clone, Copy)]
 pub(crate) enum Setting {
     Attribute(CUfunction_attribute, i32),
     Cache(CUfunc_cache),
 }
 
-/// What a program set on a kernel or a function.
+/// The settings of a kernel or a function.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Attributes {
     values: [Option<i32>; COUNT],
-    /// The preferred cache.
+    /// The preferred cache configuration.
     cache: Option<CUfunc_cache>,
 }
 
 impl Attributes {
-    /// These, and where nothing is set those of `below`.
+    /// Merges these settings with those of `below`, which apply where nothing is set here.
     pub(super) fn over(self, below: Attributes) -> Attributes {
         let mut values = self.values;
         for (value, below) in values.iter_mut().zip(below.values) {
@@ -82,7 +82,7 @@ impl Attributes {
         Ok(i32::try_from(value).unwrap_or(i32::MAX))
     }
 
-    /// These with one more setting, within the bounds that are recorded.
+    /// Adds a setting. Its bounds were recorded.
     pub(super) fn with(
         mut self,
         setting: Setting,
@@ -109,18 +109,18 @@ impl Attributes {
             | CUfunction_attribute::CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_HEIGHT
             | CUfunction_attribute::CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_DEPTH => {
                 let value = u32::try_from(value).ok();
-                // What the image requires can be set to itself only. The header has another error
-                // for that, `CUDA_ERROR_NOT_PERMITTED`.
+                // If the image requires a value, only that value can be set. The header names another error
+                // for this case, `CUDA_ERROR_NOT_PERMITTED`.
                 let required = required_side(attribute, info);
                 value.is_some_and(|value| required.is_none_or(|required| required == value))
             }
-            // Any number is taken.
+            // Any number is accepted.
             CUfunction_attribute::CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED => true,
             CUfunction_attribute::CU_FUNC_ATTRIBUTE_CLUSTER_SCHEDULING_POLICY_PREFERENCE
             | CUfunction_attribute::CU_FUNC_ATTRIBUTE_SHARED_MEMORY_MODE => {
                 (0..=2).contains(&value) && attribute.0 < count(state)
             }
-            // The others are read-only.
+            // The other attributes are read-only.
             _ => false,
         };
         invalid_if(!within)?;
@@ -129,7 +129,7 @@ impl Attributes {
     }
 }
 
-/// The side of the cluster that the image requires.
+/// Returns the side of the cluster that the image requires.
 fn required_side(attribute: CUfunction_attribute, info: &KernelInfo) -> Option<u32> {
     let [width, height, depth] = info.required_cluster?;
     Some(match attribute {
@@ -140,30 +140,30 @@ fn required_side(attribute: CUfunction_attribute, info: &KernelInfo) -> Option<u
     })
 }
 
-/// How many attributes the driver has.
+/// Returns the number of attributes that the driver has.
 fn count(state: &State) -> u32 {
     if state.version >= 13_050 { COUNT as u32 } else { COUNT_BEFORE_13_5 }
 }
 
-/// What a kernel may use and needs, after what was set on it.
+/// The limits and requirements of a kernel, with its settings applied.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
-    /// Threads of a block.
+    /// The maximum number of threads per block.
     pub(crate) threads: u32,
-    /// The only block that is launched.
+    /// The required block size; `None` if any size is possible.
     pub(crate) block: Option<[u32; 3]>,
-    /// Registers of a thread.
+    /// Registers per thread.
     pub(crate) registers: u32,
-    /// Shared memory of a block that is not asked for at the launch, in bytes.
+    /// Static shared memory per block, in bytes.
     pub(crate) static_shared: u32,
-    /// Shared memory that a launch can ask for, in bytes.
+    /// The maximum dynamic shared memory per block, in bytes.
     pub(crate) dynamic_shared: u32,
-    /// How much of an SM's memory is to be shared memory, in percent.
+    /// The preferred share of shared memory in an SM's memory, in percent.
     pub(crate) carveout: Option<u32>,
-    /// The only cluster that is launched.
+    /// The required cluster size; `None` if any size is possible.
     pub(crate) cluster: Option<[u32; 3]>,
     pub(crate) must_cluster: bool,
-    /// Blocks of a cluster.
+    /// The maximum cluster size, in blocks.
     pub(crate) cluster_size: u32,
 }
 
@@ -178,7 +178,8 @@ impl Limits {
             CUfunction_attribute::CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_DEPTH,
         ]
         .map(|side| number(side).unwrap_or(0));
-        // Zeros say that none is required, and one alone that a launch has to ask for a cluster.
+        // If all sides are zero, no cluster is required. If only some are, every launch must specify a
+        // cluster.
         let cluster = Some(cluster).filter(|sides| *sides != [0; 3]);
         let beyond = attributes
             .value(CUfunction_attribute::CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED)
@@ -201,7 +202,7 @@ impl Limits {
 }
 
 impl State {
-    /// What the kernel behind a handle may use and needs on a device.
+    /// Returns the limits and requirements of the kernel behind a handle on a device.
     pub(crate) fn limits(&self, handle: usize, device: usize) -> Answer<Limits> {
         let (info, _) = self.kernel_info(handle)?;
         let attributes = self.attributes(handle, device);

@@ -11,13 +11,13 @@ use crate::image::KernelInfo;
 use crate::pointer::{Answer, Ptr};
 use crate::state::State;
 
-/// What a `CUfunction` stands for.
+/// The object behind a `CUfunction`.
 pub(crate) struct Function {
     pub(crate) device: usize,
     pub(crate) info: Arc<KernelInfo>,
-    /// The library's kernel that it is the function of.
+    /// The library's kernel, if the function belongs to one.
     pub(crate) kernel: Option<usize>,
-    /// What was set on it.
+    /// The settings of the function.
     pub(super) attributes: Attributes,
 }
 
@@ -29,9 +29,9 @@ impl State {
         Ok(function)
     }
 
-    /// What is set on a function, or on a kernel for a device. A kernel stands for its function there,
-    /// where that is loaded. What was set on a function goes over what was set on its kernel, in
-    /// whichever order that was done (recorded).
+    /// Returns the settings of a function, or of a kernel on a device. If the kernel is loaded on the
+    /// device, the settings of its function apply there. The settings of a function take precedence over
+    /// those of its kernel, in whichever order they were made (recorded).
     pub(crate) fn attributes(&self, handle: usize, device: usize) -> Attributes {
         let function = self.functions.get(&handle).or_else(|| self.found_function(handle, device));
         let kernel = function.map_or(Some(handle), |function| function.kernel);
@@ -53,7 +53,7 @@ pub(crate) fn func_get_attribute(
     let function = state.function(handle)?;
     let attributes = state.attributes(handle.address(), function.device);
     let value = attributes.get(attribute, &function.info, &state)?;
-    // A function says only whether it was set, a kernel to which number (recorded).
+    // A function reports only whether the flag was set; a kernel reports the number (recorded).
     let is_flag =
         attribute == CUfunction_attribute::CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED;
     out.write(if is_flag { i32::from(value != 0) } else { value })
@@ -69,7 +69,7 @@ pub(crate) fn func_set(driver: &Driver, handle: Ptr<CUfunc_st>, setting: Setting
     Ok(())
 }
 
-// Null has an error of its own in the functions that ask what a function is, as recorded.
+// Query functions return a different error for a null function (recorded).
 
 pub(crate) fn func_get_name(
     driver: &Driver,

@@ -1,4 +1,4 @@
-//! Options of the compiler for PTX, of which none is here.
+//! Options of the PTX compiler, which is not simulated.
 
 use std::ffi::c_void;
 
@@ -6,8 +6,8 @@ use green_ctx_sys::{CUjit_option, CUlibraryOption, CUresult};
 
 use crate::pointer::{Answer, Ptr, invalid_if};
 
-/// Checks the options and answers those that are questions: the logs are empty and took no time.
-/// The others change nothing that can be seen.
+/// Checks the options and answers those with an output: the logs are empty, and compilation took no time.
+/// Other options have no visible effect.
 pub(super) fn answer(options: Ptr<CUjit_option>, values: Ptr<*mut c_void>, count: u32) -> Answer {
     let (mut logs, mut sizes) = ([None; 2], [None; 2]);
     for index in 0..count as usize {
@@ -25,7 +25,7 @@ pub(super) fn answer(options: Ptr<CUjit_option>, values: Ptr<*mut c_void>, count
     }
     for (log, size) in logs.into_iter().zip(sizes) {
         let Some(size) = size else { continue };
-        // The number stands in the place of a pointer, in its lower half (header).
+        // The number is stored in place of a pointer, in its lower half (header).
         let room: u32 = size.cast().read()?;
         if let Some(log) = log.filter(|_| room > 0) {
             let log = log.follow()?;
@@ -38,7 +38,7 @@ pub(super) fn answer(options: Ptr<CUjit_option>, values: Ptr<*mut c_void>, count
     Ok(())
 }
 
-/// Checks the options of libraries, which change nothing that can be seen.
+/// Checks the library options, which have no visible effect.
 pub(super) fn read_library_options(
     options: Ptr<CUlibraryOption>,
     values: Ptr<*mut c_void>,

@@ -13,13 +13,13 @@ use crate::image::KernelInfo;
 use crate::pointer::{Answer, Ptr, valid};
 use crate::state::State;
 
-/// What a `CUkernel` stands for.
+/// The object behind a `CUkernel`.
 pub(crate) struct Kernel {
     library: usize,
-    /// Its place in the image.
+    /// Its index in the image.
     index: usize,
     pub(super) info: Arc<KernelInfo>,
-    /// What was set on it, by device.
+    /// The settings of the kernel, by device.
     attributes: HashMap<usize, Attributes>,
 }
 
@@ -28,14 +28,14 @@ impl Kernel {
         Kernel { library, index, info, attributes: HashMap::new() }
     }
 
-    /// What was set on it for a device.
+    /// Returns the settings for a device.
     pub(super) fn attributes(&self, device: usize) -> Attributes {
         self.attributes.get(&device).copied().unwrap_or_default()
     }
 }
 
 impl State {
-    /// The function that a kernel is on a device.
+    /// Returns the function of a kernel on a device, and loads it at first use.
     pub(crate) fn function_of(&mut self, kernel: usize, device: usize) -> Answer<usize> {
         let found = self.kernels.get(&kernel).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)?;
         let &Kernel { library, index, .. } = found;
@@ -43,7 +43,7 @@ impl State {
         self.function_at(module, index)
     }
 
-    /// The function that a kernel is on a device, where it is loaded there.
+    /// Returns the function of a kernel on a device, if it is loaded there.
     pub(super) fn found_function(&self, kernel: usize, device: usize) -> Option<&Function> {
         let Kernel { library, index, .. } = self.kernels.get(&kernel)?;
         let module = self.libraries.get(library)?.modules.get(&device)?;
@@ -105,12 +105,12 @@ pub(crate) fn kernel_get_param_info(
 ) -> Answer {
     let mut state = driver.state();
     kernel.given()?;
-    // An H200 refuses so, although a kernel belongs to no context.
+    // An H200 requires a current context, although a kernel belongs to none (recorded).
     state.current()?;
     write_param(&state.kernel(kernel)?.info, index, offset, size)
 }
 
-/// Writes where a parameter lies and, where that is wanted, its size.
+/// Writes the offset of a parameter and, if requested, its size.
 pub(super) fn write_param(
     info: &KernelInfo,
     index: usize,
@@ -129,7 +129,7 @@ pub(crate) fn kernel_get_name(
     kernel: Ptr<CUkern_st>,
 ) -> Answer {
     let state = driver.state();
-    // A null handle has an error of its own (header).
+    // A null handle has its own error (header).
     kernel.given()?;
     out.write(state.kernel(kernel)?.info.symbol.as_ptr())
 }

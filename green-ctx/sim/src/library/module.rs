@@ -1,4 +1,4 @@
-//! Modules: images that are loaded on a device.
+//! Modules: images loaded on a device.
 
 use std::ffi::{c_char, c_void};
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use crate::image::{self, Image};
 use crate::pointer::{Answer, Ptr, invalid_if};
 use crate::state::State;
 
-/// What a `CUmodule` stands for.
+/// The object behind a `CUmodule`.
 pub(crate) struct Module {
     pub(crate) device: usize,
     /// Whether it was loaded for a library, which unloads it.
@@ -23,7 +23,7 @@ pub(crate) struct Module {
 }
 
 impl State {
-    /// A module that can be used.
+    /// Returns the module, if it is usable.
     fn module(&self, module: Ptr<CUmod_st>) -> Answer<&Module> {
         let module = self.modules.get(&module.address());
         let module = module.ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)?;
@@ -31,7 +31,7 @@ impl State {
         Ok(module)
     }
 
-    /// Loads an image on a device, for itself or for the library that has these kernels.
+    /// Loads an image on a device, without a library or for the library with these kernels.
     pub(super) fn add_module(
         &mut self,
         device: usize,
@@ -59,14 +59,14 @@ impl State {
         }
     }
 
-    /// The function at this place in a module.
+    /// Returns the function at an index of a module.
     pub(super) fn function_at(&self, module: usize, index: usize) -> Answer<usize> {
         let module = self.modules.get(&module).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)?;
         module.functions.get(index).copied().ok_or(CUresult::CUDA_ERROR_NOT_FOUND)
     }
 }
 
-/// Loads an image into the current context's device.
+/// Loads an image on the current context's device.
 fn load(
     driver: &Driver,
     out: Ptr<*mut CUmod_st>,

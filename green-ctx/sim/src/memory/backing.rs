@@ -1,4 +1,4 @@
-//! The bytes behind addresses, and the addresses themselves.
+//! The bytes behind addresses, and the allocation of the addresses.
 #![expect(unsafe_code, reason = "it allocates memory lazily and follows the program's pointers")]
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
@@ -8,13 +8,13 @@ use std::sync::OnceLock;
 
 use parking_lot::Mutex;
 
-/// The alignment of addresses in bytes, and the least distance between allocations.
+/// The alignment of addresses, and the minimum distance between allocations, in bytes.
 pub(crate) const ALIGN: usize = 512;
-/// The room that device addresses are taken from, in bytes: the largest of these that there is.
+/// The sizes of the range of device addresses to try, in bytes, largest first.
 const ROOMS: [u64; 3] = [1 << 44, 1 << 42, 1 << 40];
 
-/// The bytes of one allocation. They are not touched before they are used, so that large allocations
-/// cost nothing.
+/// The bytes of one allocation. They are not touched before they are used, so large allocations cost
+/// nothing.
 pub(crate) struct Memory {
     start: NonNull<u8>,
     len: usize,
@@ -23,50 +23,51 @@ pub(crate) struct Memory {
 }
 
 enum Owner {
-    /// The simulator, behind an address that the program cannot follow.
+    /// The simulator, behind an address that the program cannot dereference.
     Device,
     /// The simulator, at the address that the program uses too.
     Shared(Layout),
-    /// The program, which registered it.
+    /// The program, which registered the memory.
     Program,
 }
 
-// SAFETY: the memory is reached through this value alone or, where the program has it too, by the
-// program's own arrangement with the driver's work.
+// SAFETY: the memory is accessed only through this value, and by the program if it shares the memory. The
+// program must order its accesses with those of the driver's work (cuda.h: asynchronous copies). Neither
+// depends on the thread.
 unsafe impl Send for Memory {}
 
-/// Zeroed memory of the host.
+/// Allocates zeroed host memory.
 fn zeroed(len: usize, align: usize) -> Option<(NonNull<u8>, Layout)> {
     let layout = Layout::from_size_align(len.max(1), align).ok()?;
-    // SAFETY: the layout is not empty.
+    // SAFETY: `len.max(1)` makes the layout at least one byte large.
     let start = NonNull::new(unsafe { alloc_zeroed(layout) })?;
     Some((start, layout))
 }
 
-/// The alignment of bytes that no program sees.
+/// The alignment of bytes that the program does not see.
 const INNER_ALIGN: usize = 16;
 
 impl Memory {
-    /// Memory of a device.
+    /// Allocates device memory.
     pub(crate) fn device(len: usize) -> Option<Memory> {
-        // A large alignment would make the allocator write the whole memory.
+        // With a large alignment, the allocator would write the whole memory.
         let (start, layout) = zeroed(len, INNER_ALIGN)?;
         let Some(address) = take_addresses(len) else {
-            // SAFETY: just allocated with this layout, and nobody has it.
+            // SAFETY: `zeroed` allocated `start` with this layout, and no other copy of the pointer exists.
             unsafe { dealloc(start.as_ptr(), layout) };
             return None;
         };
         Some(Memory { start, len, address, owner: Owner::Device })
     }
 
-    /// Memory that host and device use at one address.
+    /// Allocates memory that host and device use at the same address.
     pub(crate) fn shared(len: usize) -> Option<Memory> {
         let (start, layout) = zeroed(len, ALIGN)?;
         let address = start.addr().get() as u64;
         Some(Memory { start, len, address, owner: Owner::Shared(layout) })
     }
 
-    /// Memory of the program, which stays there until it is given back.
+    /// Wraps memory of the program, which the program keeps until it unregisters it.
     pub(crate) fn of_program(start: NonNull<u8>, len: usize) -> Memory {
         let address = start.addr().get() as u64;
         Memory { start, len, address, owner: Owner::Program }
@@ -81,13 +82,14 @@ impl Memory {
     }
 
     pub(crate) fn bytes(&self) -> &[u8] {
-        // SAFETY: these bytes are initialised and borrowed as this value is. The program, where it
-        // has them too, leaves them alone while work uses them (cuda.h: asynchronous copies).
+        // SAFETY: `start` is valid for `len` initialised bytes as long as this value lives, and the slice
+        // borrows from it. A program that shares the memory must not change it while work uses it (cuda.h:
+        // asynchronous copies).
         unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.len) }
     }
 
     pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
-        // SAFETY: as in `bytes`, and exclusively so.
+        // SAFETY: as in `bytes`; in addition, `&mut self` excludes any other slice of these bytes.
         unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.len) }
     }
 }
@@ -105,30 +107,31 @@ impl Drop for Memory {
                 layout
             }
         };
-        // SAFETY: allocated with this layout in `zeroed`, and given back here alone.
+        // SAFETY: `zeroed` allocated `start` with this layout, and only this `drop` frees it.
         unsafe { dealloc(self.start.as_ptr(), layout) };
     }
 }
 
-/// Whether an address is one of those that device memory is given.
+/// Returns whether an address is a device address.
 pub(crate) fn is_of_device(address: u64) -> bool {
     ROOM.get().is_some_and(|(start, end)| (*start..*end).contains(&address))
 }
 
-/// Where device addresses are.
+/// The range of device addresses.
 static ROOM: OnceLock<(u64, u64)> = OnceLock::new();
 
-/// Device addresses that are not taken: the end of each range by its start. They are one process's,
-/// so that what belongs to another driver is no address of this one.
+/// The unused device addresses: the end of each range by its start. All drivers of the process share them,
+/// so an address of one driver is never valid in another.
 static FREE: Mutex<BTreeMap<u64, u64>> = Mutex::new(BTreeMap::new());
 
-/// What an allocation takes of the addresses: a little more than it has, so that no two meet.
+/// Returns the size of an allocation's address range: slightly more than its length, so that no two
+/// allocations touch.
 fn extent(len: usize) -> Option<u64> {
     (len as u64).checked_next_multiple_of(ALIGN as u64)?.checked_add(ALIGN as u64)
 }
 
-/// The lowest free addresses for so many bytes: who frees and allocates again gets the same ones, as
-/// from a GPU.
+/// Takes the lowest free addresses for `len` bytes. A program that frees and allocates again gets the same
+/// addresses, as on a GPU.
 fn take_addresses(len: usize) -> Option<u64> {
     let extent = extent(len)?;
     let mut free = FREE.lock();
@@ -158,21 +161,21 @@ fn give_addresses_back(start: u64, len: usize) {
     free.insert(start, end);
 }
 
-/// A range that nobody can read or write: following a device address is a crash, as it is where there
-/// is a GPU.
+/// Reserves a range without access rights. Dereferencing a device address then crashes the process, as with
+/// a GPU.
 fn reserve() -> (u64, u64) {
     for room in ROOMS {
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
         let Ok(len) = usize::try_from(room) else { continue };
-        // SAFETY: a new private mapping at a place of the kernel's choosing touches no other
-        // memory. It is never unmapped.
+        // SAFETY: `mmap` with a null address creates a new private mapping and does not affect existing
+        // memory. The mapping is never removed, so its addresses stay reserved.
         let start = unsafe { libc::mmap(std::ptr::null_mut(), len, libc::PROT_NONE, flags, -1, 0) };
         if start != libc::MAP_FAILED {
             let start = (start.addr() as u64).next_multiple_of(ALIGN as u64);
             return (start, start + room - ALIGN as u64);
         }
     }
-    // Where address space is limited they are numbers that no allocator hands out.
+    // If address space is limited, these are numbers that no allocator returns.
     (1 << 47, (1 << 47) + ROOMS[0])
 }
 

@@ -1,5 +1,5 @@
-//! Copies. An address says by itself whether the driver knows its memory: what it does not know is
-//! memory of the host that is not page-locked.
+//! Copies. An address alone tells whether the driver knows the memory; unknown memory is pageable host
+//! memory.
 
 use std::ffi::c_void;
 
@@ -13,18 +13,17 @@ use crate::pointer::{Answer, Ptr, invalid_if};
 use crate::state::State;
 use crate::work::{self, Work};
 
-/// Whether a function returns before the copy is done.
+/// The time at which a copy function returns.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Return {
-    /// When it is submitted, unless the host's memory has to be there.
+    /// At submission, unless the target is pageable host memory.
     AtOnce,
-    /// When it is done, unless no memory of the host takes part (cuda.h, "API synchronization
-    /// behavior").
+    /// At the end of the copy, unless no host memory is involved (cuda.h, "API synchronization behavior").
     WhenDone,
 }
 
 impl State {
-    /// What is at an address, over so many bytes: memory that the driver knows, or else the host's.
+    /// Returns the place at an address: memory that the driver knows, or pageable host memory.
     fn place(&self, address: u64, bytes: usize) -> Answer<Place> {
         if self.allocation(address).is_some() {
             return self.device_place(address, bytes);
@@ -33,8 +32,8 @@ impl State {
         Ok(Place::Host(Ptr::at(address).into()))
     }
 
-    /// Distinguishes memory of the host that is page-locked from other memory of the host, which a
-    /// node of a graph does not: it may have been locked since.
+    /// Replaces host places that are page-locked by now. A graph node does not tell them apart, because the
+    /// memory may have been page-locked since.
     pub(crate) fn recognise(&self, copy: &mut Copy) {
         for place in [&mut copy.to, &mut copy.from] {
             let Place::Host(host) = place else { continue };
@@ -45,13 +44,13 @@ impl State {
         }
     }
 
-    /// Memory that a function says is a device's; the host's will do where it is page-locked.
+    /// Returns the place of device memory. Page-locked host memory is accepted too.
     fn device_place(&self, address: u64, bytes: usize) -> Answer<Place> {
         self.node_target(address, bytes)?;
         Ok(Place::Device(address))
     }
 
-    /// Whether a copy to or from a place can do without the host's waiting.
+    /// Returns whether a place is on the host.
     fn on_host(&self, place: &Place) -> bool {
         match place {
             Place::Host(_) => true,
@@ -59,7 +58,7 @@ impl State {
         }
     }
 
-    /// Whether an address is one of page-locked memory.
+    /// Returns whether an address belongs to page-locked memory.
     pub(crate) fn is_on_host(&self, address: u64) -> bool {
         self.allocation(address).is_some_and(|(_, allocation)| allocation.on_host())
     }
@@ -73,7 +72,7 @@ fn submit(
     when: Return,
 ) -> Answer {
     let Copy { to, from, .. } = &copy;
-    // Only a node can be about what another node will allocate.
+    // Only a node can refer to memory that another node will allocate.
     if state.streams[&stream].capture.is_none() {
         for place in [to, from] {
             if let Place::Device(address) = place {
@@ -88,7 +87,7 @@ fn submit(
     if waits && end.is_some() { state.finish_stream(stream) } else { Ok(()) }
 }
 
-/// The stream of a copy, the one that is given or the null stream, and when the call returns.
+/// Returns the stream of a copy, the given one or the null stream, and the time at which the call returns.
 fn stream_of(state: &mut State, stream: Option<Ptr<CUstream_st>>) -> Answer<(usize, Return)> {
     let (stream, when) = match stream {
         Some(stream) => (state.stream(stream.address())?, Return::AtOnce),
@@ -98,26 +97,26 @@ fn stream_of(state: &mut State, stream: Option<Ptr<CUstream_st>>) -> Answer<(usi
     Ok((stream, when))
 }
 
-/// One end of a copy of bytes, in the type of the argument that says it.
+/// One end of a copy, in the type of the function's argument.
 pub(crate) trait End {
     fn place(self, state: &State, len: usize) -> Answer<Place>;
 }
 
-/// An address of a device.
+/// A device address.
 impl End for u64 {
     fn place(self, state: &State, len: usize) -> Answer<Place> {
         state.device_place(self, len)
     }
 }
 
-/// A pointer of the host.
+/// A host pointer.
 impl End for Ptr<c_void> {
     fn place(self, state: &State, len: usize) -> Answer<Place> {
         state.place(self.address() as u64, len)
     }
 }
 
-/// An address of either.
+/// An address of either kind.
 pub(crate) struct Unified(pub(crate) u64);
 
 impl End for Unified {

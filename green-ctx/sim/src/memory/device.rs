@@ -1,4 +1,4 @@
-//! Memory of devices.
+//! Device memory.
 
 use green_ctx_sys::CUstream_st;
 
@@ -16,9 +16,8 @@ pub(crate) fn alloc(driver: &Driver, out: Ptr<u64>, len: usize) -> Answer {
     out.write(address)
 }
 
-/// Frees memory, for which the host waits until the device is idle. It does not where the memory was
-/// made in stream order, and the program should have waited (header). No context need be current, as
-/// an H200 answers.
+/// Frees memory after the device has become idle. For memory allocated in stream order there is no wait;
+/// the program should have waited (header). No context need be current (recorded on an H200).
 pub(crate) fn free(driver: &Driver, address: u64) -> Answer {
     let mut state = driver.state();
     if address == 0 {
@@ -42,7 +41,8 @@ pub(crate) fn free(driver: &Driver, address: u64) -> Answer {
     state.unpoisoned(device)
 }
 
-/// Frees in stream order. A capture gets a node that frees, which is for memory of graphs (header).
+/// Frees memory in stream order. In a capture this adds a free node, which accepts only memory of graphs
+/// (header).
 pub(crate) fn free_async(driver: &Driver, address: u64, stream: Ptr<CUstream_st>) -> Answer {
     let mut state = driver.state();
     let stream = state.stream(stream.address())?;
@@ -56,7 +56,7 @@ pub(crate) fn free_async(driver: &Driver, address: u64, stream: Ptr<CUstream_st>
     }
     invalid_if(state.memory.get(&address).is_none_or(Allocation::on_host))?;
     let device = state.release(address)?;
-    // What was submitted before still finds the memory; nobody else gets the address meanwhile.
+    // Earlier work still finds the memory. No other allocation gets its address before the free.
     let time = state.touch_whole(stream, address, Accessor::Free);
     state.freed_in_order(address, stream);
     state.drop_later(time, device, address);

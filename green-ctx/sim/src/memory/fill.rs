@@ -1,4 +1,4 @@
-//! Fills.
+//! Memsets.
 
 use green_ctx_sys::CUstream_st;
 use parking_lot::MutexGuard;
@@ -8,7 +8,7 @@ use crate::pointer::{Answer, Ptr, invalid_if};
 use crate::state::State;
 use crate::work::{self, Fill, Work};
 
-/// Fills in the order of a stream that was looked up already; returns whether the work is under way.
+/// Adds a memset to an existing stream. Returns whether the work was submitted, not captured.
 fn submit(
     driver: &Driver,
     mut state: MutexGuard<'_, State>,
@@ -18,14 +18,14 @@ fn submit(
     count: usize,
 ) -> Answer<bool> {
     state.capturing(stream)?;
-    // If a number cannot hold the count of bytes, the call succeeds and the device fails, as recorded.
+    // If the number of bytes overflows, the call succeeds and the device fails (recorded).
     let len = count.checked_mul(pattern.len());
     let bytes = len.unwrap_or(pattern.len());
-    // Where nothing is filled no place is wrong, as recorded.
+    // If nothing is filled, any address is accepted (recorded).
     if bytes > 0 {
         invalid_if(!to.is_multiple_of(pattern.len() as u64))?;
         let device = state.device_of_stream(stream);
-        // What a captured fill is of is not looked at, be it null, as recorded.
+        // The target of a captured memset is not checked, even if it is null (recorded).
         let captured = state.streams[&stream].capture.is_some();
         invalid_if(!captured && state.device_memory(device, to, bytes).is_none())?;
     }
@@ -33,12 +33,12 @@ fn submit(
     Ok(work::submit(driver, state, stream, Work::Fill(fill))?.1.is_some())
 }
 
-/// The bytes of a value, the lowest first as on every host of a GPU.
+/// Returns the bytes of a value, the lowest first as on every host of a GPU.
 fn bytes<V: Into<u64>>(value: V) -> Vec<u8> {
     value.into().to_le_bytes()[..size_of::<V>()].to_vec()
 }
 
-/// Fills without waiting, unless the memory is the host's (cuda.h, "API synchronization behavior").
+/// Fills without waiting, except for host memory (cuda.h, "API synchronization behavior").
 pub(crate) fn at_once(driver: &Driver, to: u64, value: impl Into<u64>, count: usize) -> Answer {
     let mut state = driver.state();
     let stream = state.stream(0)?;

@@ -1,4 +1,4 @@
-//! Page-locked memory of the host, which copies reach without waiting and kernels at its own address.
+//! Page-locked host memory. Copies reach it without waiting, and kernels at its host address.
 
 use std::ffi::c_void;
 
@@ -22,13 +22,13 @@ const REGISTER_FLAGS: u32 = CU_MEMHOSTREGISTER_PORTABLE
     | CU_MEMHOSTREGISTER_READ_ONLY;
 
 impl State {
-    /// The base of memory that begins at an address of the host, where it is of this kind.
+    /// Returns the base of the memory of this kind that begins at a host address.
     fn host_memory(&self, address: usize, kind: Kind) -> Option<u64> {
         let base = address as u64;
         self.memory.get(&base).filter(|allocation| allocation.kind == kind).map(|_| base)
     }
 
-    /// Gives up memory of the host, for which the driver waits as for that of the device.
+    /// Releases host memory. The driver waits for the device first, as for device memory.
     fn give_up(&mut self, base: u64) -> Answer {
         let device = self.memory[&base].device;
         let busy = self.busy(self.devices[device].primary);
@@ -44,7 +44,7 @@ pub(crate) fn alloc(driver: &Driver, out: Ptr<*mut c_void>, len: usize, flags: u
     out.given()?;
     invalid_if(flags & !ALLOC_FLAGS != 0)?;
     if len == 0 {
-        // No bytes are at the null pointer, as recorded.
+        // An allocation of 0 bytes returns a null pointer (recorded).
         return out.write(std::ptr::null_mut());
     }
     let memory = Memory::shared(len).ok_or(CUresult::CUDA_ERROR_OUT_OF_MEMORY)?;
@@ -55,7 +55,8 @@ pub(crate) fn alloc(driver: &Driver, out: Ptr<*mut c_void>, len: usize, flags: u
 pub(crate) fn free(driver: &Driver, pointer: Ptr<c_void>) -> Answer {
     let mut state = driver.state();
     if pointer.is_null() {
-        // It needs no context either, as recorded. Whether other memory needs one is not.
+        // Freeing a null pointer needs no current context (recorded). Whether freeing other memory needs
+        // one was not recorded.
         return Ok(());
     }
     state.current()?;
@@ -73,13 +74,13 @@ pub(crate) fn register(driver: &Driver, pointer: Ptr<c_void>, len: usize, flags:
     let before = state.memory.range(..end).next_back();
     let meets = before.filter(|(start, allocation)| *start + allocation.len() as u64 > base);
     if let Some((_, allocation)) = meets {
-        // What the driver made is not the program's to lock (recorded of page-locked memory).
+        // The program cannot register memory that the driver allocated (recorded for page-locked memory).
         return Err(match allocation.kind {
             Kind::Registered => CUresult::CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED,
             Kind::Device | Kind::Pinned => CUresult::CUDA_ERROR_INVALID_VALUE,
         });
     }
-    // That is for memory of other devices, of which there is none.
+    // This flag is for I/O memory of third-party devices (cuda.h), which do not exist here.
     invalid_if(flags & CU_MEMHOSTREGISTER_IOMEMORY != 0)?;
     let memory = Memory::of_program(start.cast(), len);
     state.add_memory(Allocation::new(device, Kind::Registered, memory));
@@ -91,8 +92,8 @@ pub(crate) fn unregister(driver: &Driver, pointer: Ptr<c_void>) -> Answer {
     state.current()?;
     pointer.given()?;
     let address = pointer.address();
-    // Memory that the driver knows, but not as registered from there on, is another error than
-    // memory that it does not know, as recorded.
+    // Memory that the driver knows, but not as a registration from this address on, is a different error
+    // from unknown memory (recorded).
     let wrong = match state.allocation(address as u64) {
         Some(_) => CUresult::CUDA_ERROR_INVALID_VALUE,
         None => CUresult::CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED,

@@ -1,12 +1,13 @@
-//! Handles by which other processes would reach memory. A simulated driver is one process's, so none
-//! can be opened.
+//! Handles for sharing memory with other processes. A simulated driver belongs to one process, so handles
+//! cannot be opened.
 
 use green_ctx_sys::CUipcMemHandle_st;
 
 use super::Kind;
 use crate::driver::Driver;
 use crate::pointer::{Answer, Ptr, invalid_if, valid};
-/// A handle of device memory that is in no pool, by any address of it, as recorded.
+/// Writes an IPC handle for device memory outside pools. Any address inside the allocation is accepted
+/// (recorded).
 pub(crate) fn get_memory(driver: &Driver, out: Ptr<CUipcMemHandle_st>, address: u64) -> Answer {
     let mut state = driver.state();
     state.current()?;

@@ -1,4 +1,4 @@
-//! What is known of an address.
+//! Queries about addresses.
 
 use std::ffi::c_void;
 
@@ -9,17 +9,17 @@ use crate::driver::Driver;
 use crate::pointer::{Answer, Ptr, invalid_if, refuse_if, valid};
 use crate::state::State;
 
-/// The last attribute that the recorded driver's header has.
+/// The last attribute in the header of the recorded driver.
 const LAST: u32 = CUpointer_attribute::CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE.0;
 
-/// An attribute's value, in the type that it is written as.
+/// The value of an attribute, with the type in which it is written.
 #[derive(Clone, Copy)]
 enum Value {
     /// `int` or `unsigned int`.
     Int(i32),
     /// A flag of one byte.
     Flag(bool),
-    /// A number, an address or a handle of eight bytes.
+    /// A number, address or handle of eight bytes.
     Long(u64),
 }
 
@@ -34,8 +34,8 @@ impl Value {
 }
 
 impl State {
-    /// Fails where a context is current that cannot be used. Asking about an address needs none
-    /// (recorded of one attribute).
+    /// Fails if the current context is unusable. A query about an address needs no current context
+    /// (recorded for one attribute).
     pub(super) fn usable_if_current(&mut self) -> Answer {
         match self.current_handle() {
             Some(context) => self.context(context).map(drop),
@@ -43,18 +43,18 @@ impl State {
         }
     }
 
-    /// The allocation that an address is in.
+    /// Returns the allocation that contains an address, unless it was freed.
     fn pointed_to(&self, address: u64) -> Option<(u64, &Allocation)> {
         self.allocation(address).filter(|(_, allocation)| !allocation.freed)
     }
 
-    /// An attribute of an address; `None` where it has no such value.
+    /// Returns an attribute of an address; `None` if it has no value there.
     fn pointer_attribute(&self, attribute: CUpointer_attribute, address: u64) -> Option<Value> {
         use CUpointer_attribute as A;
         let (base, allocation) = self.pointed_to(address)?;
         Some(match attribute {
-            // As recorded, memory of a pool is of no context, and other memory is of its device's
-            // primary one, as an event is.
+            // Memory of a pool belongs to no context. Other memory belongs to the device's primary context,
+            // like an event (recorded).
             A::CU_POINTER_ATTRIBUTE_CONTEXT if allocation.pool.is_some() => Value::Long(0),
             A::CU_POINTER_ATTRIBUTE_CONTEXT => {
                 Value::Long(self.devices[allocation.device].primary as u64)
@@ -93,12 +93,12 @@ impl State {
     }
 }
 
-/// What an attribute is of an address that is none: the default of its type (header).
+/// Returns the default of an attribute's type, for an address outside all memory (header).
 fn default_of(attribute: CUpointer_attribute) -> Option<Value> {
     use CUpointer_attribute as A;
     Some(match attribute {
         A::CU_POINTER_ATTRIBUTE_MEMORY_TYPE => Value::Int(0),
-        // No ordinal, which this number says, as recorded.
+        // The driver uses this number for no ordinal (recorded).
         A::CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL => Value::Int(-2),
         A::CU_POINTER_ATTRIBUTE_SYNC_MEMOPS
         | A::CU_POINTER_ATTRIBUTE_IS_MANAGED
@@ -116,7 +116,7 @@ fn default_of(attribute: CUpointer_attribute) -> Option<Value> {
     })
 }
 
-/// Whether an attribute is one that drivers know and the simulator does not.
+/// Returns whether drivers have an attribute that the simulator lacks.
 fn is_unsimulated(attribute: CUpointer_attribute) -> bool {
     (1..=LAST).contains(&attribute.0) && default_of(attribute).is_none()
 }
@@ -135,8 +135,8 @@ pub(crate) fn get_attribute(
     valid(value)?.write(out)
 }
 
-/// Several attributes at once, of which those without a value are given the default of their type
-/// (header). A size is left as it is, as recorded.
+/// Reads several attributes. An attribute without a value gets the default of its type (header), except a
+/// size, which is left unchanged (recorded).
 pub(crate) fn get_attributes(
     driver: &Driver,
     count: u32,

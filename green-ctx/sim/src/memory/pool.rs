@@ -1,11 +1,11 @@
-//! Memory pools: where allocations in stream order come from.
+//! Memory pools, the source of stream-ordered allocations.
 //!
-//! A pool holds no memory back: what is freed is the device's again, as soon as the stream is at the
-//! free. Until then it is for allocations of the pool alone that come after the free in stream order or,
-//! where the pool may make streams wait, for any (header,
-//! `CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES`). Only bytes are counted, as if nothing were ever
-//! in pieces. What is reserved is reported as what is in use, where a real driver reserves in larger steps
-//! and keeps some (not recorded).
+//! A pool keeps no memory: freed memory returns to the device when the stream reaches the free. Before
+//! that, the memory is available only to allocations of the same pool that follow the free in stream order,
+//! or to any allocation of the pool that may make its stream wait (header,
+//! `CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES`). Only bytes are counted; there is no fragmentation.
+//! The reserved size equals the used size. A real driver reserves in larger steps and keeps some memory
+//! (not recorded).
 
 use std::ffi::c_void;
 use std::mem::offset_of;
@@ -29,37 +29,38 @@ use crate::state::State;
 #[derive(Default)]
 pub(crate) struct Pools {
     table: Table<Pool>,
-    /// The default pool of each device, which is allocated from.
+    /// The default pool of each device, which is also its current pool.
     default: Vec<usize>,
 }
 
 pub(super) struct Pool {
     device: usize,
-    /// Destroyed, and kept for the allocations that are left.
+    /// Whether the pool was destroyed. A destroyed pool remains until its last allocation is dropped.
     destroyed: bool,
-    /// The most that it may hold, where there is a limit.
+    /// The maximum size in bytes, if there is one.
     limit: Option<u64>,
-    /// The devices that it is opened to, its own aside.
+    /// The other devices that the pool is open to.
     open_to: Vec<usize>,
-    /// Whether memory may be used again by who waits for an event, when the free is over, and by who
-    /// is made to wait. The second makes no difference: what is over is the device's.
+    /// Whether freed memory may be reused: by streams ordered after the free by events, after the free has
+    /// been reached, and by streams made to wait. The second setting makes no difference here, because
+    /// memory whose free was reached belongs to the device.
     reuse: [i32; 3],
-    /// What was freed in streams that are not at the free yet.
+    /// Freed memory whose stream has not reached the free yet.
     pending: Vec<Pending>,
     threshold: u64,
-    /// The bytes that are in use, and the allocations whose memory stands, freed or not.
+    /// The bytes in use, and the number of allocations whose memory exists, freed or not.
     used: u64,
     standing: u64,
-    /// The most bytes that were in use, and the most that were reserved.
+    /// The maximum of the used bytes and of the reserved bytes so far.
     used_high: u64,
     reserved_high: u64,
 }
 
-/// Memory that was freed in stream order, as far as nobody has it again.
+/// Memory freed in stream order that was not reused yet.
 struct Pending {
     address: u64,
     bytes: u64,
-    /// The free, and when it is over.
+    /// The operation that freed the memory, and the moment of the free.
     tick: Tick,
     over: Moment,
 }
@@ -85,7 +86,8 @@ impl Pool {
         self.pending.iter().map(|pending| pending.bytes).sum()
     }
 
-    /// Takes bytes from frees of a kind, and returns when those are over.
+    /// Takes bytes from the frees that satisfy `of`, and returns the moment at which those frees are
+    /// reached.
     fn take(&mut self, mut bytes: u64, of: impl Fn(&Pending) -> bool) -> Moment {
         let mut over = Moment::default();
         for pending in self.pending.iter_mut().filter(|pending| of(pending)) {
@@ -102,20 +104,20 @@ impl Pool {
 }
 
 impl Pools {
-    /// Gives a new device its default pool.
+    /// Adds a device with its default pool.
     pub(crate) fn add_device(&mut self) {
         let pool = handle::next();
         self.table.insert(pool, Pool::new(self.default.len()));
         self.default.push(pool);
     }
 
-    /// How many pools the program has to destroy.
+    /// Returns the number of pools that the program still has to destroy.
     pub(crate) fn live(&self) -> u64 {
         let standing = self.table.values().filter(|pool| !pool.destroyed).count();
         (standing - self.default.len()) as u64
     }
 
-    /// Notes that a device is reset, and what came from its pools is gone.
+    /// Resets a device: all memory of its pools is dropped.
     pub(crate) fn reset_device(&mut self, device: usize) {
         self.table.retain(|_, pool| pool.device != device || !pool.destroyed);
         for pool in self.table.values_mut().filter(|pool| pool.device == device) {
@@ -124,20 +126,21 @@ impl Pools {
         }
     }
 
-    /// Notes that so many bytes of a pool were freed, though their memory still stands.
+    /// Records that memory of a pool was freed while it still exists.
     pub(super) fn released(&mut self, pool: usize, bytes: usize) {
         if let Some(pool) = self.table.get_mut(&pool) {
             pool.used -= bytes as u64;
         }
     }
 
-    /// The bytes of a device that were freed, and that only allocations of their pools may have.
+    /// Returns the freed bytes of a device that only allocations of their pools may reuse.
     pub(super) fn pending_bytes(&self, device: usize) -> u64 {
         let pools = self.table.values().filter(|pool| pool.device == device);
         pools.map(Pool::pending_bytes).sum()
     }
 
-    /// Notes that the memory of an allocation is gone. A destroyed pool goes with the last.
+    /// Records that the memory of an allocation was dropped. A destroyed pool is removed with its last
+    /// allocation.
     pub(super) fn dropped(&mut self, pool: usize, address: u64) {
         if let Some(found) = self.table.get_mut(&pool) {
             found.pending.retain(|pending| pending.address != address);
@@ -154,14 +157,14 @@ impl Pools {
 }
 
 impl State {
-    /// Whether a device reaches what comes from a pool.
+    /// Returns whether a device can reach the memory of a pool.
     pub(super) fn pool_is_open(&self, pool: usize, device: usize) -> bool {
         let pool = self.pools.table.get(&pool);
         pool.is_some_and(|pool| pool.device == device || pool.open_to.contains(&device))
     }
 
-    /// Allocates from a pool in the order of a stream that was looked up already. No bytes are the
-    /// null address, as recorded.
+    /// Allocates from a pool in the order of an existing stream. An allocation of 0 bytes returns the null
+    /// address (recorded).
     pub(super) fn allocate_from(&mut self, pool: usize, len: usize, stream: usize) -> Answer<u64> {
         let Pool { device, used, .. } = *self.pools.get(pool)?;
         if len == 0 {
@@ -179,8 +182,9 @@ impl State {
         Ok(address)
     }
 
-    /// Finds room for an allocation: of what was freed before it in stream order, of the device, and at
-    /// last of other frees of the pool, for which the stream is made to wait where that is allowed.
+    /// Finds room for an allocation: first memory whose free precedes it in stream order, then memory of
+    /// the device, and finally other freed memory of the pool. For the latter the stream is made to wait,
+    /// if that is allowed.
     fn reuse(&mut self, pool: usize, bytes: u64, stream: usize) -> Answer {
         let device = self.pools.get(pool)?.device;
         let (start, free) = (self.next_start(stream), self.free_bytes(device));
@@ -208,7 +212,7 @@ impl State {
         Ok(())
     }
 
-    /// Notes that memory of a pool was freed by the last operation of a stream.
+    /// Records that the last operation of a stream freed memory of a pool.
     pub(super) fn freed_in_order(&mut self, address: u64, stream: usize) {
         let (tick, over) = (self.streams[&stream].last.clone(), self.pending(stream));
         let Some(allocation) = self.memory.get(&address) else { return };
@@ -220,8 +224,9 @@ impl State {
     }
 }
 
-/// Allocates in stream order, from the device's default pool if none is named. A capture gets a node
-/// that allocates: then the memory is the graph's, and the pool says no more than where it is (header).
+/// Allocates in stream order, from the device's default pool if no pool is named. In a capture this adds an
+/// allocation node. The memory then belongs to the graph, and the pool only determines its location
+/// (header).
 pub(crate) fn allocate(
     driver: &Driver,
     out: Ptr<u64>,
@@ -235,7 +240,8 @@ pub(crate) fn allocate(
     let device = state.device_of_stream(stream);
     let default = state.pools.default[state.physical(device)];
     let pool = pool.map_or(default, Ptr::address);
-    // That no bytes are no node of a capture either is not recorded; cuda-core's tests want it to succeed.
+    // That an allocation of 0 bytes adds no node to a capture was not recorded. cuda-core's tests require
+    // it to succeed.
     if state.capturing_or_safe(stream)?.is_none() || len == 0 {
         let address = state.allocate_from(pool, len, stream)?;
         return out.write(address);
@@ -256,8 +262,7 @@ pub(crate) fn get_default(
     out.write(handle::pointer(state.pools.default[device]))
 }
 
-/// A device that is asked for the pool that it allocates from, of which an ordinal that is none is an
-/// invalid value, as recorded.
+/// Returns the device of a query for its current pool. An invalid ordinal is an invalid value (recorded).
 fn device_with_pool(state: &State, ordinal: i32) -> Answer<usize> {
     state.device(ordinal).map_err(|_| CUresult::CUDA_ERROR_INVALID_VALUE)
 }
@@ -272,13 +277,13 @@ pub(crate) fn get_current(
     out.write(handle::pointer(state.pools.default[device]))
 }
 
-/// The type of a location and, for a device, the device's ordinal.
+/// Reads the type of a location and the device's ordinal.
 fn read_location(location: Ptr<CUmemLocation_st>) -> Answer<(CUmemLocationType, i32)> {
     let [kind, ordinal] = location.cast::<[i32; 2]>().read()?;
     Ok((CUmemLocationType(kind as u32), ordinal))
 }
 
-/// The device that a location names.
+/// Returns the device that a location names.
 pub(crate) fn device_at(state: &State, location: Ptr<CUmemLocation_st>) -> Answer<usize> {
     let (kind, ordinal) = read_location(location)?;
     match kind {
@@ -291,7 +296,7 @@ pub(crate) fn device_at(state: &State, location: Ptr<CUmemLocation_st>) -> Answe
     }
 }
 
-/// Refuses kinds of memory that are in no simulated pool.
+/// Refuses allocation types that no simulated pool has.
 pub(crate) fn check_kind(state: &State, kind: CUmemAllocationType) -> Answer {
     match kind {
         CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED => Ok(()),
@@ -302,7 +307,7 @@ pub(crate) fn check_kind(state: &State, kind: CUmemAllocationType) -> Answer {
     }
 }
 
-/// Makes a pool of a device. Pools of the host and managed ones are not simulated.
+/// Creates a pool of a device. Host and managed pools are not simulated.
 pub(crate) fn create(
     driver: &Driver,
     out: Ptr<*mut CUmemPoolHandle_st>,
@@ -327,7 +332,7 @@ pub(crate) fn create(
     out.write(handle::pointer(pool))
 }
 
-/// Destroys a pool, but no default one. Its memory stays until it is freed.
+/// Destroys a pool, except a default pool. Its memory remains until it is freed.
 pub(crate) fn destroy(driver: &Driver, pool: Ptr<CUmemPoolHandle_st>) -> Answer {
     let mut state = driver.state();
     let handle = pool.address();
@@ -341,12 +346,12 @@ pub(crate) fn destroy(driver: &Driver, pool: Ptr<CUmemPoolHandle_st>) -> Answer 
     Ok(())
 }
 
-/// There is never anything held back to be given up.
+/// Does nothing, because a pool keeps no unused memory.
 pub(crate) fn trim_to(driver: &Driver, pool: Ptr<CUmemPoolHandle_st>, _keep: usize) -> Answer {
     driver.state().pools.get(pool.address()).map(drop)
 }
 
-/// Which of the three ways to use memory again an attribute is about.
+/// Returns the index of a reuse attribute; `None` for other attributes.
 fn reuse(attribute: CUmemPool_attribute) -> Option<usize> {
     [
         CUmemPool_attribute::CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES,
@@ -374,7 +379,8 @@ pub(crate) fn get_attribute(
         | CUmemPool_attribute::CU_MEMPOOL_ATTR_USED_MEM_CURRENT => pool.used,
         CUmemPool_attribute::CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH => pool.reserved_high,
         CUmemPool_attribute::CU_MEMPOOL_ATTR_USED_MEM_HIGH => pool.used_high,
-        // What newer headers add says how the pool was made, and is not simulated.
+        // Newer headers have further attributes, which describe how the pool was created. They are not
+        // simulated.
         _ => return Err(CUresult::CUDA_ERROR_INVALID_VALUE),
     };
     out.cast().write(value)
@@ -396,7 +402,7 @@ pub(crate) fn set_attribute(
         CUmemPool_attribute::CU_MEMPOOL_ATTR_RELEASE_THRESHOLD => {
             pool.threshold = value.followed().cast().read()?;
         }
-        // High-water marks can be set to zero alone, and go on from what there is (header).
+        // High-water marks can only be reset to 0, and restart from the present value (header).
         CUmemPool_attribute::CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH
         | CUmemPool_attribute::CU_MEMPOOL_ATTR_USED_MEM_HIGH => {
             invalid_if(value.cast::<u64>().read()? != 0)?;
@@ -433,11 +439,11 @@ pub(crate) fn set_access(
         let flags = desc.read()?.flags;
         match flags {
             NONE | READ_WRITE => {}
-            // There is no access for reading alone, as recorded of the pool's own device.
+            // Read-only access is not supported (recorded for the pool's own device).
             READ => return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED),
             _ => return Err(CUresult::CUDA_ERROR_INVALID_VALUE),
         }
-        // A pool's own device keeps its access, as recorded.
+        // The pool's own device cannot lose its access (recorded).
         let refused = device == own && flags == NONE;
         refuse_if(refused, CUresult::CUDA_ERROR_INVALID_DEVICE)?;
         wanted.push((device, flags));

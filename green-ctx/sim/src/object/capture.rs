@@ -1,5 +1,5 @@
-//! Stream capture: what takes part, what is refused meanwhile, what invalidates it, and the graph
-//! that grows.
+//! Stream capture: the participating streams, the calls that a capture forbids or that invalidate it, and
+//! the resulting graph.
 
 pub(crate) mod info;
 
@@ -15,27 +15,27 @@ use crate::state::{State, thread};
 use crate::stream::NON_BLOCKING;
 use crate::work::Work;
 
-/// A capture that was begun and not ended.
+/// A capture that has begun and not ended.
 pub(crate) struct Capture {
     thread: u32,
     mode: CUstreamCaptureMode,
-    /// Something happened that cannot be captured: only ending it is left.
+    /// Set by an operation that cannot be captured. Only ending the capture is still possible.
     invalidated: bool,
-    /// The graph that it adds nodes to.
+    /// The graph that receives the captured nodes.
     pub(crate) graph: usize,
-    /// The streams that take part, the one that it was begun in first.
+    /// The participating streams, first the one in which the capture began.
     branches: Vec<Branch>,
 }
 
 struct Branch {
     stream: usize,
-    /// What the branch's next node comes after directly.
+    /// The direct dependencies of the branch's next node.
     last: Vec<usize>,
-    /// The same as it was given out last, and the data of the edges, at addresses that stay.
+    /// The dependencies and edge data that `cuStreamGetCaptureInfo` last returned, at stable addresses.
     lent: (Box<[usize]>, Box<[[u8; 8]]>),
 }
 
-/// What an event recorded in a capturing stream stands for.
+/// The contents of an event recorded in a capturing stream.
 #[derive(Clone)]
 pub(crate) struct Captured {
     pub(crate) capture: usize,
@@ -47,7 +47,7 @@ impl Branch {
         Branch { stream, last, lent: Default::default() }
     }
 
-    /// Makes the branch's next node come after these, too.
+    /// Adds dependencies to the branch's next node.
     fn join(&mut self, nodes: &[usize]) {
         for node in nodes {
             if !self.last.contains(node) {
@@ -62,7 +62,7 @@ impl Capture {
         self.branches.iter_mut().find(|branch| branch.stream == stream)
     }
 
-    /// Whether all that was captured comes before what the first stream would capture next.
+    /// Returns whether everything captured precedes the next node of the first stream.
     fn is_joined(&self, state: &State) -> bool {
         let Some((origin, others)) = self.branches.split_first() else { return true };
         let mut reached = handle::Table::default();
@@ -79,7 +79,7 @@ impl Capture {
 }
 
 impl State {
-    /// Invalidates captures; `CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED` if there are any.
+    /// Invalidates captures. Returns `CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED` if there are any.
     pub(crate) fn invalidate_captures(&mut self, captures: &[usize]) -> Answer {
         for id in captures {
             if let Some(capture) = self.captures.get_mut(id) {
@@ -89,20 +89,20 @@ impl State {
         refuse_if(!captures.is_empty(), CUresult::CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED)
     }
 
-    /// Refuses what cannot be asked of a stream that is capturing, or of the legacy stream where others
-    /// capture that wait for it, and invalidates the captures.
+    /// Refuses a call on a capturing stream, or on the legacy stream while blocking streams are capturing,
+    /// and invalidates those captures.
     pub(crate) fn not_captured(&mut self, stream: usize) -> Answer {
         let capture = self.streams[&stream].capture;
         self.invalidate_captures(capture.as_slice())?;
         self.capturing(stream).map(drop)
     }
 
-    /// Refuses calls that are not safe while a capture forbids them.
+    /// Refuses an unsafe call while a capture forbids it, and invalidates that capture.
     pub(crate) fn no_strict_capture(&mut self) -> Answer {
         if self.captures.is_empty() {
             return Ok(());
         }
-        // The calling thread's own mode comes first (cuda.h, `cuThreadExchangeStreamCaptureMode`).
+        // The calling thread's own mode takes precedence (cuda.h, `cuThreadExchangeStreamCaptureMode`).
         let others = match CUstreamCaptureMode(self.thread().capture_mode) {
             CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED => return Ok(()),
             mode => mode == CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_GLOBAL,
@@ -119,8 +119,7 @@ impl State {
         self.invalidate_captures(&strict)
     }
 
-    /// Takes work into the capture of its stream; gives it back where there is none and it is to be
-    /// done.
+    /// Adds work to the capture of its stream. Returns the work if the stream is not capturing.
     pub(crate) fn capture(&mut self, stream: usize, work: Work) -> Answer<Option<Work>> {
         if self.capturing(stream)?.is_none() {
             return Ok(Some(work));
@@ -139,7 +138,7 @@ impl State {
         Ok(None)
     }
 
-    /// Adds a node to the capture of a stream, after what the stream has captured.
+    /// Adds a node to the capture of a stream, after the stream's last captured nodes.
     pub(crate) fn capture_action(
         &mut self,
         stream: usize,
@@ -158,7 +157,7 @@ impl State {
         Ok(())
     }
 
-    /// The capture that work in a stream would become part of, if there is one.
+    /// Returns the capture that work in the stream would join, if there is one.
     pub(crate) fn capturing(&mut self, stream: usize) -> Answer<Option<usize>> {
         if self.captures.is_empty() {
             return Ok(None);
@@ -172,7 +171,8 @@ impl State {
         Ok(capture)
     }
 
-    /// The same for a call that is not safe where it becomes part of no capture.
+    /// Like [`capturing`](State::capturing), and checks that an unsafe call is allowed if it would not join
+    /// a capture.
     pub(crate) fn capturing_or_safe(&mut self, stream: usize) -> Answer<Option<usize>> {
         let capture = self.capturing(stream)?;
         if capture.is_none() {
@@ -181,7 +181,7 @@ impl State {
         Ok(capture)
     }
 
-    /// The capture that a stream takes part in, which must not have been invalidated.
+    /// Returns the stream's capture. Fails if the capture was invalidated.
     pub(crate) fn own_capture(&self, stream: usize) -> Answer<Option<usize>> {
         let id = self.streams[&stream].capture;
         let capture = id.and_then(|id| self.captures.get(&id));
@@ -190,8 +190,8 @@ impl State {
         Ok(id)
     }
 
-    /// The captures of blocking streams, for which work in this stream would wait if it is the legacy
-    /// stream.
+    /// Returns the captures of blocking streams that work in this stream would wait for. Only the legacy
+    /// stream waits for them.
     fn implicit_captures(&self, stream: usize) -> Vec<usize> {
         let context = self.streams[&stream].context;
         if self.contexts[&context].legacy != stream {
@@ -202,14 +202,16 @@ impl State {
         blocking.filter_map(|stream| stream.capture).collect()
     }
 
-    /// What recording an event in a capturing stream records; `None` where it is not capturing.
+    /// Returns the contents of an event recorded in a capturing stream; `None` if the stream is not
+    /// capturing.
     pub(crate) fn captured_event(&mut self, stream: usize) -> Answer<Option<Captured>> {
         let Some(id) = self.capturing(stream)? else { return Ok(None) };
         let branch = self.captures.get_mut(&id).and_then(|capture| capture.branch(stream));
         Ok(branch.map(|branch| Captured { capture: id, last: branch.last.clone() }))
     }
 
-    /// Waits within a capture; `false` where neither stream nor event take part in one.
+    /// Waits for an event within a capture. Returns `false` if neither the stream nor the event is part of
+    /// a capture.
     pub(crate) fn wait_in_capture(&mut self, stream: usize, event: usize) -> Answer<bool> {
         let into = self.own_capture(stream)?;
         let Some(captured) = self.events[&event].captured.clone() else {
@@ -221,7 +223,7 @@ impl State {
                 .map_err(|_| CUresult::CUDA_ERROR_STREAM_CAPTURE_ISOLATION)?;
             return Ok(true);
         };
-        // Of a capture that is over nothing is left to wait for, as recorded.
+        // An event of an ended capture cannot be waited for (recorded).
         let capture = valid(self.captures.get_mut(&captured.capture))?;
         match into {
             None => {
@@ -243,9 +245,9 @@ impl State {
         Ok(true)
     }
 
-    /// A stream that takes part in a capture was destroyed: without its first stream a capture is
-    /// over. What another captured stays, and has to be joined as before: cuda.core destroys streams
-    /// that it has joined (not recorded).
+    /// Handles the destruction of a stream that takes part in a capture. Without its first stream, the
+    /// capture ends. Work that another stream captured stays in the capture and must still be joined:
+    /// cuda.core destroys streams after joining them (not recorded).
     pub(crate) fn leave_capture(&mut self, id: usize, stream: usize) {
         let Some(capture) = self.captures.get_mut(&id) else { return };
         if capture.branches.first().is_some_and(|branch| branch.stream == stream) {
@@ -253,7 +255,7 @@ impl State {
         }
     }
 
-    /// Ends a capture. Its graph is the program's, or goes with the capture if that is not finished.
+    /// Ends a capture. A finished graph passes to the program; an unfinished one is removed.
     fn end_capture(&mut self, id: usize, finished: bool) {
         let Some(capture) = self.captures.remove(&id) else { return };
         for branch in &capture.branches {
@@ -332,8 +334,8 @@ pub(crate) fn end(driver: &Driver, stream: Ptr<CUstream_st>, out: Ptr<*mut CUgra
     out.write(handle::pointer(graph))
 }
 
-/// Sets what captures may forbid the calling thread, and reports what it was. A number that is no
-/// mode is taken, as recorded.
+/// Sets the calling thread's capture mode and returns the previous one. Numbers that are not a mode are
+/// accepted (recorded).
 pub(crate) fn exchange_mode(driver: &Driver, mode: Ptr<CUstreamCaptureMode>) -> Answer {
     let wanted = mode.followed().read()?;
     let mut state = driver.state();

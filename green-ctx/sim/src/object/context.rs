@@ -1,4 +1,4 @@
-//! Contexts: primary ones, what is current, and what both kinds answer about themselves.
+//! Primary contexts, the current context, and the queries that all contexts share.
 
 use green_ctx_sys::{
     CUctx_st, CUdevResource, CUdevResourceType, CUevent_st, CUgreenCtx_st, CUresult,
@@ -13,10 +13,10 @@ use crate::pointer::{Answer, Ptr, invalid_if, refuse_if};
 use crate::resource::{Partition, Workqueue};
 use crate::state::{Device, State};
 use crate::stream::{NON_BLOCKING, Stream};
-/// The flags that a context knows, and those of them that say how to wait, of which one can be set.
+/// All flags of a context, and the scheduling flags; at most one scheduling flag may be set.
 const KNOWN_FLAGS: u32 = 0xff;
 const SCHEDULE: u32 = 7;
-/// `CU_CTX_MAP_HOST`, which primary and green contexts state, as recorded, and created ones do not.
+/// `CU_CTX_MAP_HOST`. Primary and green contexts report it (recorded); contexts from `cuCtxCreate` do not.
 const MAP_HOST: u32 = 8;
 /// `CU_CTX_LMEM_RESIZE_TO_MAX`.
 pub(crate) const KEEP_LOCAL_MEMORY: u32 = 16;
@@ -29,27 +29,28 @@ pub(crate) fn check_flags(flags: u32) -> Answer {
 pub(crate) struct Context {
     pub(crate) device: usize,
     pub(crate) green: bool,
-    /// A primary context is alive while something holds it, a green one until it is destroyed.
+    /// A primary context is alive while something retains it. A green context is alive until it is
+    /// destroyed.
     pub(crate) alive: bool,
     pub(crate) id: u64,
     pub(crate) sms: Partition,
-    /// The workqueues that it was made with, where it does not have the device's.
+    /// The workqueues that the context was created with; `None` if it shares the device's.
     pub(crate) workqueue: Option<Workqueue>,
-    /// The handles of the default streams: the legacy one, and those of threads by their numbers.
+    /// The handles of the default streams: the legacy stream, and the per-thread streams by thread number.
     pub(crate) legacy: usize,
     pub(crate) per_thread: Vec<(u32, usize)>,
-    /// When everything submitted so far is done.
+    /// The end of all work submitted so far.
     pub(crate) busy: Moment,
-    /// The part of it that the primary context's waits cover, if that is not all.
+    /// The part of `busy` that waits on the primary context cover; `None` if they cover all of it.
     pub(crate) covered: Option<Moment>,
-    /// The streams that are gone. `busy` knows their operations.
+    /// The actors of destroyed streams. `busy` knows their operations.
     pub(crate) graveyard: Graveyard,
-    /// When the work of all blocking streams is done.
+    /// The end of the work in all blocking streams.
     pub(crate) blocking: Moment,
 }
 
 impl Context {
-    /// The primary context of a device, not yet brought up.
+    /// Creates the primary context of a device, not yet active.
     pub(crate) fn primary(device: usize, profile: &Profile) -> Context {
         Context::new(device, false, Partition::all(profile))
     }
@@ -71,13 +72,14 @@ impl Context {
         }
     }
 
-    /// The flags that all its streams have: those of a green context never wait for its default
-    /// stream, the default stream included, as recorded.
+    /// Returns the flags that all streams of the context have. Streams of a green context, including its
+    /// default stream, never wait for its default stream (recorded).
     pub(crate) fn stream_flags(&self) -> u32 {
         if self.green { NON_BLOCKING } else { 0 }
     }
 
-    /// Notes what was submitted to one of its streams, or what the whole context waits for.
+    /// Records work submitted to one of the context's streams, or a moment that the whole context waits
+    /// for.
     pub(crate) fn submitted(&mut self, flags: u32, stream: usize, done: &Moment) {
         self.busy.join(done);
         if let Some(covered) = &mut self.covered {
@@ -87,9 +89,9 @@ impl Context {
         self.awaited(flags, stream, done);
     }
 
-    /// Notes a graph that was launched on one of its streams. The primary context's waits do not cover
-    /// a graph of a green context until other work follows it on the stream (recorded on an H100, driver
-    /// 580.159.04).
+    /// Records a graph launched on one of the context's streams. For a green context, waits on the primary
+    /// context do not cover the graph until other work follows it on the stream (recorded on an H100,
+    /// driver 580.159.04).
     pub(crate) fn graph_submitted(&mut self, flags: u32, stream: usize, done: &Moment) {
         if self.green {
             self.covered.get_or_insert_with(|| self.busy.clone());
@@ -98,8 +100,8 @@ impl Context {
         self.awaited(flags, stream, done);
     }
 
-    /// Notes what one of its streams now waits for. Who waits for the context does not wait for this
-    /// until there is work behind it, as recorded.
+    /// Records a moment that one of the context's streams now waits for. A wait on the context does not
+    /// include this moment until work follows it (recorded).
     pub(crate) fn awaited(&mut self, flags: u32, stream: usize, event: &Moment) {
         if flags & NON_BLOCKING == 0 && stream != self.legacy {
             self.blocking.join(event);
@@ -107,9 +109,9 @@ impl Context {
     }
 }
 
-/// What a handle points to: any context, or a green one.
+/// The type behind a handle: any context, or a green context.
 pub(crate) trait Handle {
-    /// The context with this handle, provided that it can be used.
+    /// Returns the context with this handle, if it is usable.
     fn find(state: &State, handle: usize) -> Answer<&Context>;
 }
 
@@ -126,7 +128,7 @@ impl Handle for CUgreenCtx_st {
 }
 
 impl State {
-    /// Brings a context up: it gets an id and a default stream.
+    /// Activates a context: it gets an id and a default stream.
     pub(crate) fn activate(&mut self, handle: usize) {
         let id = self.next_context_id;
         self.next_context_id += 1;
@@ -140,8 +142,7 @@ impl State {
         }
     }
 
-    /// Brings the primary context up if it is not; `CUDA_ERROR_OUT_OF_MEMORY` where it does not
-    /// fit.
+    /// Activates the primary context if it is not active.
     pub(crate) fn activate_primary(&mut self, device: usize) -> Answer {
         let primary = self.devices[device].primary;
         if !self.contexts[&primary].alive {
@@ -151,8 +152,7 @@ impl State {
         Ok(())
     }
 
-    /// Takes the primary context down if nothing holds it any more, and with it everything on the
-    /// device.
+    /// Deactivates the primary context and everything on the device if nothing retains it.
     pub(crate) fn deactivate_unheld_primary(&mut self, device: usize) {
         let Device { retains, greens, .. } = &self.devices[device];
         if *retains == 0 && greens.is_empty() {
@@ -160,7 +160,7 @@ impl State {
         }
     }
 
-    /// Takes a primary context down, or one that a program created, and with it everything in it.
+    /// Deactivates a primary context, or a context from `cuCtxCreate`, and everything in it.
     pub(crate) fn deactivate_primary(&mut self, device: usize) {
         self.settle_device(device);
         let primary = self.devices[device].primary;
@@ -170,8 +170,8 @@ impl State {
             context.busy = Moment::default();
             context.graveyard = Graveyard::default();
         }
-        // Streams and events stay known, so that later calls on them answer that their context is
-        // destroyed, but they are gone from the account.
+        // Streams and events stay in the tables, so that later calls report a destroyed context. They no
+        // longer count as live.
         let contexts = &self.contexts;
         let here =
             |context: usize| contexts.get(&context).is_some_and(|context| context.device == device);
@@ -195,8 +195,8 @@ impl State {
         device.fault = None;
     }
 
-    /// Notes that a green context is destroyed: its default streams go, and the primary context
-    /// stands for what its work has left to do.
+    /// Records the destruction of a green context. Its default streams are removed, and its remaining work
+    /// passes to the primary context.
     pub(crate) fn forget_green(&mut self, device: usize, green: usize) {
         let Device { primary, greens, .. } = &mut self.devices[device];
         greens.retain(|other| *other != green);
@@ -218,8 +218,8 @@ impl State {
         }
     }
 
-    /// When everything submitted to a context is done. The primary context covers the green ones of its
-    /// device too (cuda.h, `cuCtxSynchronize`, `cuCtxRecordEvent`), but not their graphs.
+    /// Returns the end of all work submitted to a context. For the primary context this includes the green
+    /// contexts of its device (cuda.h, `cuCtxSynchronize`, `cuCtxRecordEvent`), but not their graphs.
     pub(crate) fn busy(&self, handle: usize) -> Moment {
         let context = &self.contexts[&handle];
         let mut busy = context.busy.clone();
@@ -233,15 +233,15 @@ impl State {
         busy
     }
 
-    /// Fails, and invalidates the captures, where a stream of the context itself is capturing. Captures
-    /// of green contexts are none of the primary one's, as recorded.
+    /// Fails and invalidates the captures if a stream of this context is capturing. Captures in green
+    /// contexts do not affect the primary context (recorded).
     pub(crate) fn not_capturing(&mut self, handle: usize) -> Answer {
         let own = self.streams.values().filter(|stream| stream.context == handle);
         let captures: Vec<usize> = own.filter_map(|stream| stream.capture).collect();
         self.invalidate_captures(&captures)
     }
 
-    /// Waits on the host for everything in a context.
+    /// Waits on the host for all work of a context.
     fn synchronize_context(&mut self, handle: usize) -> Answer {
         self.not_capturing(handle)?;
         let busy = self.busy(handle);
@@ -249,7 +249,7 @@ impl State {
         self.unpoisoned(self.contexts[&handle].device)
     }
 
-    /// Makes the host wait for a moment. What is due until then happens.
+    /// Makes the host wait for a moment. Effects that are due by then take place.
     pub(crate) fn wait_on_host(&mut self, moment: &Moment) {
         self.now = self.now.max(moment.time);
         let thread = self.thread();
@@ -259,7 +259,7 @@ impl State {
         self.settle();
     }
 
-    /// Records everything submitted to a context in an event.
+    /// Records all work submitted to a context in an event.
     pub(crate) fn record_context(&mut self, handle: usize, event: usize) -> Answer {
         let device = self.contexts[&handle].device;
         refuse_if(self.event(event)?.device != device, CUresult::CUDA_ERROR_INVALID_HANDLE)?;
@@ -270,8 +270,8 @@ impl State {
         Ok(())
     }
 
-    /// Makes what is submitted to the streams of a context from now on wait for an event. Streams
-    /// that are created later do not wait, as recorded.
+    /// Makes later work in the streams of a context wait for an event. Streams created afterwards do not
+    /// wait (recorded).
     pub(crate) fn fence_context(&mut self, handle: usize, event: usize) -> Answer {
         self.not_capturing(handle)?;
         let Some(recorded) = self.uncaptured(event)?.recorded.clone() else { return Ok(()) };
@@ -308,7 +308,7 @@ pub(crate) fn primary_get_state(
     let device = &state.devices[state.device(ordinal)?];
     flags.given()?;
     active.write(i32::from(state.contexts[&device.primary].alive))?;
-    // No function that is simulated sets flags.
+    // No simulated function sets flags.
     flags.write(0)
 }
 
@@ -320,8 +320,8 @@ pub(crate) fn primary_reset(driver: &Driver, ordinal: i32) -> Answer {
     Ok(())
 }
 
-/// The stack takes any context that was ever one, as recorded: a destroyed green context is
-/// accepted, and its second life ends the process at exit.
+/// Checks that a context can be made current. Every handle that was ever a context is accepted, even that
+/// of a destroyed green context; the process then aborts at exit (recorded).
 fn check_can_be_current(state: &State, handle: usize) -> Answer {
     invalid_if(handle == 0)?;
     let context = state.known_context(handle)?;
@@ -411,7 +411,8 @@ pub(crate) fn get_id(driver: &Driver, context: Ptr<CUctx_st>, out: Ptr<u64>) -> 
     out.write(state.contexts[&handle].id)
 }
 
-// Each of these is a function of any context and one of green contexts, as the handle says.
+// Each of the following implements two functions, one for any context and one for green contexts, depending
+// on the handle type.
 
 pub(crate) fn record_event<T: Handle>(
     driver: &Driver,

@@ -1,9 +1,8 @@
-//! Contexts that a program creates with `cuCtxCreate`. What they do follows from the header; nothing
-//! here is recorded.
+//! Contexts from `cuCtxCreate`. They follow the header; nothing here was recorded.
 //!
-//! Such a context has all that a device has for its primary one: limits, flags, memory, modules,
-//! and a fault of its own. So it is kept as the primary context of a further entry in the list of
-//! devices, which no ordinal leads to and which knows the device that it is based on.
+//! Such a context has everything that a device has for its primary context: limits, flags, memory, modules,
+//! and its own fault. It is therefore stored as the primary context of an additional entry in the list of
+//! devices. No ordinal refers to that entry, and the entry refers to the physical device.
 
 use std::ffi::c_void;
 
@@ -16,17 +15,17 @@ use crate::handle;
 use crate::pointer::{Answer, Ptr, refuse_if};
 use crate::state::State;
 
-/// `CUctxCreateParams`: a pointer to the parameters of execution affinity, their number, and a
-/// pointer to those of graphics.
+/// `CUctxCreateParams`: a pointer to the execution affinity parameters, their number, and a pointer to the
+/// graphics parameters.
 type CreateParams = [u64; 3];
 
 impl State {
-    /// The device that a context's own entry is based on, as ordinals count.
+    /// Returns the ordinal of the physical device behind an entry.
     pub(crate) fn physical(&self, device: usize) -> usize {
         self.devices[device].physical
     }
 
-    /// How many contexts were created and not destroyed.
+    /// Returns the number of contexts from `cuCtxCreate` that were not destroyed.
     pub(crate) fn created(&self) -> usize {
         self.devices[self.ordinals..].iter().filter(|entry| entry.retains > 0).count()
     }
@@ -49,7 +48,7 @@ impl State {
         out.write(handle::pointer(context))
     }
 
-    /// An entry for a context: one whose context is destroyed, or a new one.
+    /// Returns an entry for a new context: one whose context was destroyed, or a new entry.
     fn entry_on(&mut self, physical: usize) -> usize {
         let mut entries = self.devices.iter().enumerate().skip(self.ordinals);
         let free = entries.find(|(_, entry)| entry.physical == physical && entry.retains == 0);
@@ -59,7 +58,7 @@ impl State {
         }
     }
 
-    /// The entry of a context, provided that a program created it.
+    /// Returns the entry of a context, if the context came from `cuCtxCreate`.
     fn entry_of(&self, context: usize) -> Answer<usize> {
         let entry = self.known_context(context)?.device;
         refuse_if(entry < self.ordinals, CUresult::CUDA_ERROR_INVALID_CONTEXT)?;
@@ -67,11 +66,11 @@ impl State {
         if alive { Ok(entry) } else { Err(CUresult::CUDA_ERROR_CONTEXT_IS_DESTROYED) }
     }
 
-    /// Destroys a context and everything in it. On the calling thread it is current no longer; to
-    /// others it stays current, and is of no use.
+    /// Destroys a context and everything in it. It stops being current on the calling thread. On other
+    /// threads it stays current but is unusable.
     fn destroy_created(&mut self, context: usize, entry: usize) {
-        // Captures that began in its streams are over, as where a program destroys the streams;
-        // others end in an error, and destroying is none.
+        // Captures that began in the context's streams end, as when a program destroys the streams. Other
+        // captures end in an error, but destroying the context still succeeds.
         let _ = self.not_capturing(context);
         let own = self.streams.iter().filter(|(_, stream)| stream.context == context);
         let own: Vec<_> = own.filter_map(|(&handle, own)| Some((own.capture?, handle))).collect();
@@ -89,7 +88,7 @@ pub(crate) fn create(driver: &Driver, out: Ptr<*mut CUctx_st>, flags: u32, ordin
     driver.state().create(out, flags, ordinal)
 }
 
-/// The form of 11.4. Contexts of a limited number of SMs need MPS, which is not simulated.
+/// Implements the version of 11.4. Contexts with a limited number of SMs need MPS, which is not simulated.
 pub(crate) fn create_with_affinity(
     driver: &Driver,
     out: Ptr<*mut CUctx_st>,
@@ -103,7 +102,7 @@ pub(crate) fn create_with_affinity(
     create(driver, out, flags, ordinal)
 }
 
-/// The form of 12.5. Contexts that share a device with graphics need a graphics interface.
+/// Implements the version of 12.5. Contexts that share a device with graphics need a graphics interface.
 pub(crate) fn create_with_params(
     driver: &Driver,
     out: Ptr<*mut CUctx_st>,
@@ -116,11 +115,11 @@ pub(crate) fn create_with_params(
     }
     let [affinity, count, graphics]: CreateParams = params.cast().read()?;
     refuse_if(graphics != 0, CUresult::CUDA_ERROR_NOT_SUPPORTED)?;
-    // The number is an `int`, with whatever beside it.
+    // The number is an `int`; the other half of the word is padding.
     create_with_affinity(driver, out, Ptr::at(affinity), count as i32, flags, ordinal)
 }
 
-/// Neither a primary nor a green context can be destroyed this way, as recorded.
+/// Destroys a context from `cuCtxCreate`. Primary and green contexts are refused (recorded).
 pub(crate) fn destroy(driver: &Driver, context: Ptr<CUctx_st>) -> Answer {
     let mut state = driver.state();
     let entry = state.entry_of(context.given()?.address())?;

@@ -8,13 +8,13 @@ use crate::driver::Driver;
 use crate::pointer::{Answer, Ptr, invalid_if, refuse_if, valid};
 use crate::profile::attribute;
 
-/// The PCI bus of the first device; each further device has the next.
+/// The PCI bus of the first device. Each further device has the next bus.
 const FIRST_BUS: usize = 0x19;
 
 pub(crate) fn init(driver: &Driver, flags: u32) -> Answer {
     let none = driver.state().ordinals == 0;
     invalid_if(flags != 0)?;
-    // What the status says in the header; a machine without devices is not recorded.
+    // The status follows the header; a machine without devices was not recorded.
     refuse_if(none, CUresult::CUDA_ERROR_NO_DEVICE)?;
     driver.initialize();
     Ok(())
@@ -39,10 +39,10 @@ pub(crate) fn get_name(driver: &Driver, out: Ptr<c_char>, len: i32, ordinal: i32
     out.write_str(driver.spec.profile().device_name, len)
 }
 
-/// The same for the same profile and ordinal in every run, and different for every other.
+/// Writes a UUID that depends only on the profile and the ordinal.
 pub(crate) fn get_uuid(driver: &Driver, out: Ptr<CUuuid>, ordinal: i32) -> Answer {
     driver.state().device(ordinal)?;
-    // FNV-1a over the profile's name, once for each half.
+    // FNV-1a over the profile's name and the ordinal, once per half.
     let half = |seed: u64| {
         let bytes = driver.spec.profile().name.bytes().chain(ordinal.to_le_bytes());
         let hash = bytes.fold(0xcbf2_9ce4_8422_2325 ^ seed, |hash, byte| {
@@ -87,8 +87,8 @@ pub(crate) fn get_pci_bus_id(driver: &Driver, out: Ptr<c_char>, len: i32, ordina
     out.write_str(&format!("0000:{:02X}:00.0", FIRST_BUS + device), len)
 }
 
-/// Takes each form of an id that the header lists: domain, bus, device and function as hexadecimal
-/// numbers, the first or the last of which may be left out.
+/// Accepts every form of an id in the header: domain, bus, device and function as hexadecimal numbers. The
+/// domain or the function may be left out.
 pub(crate) fn get_by_pci_bus_id(driver: &Driver, out: Ptr<i32>, id: Ptr<c_char>) -> Answer {
     out.given()?;
     let [domain, bus, slot, function] = valid(parse_pci_bus_id(id.c_str()?.to_bytes()))?;
@@ -130,19 +130,19 @@ pub(crate) fn compute_capability(
     minor.write(capability.1 as i32)
 }
 
-/// The struct `CUdevprop`, which is nothing but attributes one after the other.
+/// Fills `CUdevprop`, a struct of consecutive attributes.
 pub(crate) fn get_properties(driver: &Driver, out: Ptr<c_void>, ordinal: i32) -> Answer {
     let out = out.cast::<i32>();
     driver.state().device(ordinal)?;
-    // They are the first attributes, in the order of their numbers.
+    // The fields are the first attributes, in the order of their numbers.
     (1..=14).try_for_each(|number| {
         let value = driver.spec.profile().attribute(number).unwrap_or(0);
         out.element(number as usize - 1).write(value)
     })
 }
 
-/// Contexts of a limited number of SMs need MPS, which is not simulated. A type of affinity that there
-/// is not is as little supported (recorded).
+/// Contexts with a limited number of SMs need MPS, which is not simulated. Unknown affinity types are also
+/// reported as unsupported (recorded).
 pub(crate) fn get_exec_affinity_support(
     driver: &Driver,
     out: Ptr<i32>,

@@ -9,27 +9,26 @@ use crate::handle;
 use crate::pointer::{Answer, Ptr, invalid_if, refuse_if};
 use crate::state::State;
 
-/// `CU_EVENT_DISABLE_TIMING` and `CU_EVENT_INTERPROCESS`; with `CU_EVENT_BLOCKING_SYNC` all flags.
+/// `CU_EVENT_DISABLE_TIMING` and `CU_EVENT_INTERPROCESS`. The only other flag is `CU_EVENT_BLOCKING_SYNC`.
 const DISABLE_TIMING: u32 = 2;
 const INTERPROCESS: u32 = 4;
 const KNOWN_FLAGS: u32 = 7;
 pub(crate) struct Event {
     pub(crate) device: usize,
-    /// The id that the device's primary context had when it was created.
+    /// The id of the device's primary context when the event was created.
     primary_id: u64,
     flags: u32,
-    /// What it stands for, once it was recorded.
+    /// The moment that was last recorded.
     pub(crate) recorded: Option<Moment>,
-    /// What it stands for in a capture, if it was recorded in one last.
+    /// The captured work, if the last record was in a capturing stream.
     pub(crate) captured: Option<Captured>,
-    /// Whether the program has to destroy it.
+    /// Whether the program still has to destroy the event.
     pub(crate) counted: bool,
 }
 
 impl State {
-    /// The event with this handle, provided that it can be used. It belongs to the device's primary
-    /// context, whichever was current when it was created: as recorded, an event outlives its green
-    /// context.
+    /// Returns the event with this handle, if it is usable. An event belongs to the device's primary
+    /// context, whichever context was current at its creation, so it outlives its green context (recorded).
     pub(crate) fn event(&self, handle: usize) -> Answer<&Event> {
         let event = self.events.get(&handle).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)?;
         self.unpoisoned(event.device)?;
@@ -40,7 +39,7 @@ impl State {
         Err(CUresult::CUDA_ERROR_CONTEXT_IS_DESTROYED)
     }
 
-    /// Lets an event stand for a moment.
+    /// Records a moment in an event.
     pub(crate) fn set_event(&mut self, handle: usize, moment: Moment) {
         if let Some(event) = self.events.get_mut(&handle) {
             event.recorded = Some(moment);
@@ -48,8 +47,8 @@ impl State {
         }
     }
 
-    /// The event of a handle, unless a capture recorded it. As recorded, one that is over leaves nothing
-    /// to ask of the event or to wait for.
+    /// Returns the event with this handle, unless it was recorded in a capture. If that capture has ended,
+    /// the event can be neither queried nor waited for (recorded).
     pub(crate) fn uncaptured(&mut self, handle: usize) -> Answer<&Event> {
         if let Some(capture) = self.event(handle)?.captured.as_ref().map(|it| it.capture) {
             invalid_if(!self.captures.contains_key(&capture))?;

@@ -24,7 +24,7 @@ pub(crate) fn create(
     let mut state = driver.state();
     out.given()?;
     let device = state.device(ordinal)?;
-    // From 13.3 on the default stream need not be asked for (its header).
+    // From 13.3 on, the default stream flag is optional (header of 13.3).
     invalid_if(flags != DEFAULT_STREAM && !(flags == 0 && state.version >= 13_030))?;
     let (sms, workqueue) = if desc.is_null() {
         (Partition::all(state.profile), None)
@@ -32,7 +32,7 @@ pub(crate) fn create(
         refuse_if(descriptor.device != device, CUresult::CUDA_ERROR_INVALID_DEVICE)?;
         (descriptor.sms.clone(), descriptor.workqueue)
     } else {
-        // A descriptor is followed without a check, as recorded.
+        // The driver follows a descriptor without a check (recorded).
         crash::segmentation_fault();
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     };
@@ -55,8 +55,8 @@ pub(crate) fn create(
     out.write(handle::pointer(green))
 }
 
-/// Destroys a green context, whatever uses it: streams are left behind, work goes on, and the
-/// memory stays taken. A poisoned device does not keep it from succeeding.
+/// Destroys a green context, even if it is in use. Its streams are left behind, its work continues, and its
+/// memory stays used. This succeeds on a poisoned device too.
 pub(crate) fn destroy(driver: &Driver, green: Ptr<CUgreenCtx_st>) -> Answer {
     let mut state = driver.state();
     state.now += 2 * cost::LAUNCH;
@@ -65,14 +65,14 @@ pub(crate) fn destroy(driver: &Driver, green: Ptr<CUgreenCtx_st>) -> Answer {
     refuse_if(!context.alive, CUresult::CUDA_ERROR_CONTEXT_IS_DESTROYED)?;
     context.alive = false;
     let device = context.device;
-    // Captures on its streams end in an error; destroying is none.
+    // Captures on its streams end in an error, but destroying the context still succeeds.
     let _ = state.not_capturing(green.address());
     state.forget_green(device, green.address());
     state.deactivate_unheld_primary(device);
     Ok(())
 }
 
-/// The derived context's handle is the green context's own, as recorded.
+/// The derived context has the same handle as the green context (recorded).
 pub(crate) fn to_context(
     driver: &Driver,
     out: Ptr<*mut CUctx_st>,
@@ -100,7 +100,7 @@ pub(crate) fn stream_create(
 
 pub(crate) fn get_id(driver: &Driver, green: Ptr<CUgreenCtx_st>, out: Ptr<u64>) -> Answer {
     let mut state = driver.state();
-    // Null is the current context, where that is a green one (recorded).
+    // A null handle means the current context if that is a green context (recorded).
     let current = state.current_handle().filter(|_| green.is_null());
     let id = state.green(current.unwrap_or(green.address()))?.id;
     out.write(id)
@@ -114,7 +114,7 @@ mod tests {
     use crate::spec::Spec;
     use crate::state::State;
 
-    /// Creating and destroying leaves a tombstone of the context, and nothing else.
+    /// Creating and destroying a green context leaves only its entry in the table of contexts.
     #[test]
     fn default_streams_go_with_their_context() {
         let mut state = State::new(Spec::default(), 1, 0);

@@ -1,4 +1,4 @@
-//! Launches.
+//! Kernel launches.
 
 use std::ffi::c_void;
 
@@ -22,12 +22,12 @@ pub(crate) struct Shape {
     pub(crate) block: [u32; 3],
     pub(crate) shared_bytes: u32,
     pub(crate) cooperative: bool,
-    /// Blocks of a cluster, where one was asked for.
+    /// The requested cluster size, in blocks; `None` if no cluster was requested.
     pub(crate) cluster: Option<[u32; 3]>,
 }
 
 impl Shape {
-    /// A launch that asks for no clusters.
+    /// Creates a shape without clusters.
     pub(crate) fn new(
         grid: [u32; 3],
         block: [u32; 3],
@@ -41,8 +41,8 @@ impl Shape {
         self.block.iter().fold(1, |threads, &side| threads.saturating_mul(side))
     }
 
-    /// Takes the cluster that the kernel requires where none was given. Another side than a required
-    /// one is an error, and so is no cluster where there has to be one.
+    /// Uses the cluster that the kernel requires if none was given. Fails if the given cluster differs from
+    /// a required one, or if the kernel needs a cluster and there is none.
     pub(crate) fn take_cluster(&mut self, limits: &Limits) -> Answer {
         self.cluster = self.cluster.or(limits.cluster);
         let required = limits.cluster.unwrap_or_default();
@@ -52,19 +52,19 @@ impl Shape {
         refuse_if(differs || missing, CUresult::CUDA_ERROR_INVALID_CLUSTER_SIZE)
     }
 
-    /// Refuses a grid or a block of nothing.
+    /// Refuses a grid or block with a side of 0.
     pub(crate) fn check_sides(&self) -> Answer {
         invalid_if(self.grid.contains(&0) || self.block.contains(&0))
     }
 
-    /// Refuses a grid that is not made of whole clusters.
+    /// Refuses a grid that does not consist of whole clusters.
     pub(crate) fn check_grid(&self, cluster: [u32; 3]) -> Answer {
         let mut sides = self.grid.iter().zip(cluster);
         let cut = sides.any(|(grid, side)| !grid.is_multiple_of(side));
         refuse_if(cut, CUresult::CUDA_ERROR_INVALID_CLUSTER_SIZE)
     }
 
-    /// Refuses grids, blocks and clusters that no context of the part can run.
+    /// Refuses grids, blocks and clusters that no context of the device can run.
     pub(crate) fn check(&mut self, state: &State, limits: &Limits) -> Answer {
         self.check_sides()?;
         let limit = |number| state.profile.attribute(number).unwrap_or(0) as u32;
@@ -83,14 +83,14 @@ impl Shape {
     }
 }
 
-/// The size of a cluster; `CUDA_ERROR_INVALID_CLUSTER_SIZE` where it is larger than `most`.
+/// Returns the size of a cluster; `CUDA_ERROR_INVALID_CLUSTER_SIZE` if it is 0 or exceeds `most`.
 pub(crate) fn check_cluster(cluster: [u32; 3], most: u32) -> Answer<u32> {
     let size = cluster.iter().fold(1_u32, |size, &side| size.saturating_mul(side));
     refuse_if(size == 0 || size > most, CUresult::CUDA_ERROR_INVALID_CLUSTER_SIZE)?;
     Ok(size)
 }
 
-/// Reads what a `CUlaunchConfig` asks for.
+/// Reads the shape and the stream from a `CUlaunchConfig`.
 pub(crate) fn read_config(config: Ptr<CUlaunchConfig>) -> Answer<(Shape, usize)> {
     let config = config.read()?;
     let grid = [config.gridDimX, config.gridDimY, config.gridDimZ];
@@ -100,11 +100,12 @@ pub(crate) fn read_config(config: Ptr<CUlaunchConfig>) -> Answer<(Shape, usize)>
         let attribute = Ptr::attribute(&config, index)?;
         match attribute.id {
             CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_COOPERATIVE => {
-                // SAFETY: every attribute value is a union of plain numbers, and the id says which.
+                // SAFETY: every field of the union is plain data without invalid values, and `attribute.id`
+                // selects this field.
                 shape.cooperative = unsafe { attribute.value.cooperative } != 0;
             }
             CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION => {
-                // SAFETY: as above.
+                // SAFETY: as above, for the field `clusterDim`.
                 let cluster = unsafe { attribute.value.clusterDim };
                 shape.cluster = Some([cluster.x, cluster.y, cluster.z]);
             }
@@ -114,7 +115,7 @@ pub(crate) fn read_config(config: Ptr<CUlaunchConfig>) -> Answer<(Shape, usize)>
     Ok((shape, config.hStream.addr()))
 }
 
-/// The parameters of a launch as one buffer, from an array of pointers or from a buffer.
+/// Reads the parameters of a launch into one buffer, from an array of pointers or from a buffer.
 pub(crate) fn read_params(
     info: &KernelInfo,
     params: Ptr<*mut c_void>,
@@ -165,14 +166,14 @@ pub(crate) fn launch(
     state.capturing(stream)?;
     let work = state.kernel_work(function.address(), shape, stream, params, extra);
     if work.is_err() {
-        // A capture does not get over a launch that fails, as recorded.
+        // A failed launch invalidates the capture of its stream (recorded).
         let _ = state.not_captured(stream);
     }
     work::submit(driver, state, stream, Work::Kernel(work?)).map(drop)
 }
 
 impl State {
-    /// What a launch in a stream that was looked up already does.
+    /// Returns the work of a launch in a valid stream.
     fn kernel_work(
         &mut self,
         function: usize,

@@ -1,7 +1,6 @@
-//! How much of a kernel fits on a context's SMs.
+//! Occupancy: how many blocks and clusters of a kernel fit on a context's SMs.
 //!
-//! The arithmetic of blocks is that of NVIDIA's `cuda_occupancy.h`, which the record of an H200
-//! bears out.
+//! The arithmetic for blocks is that of NVIDIA's `cuda_occupancy.h`; the record of an H200 confirms it.
 
 use std::sync::Arc;
 
@@ -18,11 +17,11 @@ use crate::profile::attribute;
 use crate::state::State;
 use crate::topology;
 
-/// Registers are handed out to warps in pieces of this many.
+/// The allocation granularity of a warp's registers.
 const REGISTER_PIECE: u64 = 256;
-/// The parts of an SM that have registers of their own.
+/// The number of parts of an SM with their own registers.
 const SM_PARTS: u64 = 4;
-/// The most blocks of clusters that an SM holds at a time, as recorded of an H200.
+/// The maximum number of blocks in clusters that an SM holds at a time, recorded on an H200.
 const MOST_IN_CLUSTERS: u32 = 8;
 
 /// `CU_OCCUPANCY_DISABLE_CACHING_OVERRIDE`, the only flag.
@@ -30,25 +29,25 @@ const DISABLE_CACHING_OVERRIDE: u32 = 1;
 
 const KIB: u64 = 1 << 10;
 
-/// What an SM has and a block may use, looked up once in the profile.
+/// The limits of an SM and of a block, read from the profile once.
 #[derive(Clone, Copy)]
 pub(crate) struct Sm {
     capability: (u32, u32),
-    /// Threads of a warp, of a block, and of the SM.
+    /// Threads per warp, per block, and per SM.
     warp: u64,
     pub(crate) threads_per_block: u32,
     threads: u64,
     blocks: u64,
-    /// Registers of a block, and of the SM.
+    /// Registers per block, and per SM.
     registers_per_block: u64,
     registers: u64,
-    /// Shared memory of a block, of one whose kernel opted in, and of the SM, in bytes.
+    /// Shared memory per block, per block with opt-in, and per SM, in bytes.
     pub(crate) shared_per_block: u32,
     pub(crate) shared_opted_in: u32,
     shared: u64,
-    /// The shared memory that a block takes beside what its kernel uses, in bytes.
+    /// Shared memory that each block uses in addition to its kernel's, in bytes.
     reserved_shared: u64,
-    /// Blocks of a cluster, and of one whose kernel opted in.
+    /// The maximum cluster size in blocks, without and with opt-in.
     pub(crate) cluster_size: u32,
     pub(crate) cluster_opted_in: u32,
 }
@@ -72,9 +71,9 @@ impl Sm {
             shared: u64::from(limit(attribute::MAX_SHARED_MEMORY_PER_MULTIPROCESSOR)),
             reserved_shared: u64::from(limit(attribute::RESERVED_SHARED_MEMORY_PER_BLOCK)),
             cluster_size,
-            // As many as fit, as recorded on an H200: 17 is no error. The tuning guides of Hopper and
-            // of Blackwell's data centre parts speak of 16, those of other parts of nothing larger
-            // than what is portable.
+            // With opt-in, a cluster may be as large as fits: 17 was not an error on an H200 (recorded).
+            // The tuning guides of Hopper and of data centre Blackwell mention 16. Those of other GPUs
+            // mention nothing beyond the portable size.
             cluster_opted_in: match profile.compute_capability {
                 (9 | 10, _) => u32::MAX,
                 _ => cluster_size,
@@ -82,12 +81,12 @@ impl Sm {
         }
     }
 
-    /// The piece in which shared memory is handed out, in bytes.
+    /// Returns the allocation granularity of shared memory, in bytes.
     fn shared_piece(&self) -> u64 {
         if self.capability.0 >= 8 { 128 } else { 256 }
     }
 
-    /// How many blocks of a kernel the SM holds at a time.
+    /// Returns the number of blocks of a kernel that the SM holds at a time.
     pub(crate) fn blocks(&self, limits: &Limits, threads: u32, dynamic_shared: u64) -> u32 {
         if threads > self.threads_per_block {
             return 0;
@@ -101,7 +100,7 @@ impl Sm {
         u32::try_from(blocks).unwrap_or(u32::MAX)
     }
 
-    /// A warp's registers lie in one part of the SM.
+    /// Returns the limit by registers. A warp's registers lie in one part of the SM.
     fn blocks_by_registers(&self, limits: &Limits, warps: u64) -> u64 {
         let per_warp = (u64::from(limits.registers) * self.warp).next_multiple_of(REGISTER_PIECE);
         if per_warp == 0 {
@@ -115,28 +114,28 @@ impl Sm {
 
     fn blocks_by_shared(&self, limits: &Limits, dynamic: u64) -> u64 {
         let own = u64::from(limits.static_shared) + dynamic;
-        // A kernel that is allowed less than blocks have anyway is taken to be allowed that much,
-        // as recorded; its launches are not.
+        // If the kernel's limit is below what every block may use anyway, occupancy uses the larger value
+        // (recorded). Launches use the kernel's limit.
         let allowed = u64::from(limits.static_shared) + u64::from(limits.dynamic_shared);
         if own > allowed.max(u64::from(self.shared_per_block)) {
             return 0;
         }
         let block = (own + self.reserved_shared).next_multiple_of(self.shared_piece());
         let wanted = self.preferred_shared(limits);
-        // A preference is a hint, which gives way to a block that needs more.
+        // The preference is a hint: a block that needs more gets more.
         let all = if wanted < block { self.shared_step(block) } else { wanted };
         all.checked_div(block).unwrap_or(u64::MAX)
     }
 
-    /// How much of the SM's memory is shared memory, as the kernel prefers it.
+    /// Returns how much of the SM's memory is shared memory, following the kernel's preference.
     fn preferred_shared(&self, limits: &Limits) -> u64 {
         let part = |percent| self.shared_step(self.shared * u64::from(percent) / 100);
         limits.carveout.map_or(self.shared, part)
     }
 
-    /// The smallest shared memory of an SM that has so many bytes: it comes in steps.
+    /// Returns the smallest configurable shared memory size of an SM with at least `bytes` bytes.
     fn shared_step(&self, bytes: u64) -> u64 {
-        // Those of 7.5 are only the last two.
+        // Compute capability 7.5 has only two sizes.
         let steps: &[u64] = match self.capability {
             (7, 5) => &[32, 64],
             (7, _) => &[0, 8, 16, 32, 64, 96],
@@ -148,8 +147,8 @@ impl Sm {
 }
 
 impl State {
-    /// Checks that a kernel can be launched in this shape on a device, and says how many blocks an
-    /// SM holds. The shape gets the cluster that the kernel requires.
+    /// Checks that a kernel can be launched in this shape on a device, and returns the number of blocks per
+    /// SM. Adds the cluster that the kernel requires to the shape.
     pub(crate) fn fit(&self, function: usize, device: usize, shape: &mut Shape) -> Answer<u32> {
         let limits = self.limits(function, device)?;
         let other_block = limits.block.is_some_and(|block| block != shape.block);
@@ -163,7 +162,7 @@ impl State {
         Ok(blocks)
     }
 
-    /// The kernel that is launched on a stream, for whose context its function has to be.
+    /// Returns the kernel to launch on a stream. Its function must belong to the stream's device.
     pub(crate) fn kernel_on(&self, function: usize, stream: usize) -> Answer<Arc<KernelInfo>> {
         let (info, bound) = self.kernel_info(function)?;
         let other = bound.is_some_and(|bound| bound != self.device_of_stream(stream));
@@ -171,8 +170,8 @@ impl State {
         Ok(info)
     }
 
-    /// What a kernel may use in the current context, of which there has to be one in any case, as
-    /// recorded.
+    /// Returns the limits of a kernel in the current context. A current context is always required
+    /// (recorded).
     fn limits_here(&mut self, function: Ptr<CUfunc_st>) -> Answer<Limits> {
         let current = self.current_device()?;
         self.limits(function.address(), current)
@@ -195,11 +194,11 @@ pub(crate) fn max_active_blocks(
     let mut state = driver.state();
     out.given()?;
     let limits = state.limits_here(function)?;
-    // A block that no SM runs is no error here, as recorded.
+    // A block that no SM can run is not an error here (recorded).
     out.write(state.sm.blocks(&limits, threads(block)?, shared_bytes as u64) as i32)
 }
 
-/// Finds the largest block with which the most threads are on an SM.
+/// Finds the largest block size that puts the maximum number of threads on an SM.
 pub(crate) fn max_potential_block_size(
     driver: &Driver,
     grid: Ptr<i32>,
@@ -213,10 +212,10 @@ pub(crate) fn max_potential_block_size(
     grid.given()?;
     block.given()?;
     let mut limits = state.limits_here(function)?;
-    // Of what the kernel prefers it counts only that it wants no shared memory, as recorded.
+    // The only preference that counts is the one for no shared memory (recorded).
     limits.carveout = limits.carveout.filter(|percent| *percent == 0);
     let sm = state.sm;
-    // The SMs of the current context, as for clusters and cooperative launches (recorded).
+    // The grid covers the SMs of the current context, as for clusters and cooperative launches (recorded).
     let context = state.current()?;
     let sms = state.contexts[&context].sms.set.len();
     // The program's function may call the driver.
@@ -239,15 +238,16 @@ pub(crate) fn max_potential_block_size(
     block.write(best as i32)
 }
 
-/// Asks the program how much dynamic shared memory a block needs, where it gave a function for that.
+/// Calls the program's function, if there is one, for the dynamic shared memory of a block.
 fn shared_for(function: CUoccupancyB2DSize, threads: u32) -> Option<usize> {
-    // SAFETY: the caller promises that the function can be called with the size of a block
-    // (header), and no lock of the driver is held.
+    // SAFETY: the caller of `cuOccupancyMaxPotentialBlockSize` promises that the function can be called
+    // with a block size (header). The state was unlocked before, so the function may call the driver.
     function.map(|function| unsafe { function(threads as i32) })
 }
 
-/// What a question about clusters is about: the stream, the launch, and what the kernel may use there,
-/// of which unlike in the functions about blocks null is no value, as recorded.
+/// Reads the arguments of a query about clusters: returns the stream, the launch shape and the limits of
+/// the kernel. Unlike in the queries about blocks, a null function is `CUDA_ERROR_INVALID_VALUE`
+/// (recorded).
 fn clusters_of<'a>(
     driver: &'a Driver,
     out: Ptr<i32>,
@@ -272,7 +272,7 @@ pub(crate) fn max_active_clusters(
     config: Ptr<CUlaunchConfig>,
 ) -> Answer {
     let (state, stream, shape, limits) = clusters_of(driver, out, function, config)?;
-    // An H200 answers so, with success, where neither the kernel nor the configuration has a cluster.
+    // Without a cluster in the kernel or the configuration, an H200 returns success and 0 (recorded).
     let Some(cluster) = shape.cluster else { return out.write(0) };
     let size = check_cluster(cluster, limits.cluster_size)?;
     shape.check_sides()?;
@@ -280,8 +280,8 @@ pub(crate) fn max_active_clusters(
     out.write(state.clusters(stream, &limits, &shape, size) as i32)
 }
 
-/// The largest size up to 16 of which at least one cluster fits. The size of the cluster that the
-/// kernel requires does not count, as recorded, nor that of the one in the configuration (header).
+/// Finds the largest size, up to 16, at which at least one cluster fits. Neither the cluster that the
+/// kernel requires (recorded) nor the one in the configuration (header) matters.
 pub(crate) fn max_potential_cluster_size(
     driver: &Driver,
     out: Ptr<i32>,
@@ -296,7 +296,7 @@ pub(crate) fn max_potential_cluster_size(
 }
 
 impl State {
-    /// How many clusters of `size` blocks are active at once on the SMs of a stream's context.
+    /// Returns how many clusters of `size` blocks run at the same time on the SMs of a stream's context.
     fn clusters(&self, stream: usize, limits: &Limits, shape: &Shape, size: u32) -> u32 {
         let places = &self.contexts[&self.streams[&stream].context].sms.places;
         let blocks = self.sm.blocks(limits, shape.threads(), u64::from(shape.shared_bytes));

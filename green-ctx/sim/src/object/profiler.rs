@@ -1,14 +1,14 @@
-//! The switches of a profiler, which is not there.
+//! The profiler switches. There is no profiler.
 
 use crate::driver::Driver;
 use crate::pointer::Answer;
 
-/// Without a profiler there is nothing to start; a context must be current (header, not recorded).
+/// Only checks that a context is current (header, not recorded).
 pub(crate) fn start(driver: &Driver) -> Answer {
     driver.state().current().map(drop)
 }
 
-/// See [`start`].
+/// Like [`start`].
 pub(crate) fn stop(driver: &Driver) -> Answer {
     driver.state().current().map(drop)
 }

@@ -22,8 +22,8 @@ pub(crate) use structured::split as split_structured;
 
 /// The size of `CUdevResource`, the same in every header.
 const SIZE: usize = 144;
-/// Where the parts of the struct lie. Type, SM count, minimum and alignment are the header's; the
-/// rest is where a recorded driver keeps its own data of the same meaning.
+/// Offsets in the struct. Type, SM count, minimum and alignment follow the header. The other fields are at
+/// the offsets where the recorded driver stores the same information.
 const ROOT: usize = 8;
 const TOKEN: usize = 20;
 const DIVISIBLE: usize = 91;
@@ -32,23 +32,24 @@ const MIN_PARTITION: usize = 100;
 const ALIGNMENT: usize = 104;
 const FLAGS: usize = 108;
 const DOMAIN: usize = 112;
-/// An odd factor that spreads tokens over 32 bits, so that damaged ones are noticed.
+/// An odd factor that spreads tokens over 32 bits, so that damaged tokens are detected.
 const SPREAD: u32 = 0x9e37_79b1;
 
 type Bytes = [u8; SIZE];
 
-/// A set of SMs as a `CUdevResource` stands for it.
+/// The set of SMs behind a `CUdevResource`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Resource {
     pub(crate) device: usize,
-    /// What the SMs were split out of: resources combine only within one root.
+    /// The mark of the resource that the SMs were split from. Only resources with the same root can be
+    /// combined.
     root: usize,
     origin: Origin,
-    /// Cut in fine units.
+    /// Whether it was split in fine units.
     fine: bool,
-    /// Whether a context that it is of, or is made of it, is split in fine units.
+    /// Whether a context of this resource is split in fine units.
     loose: bool,
-    /// What a structured split reports of it.
+    /// The values that a structured split reports for it.
     structure: Option<Structure>,
     sms: SmSet,
     count: u32,
@@ -59,14 +60,14 @@ pub(crate) struct Resource {
 pub(crate) struct Partition {
     pub(crate) set: SmSet,
     pub(crate) ids: Arc<[u32]>,
-    /// The number of SMs that the driver states: more than there are where the same SMs went in
-    /// twice.
+    /// The number of SMs that the driver reports. It exceeds the real number if a descriptor contained the
+    /// same SMs twice.
     pub(crate) count: u32,
     /// Whether it is split in fine units.
     pub(crate) loose: bool,
-    /// The SMs in sets of those that a cluster can lie in.
+    /// The SMs, grouped into sets that can hold a cluster.
     pub(crate) places: Vec<SmSet>,
-    /// What a structured split reports of it; `None` if no structured split made it.
+    /// The values that a structured split reports; `None` if no structured split made it.
     pub(crate) structure: Option<Structure>,
 }
 
@@ -75,55 +76,55 @@ impl Partition {
         Partition { set, ids: set.iter().collect(), count, loose, places, structure: None }
     }
 
-    /// Every SM of a device.
+    /// Returns a partition of every SM of a device.
     pub(crate) fn all(profile: &Profile) -> Partition {
         let all = profile.topology.all();
         Partition::new(all, all.len(), false, profile.topology.places(all, false))
     }
 }
 
-/// What a structured split says of a group, and a context of the group of itself.
+/// The values that a structured split reports for a group, and a context of that group for itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Structure {
-    /// How many SMs lie in one GPC at a time. The header has one field for it; that the minimum is
-    /// the same number is not recorded.
+    /// The number of SMs per set in one GPC. The header has one field for it; that the minimum is the same
+    /// number was not recorded.
     pub(crate) coscheduled: u32,
     pub(crate) flags: u32,
-    /// The locality domain, 0 if the flags do not say that it has one.
+    /// The locality domain; 0 if the flags name none.
     pub(crate) domain: u32,
 }
 
-/// The workqueues that contexts submit through.
+/// The workqueues that contexts submit work through.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Workqueue {
     pub(crate) device: usize,
-    /// The handle of the context that they were made for, 0 until there is one. The primary
-    /// context has those of the device.
+    /// The handle of the context that owns the workqueues, 0 before it exists. The device's workqueues
+    /// belong to the primary context.
     owner: usize,
     limit: u32,
     scope: u32,
 }
 
-/// Where a resource comes from, which decides what can be done with it.
+/// The origin of a resource, which decides the operations that accept it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Origin {
-    /// A device or a context has it: every split takes it.
+    /// The resource of a device or a context. Every split accepts it.
     Owner,
-    /// A structured split left it over: another structured split takes it (header of 13.1).
+    /// The remainder of a structured split. Another structured split accepts it (header of 13.1).
     Rest,
-    /// Any other result of a split, which no split takes.
+    /// Any other result of a split. No split accepts it.
     Part,
 }
 
-/// The resources that were given out. Equal ones are one and the same, so that two equal splits
-/// give equal bytes, as recorded.
+/// The resources that were given out. Equal resources share one entry, so equal splits give equal bytes
+/// (recorded).
 #[derive(Default)]
 pub(crate) struct Resources {
     entries: Vec<Resource>,
     index: HashMap<Resource, u32>,
 }
 
-/// What a `CUdevResourceDesc` points to; it lives as long as the driver.
+/// The contents of a `CUdevResourceDesc`. It lives as long as the driver.
 pub(crate) struct Descriptor {
     pub(crate) device: usize,
     pub(crate) sms: Partition,
@@ -131,8 +132,8 @@ pub(crate) struct Descriptor {
 }
 
 impl Resource {
-    /// Whether both can be in one descriptor: they must come from one split. Groups of a structured
-    /// split must also have the same alignment and locality domain (headers of 13.1 and 13.4).
+    /// Returns whether one descriptor can contain both resources. They must come from the same root. Groups
+    /// of a structured split must also have equal alignment and locality domain (headers of 13.1 and 13.4).
     fn combines_with(&self, other: &Resource) -> bool {
         let kind =
             |resource: &Resource| resource.structure.map(|known| (known.coscheduled, known.domain));
@@ -156,7 +157,7 @@ impl Resources {
     }
 }
 
-/// The inverse of an odd number modulo 2^32, by Newton's iteration.
+/// Returns the inverse of an odd number modulo 2^32, by Newton's iteration.
 const fn inverse(odd: u32) -> u32 {
     let mut x = odd;
     let mut round = 0;
@@ -175,7 +176,7 @@ fn get(bytes: &Bytes, at: usize) -> u32 {
     u32::from_ne_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
 }
 
-/// What the caller put where a resource is expected.
+/// Reads the bytes of a resource that the caller passed.
 fn read(from: Ptr<CUdevResource>) -> Answer<Bytes> {
     from.given()?;
     let mut bytes = NOTHING;
@@ -197,8 +198,8 @@ impl State {
         put(&mut bytes, TOKEN, self.resources.token(resource));
         bytes[DIVISIBLE] = u8::from(resource.origin != Origin::Part);
         put(&mut bytes, SM_COUNT, resource.count);
-        // Of the other resources only those of devices and contexts carry minimum and alignment,
-        // and only from 13.0 on.
+        // Other resources carry minimum and alignment only if they belong to a device or context, and only
+        // from 13.0 on.
         if let Some(Structure { coscheduled, flags, domain }) = resource.structure {
             put(&mut bytes, MIN_PARTITION, coscheduled);
             put(&mut bytes, ALIGNMENT, coscheduled);
@@ -217,14 +218,14 @@ impl State {
         refuse_if(get(bytes, 0) != SM, CUresult::CUDA_ERROR_INVALID_RESOURCE_TYPE)?;
         let resource = self.resources.find(get(bytes, TOKEN));
         let resource = resource.ok_or(CUresult::CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION)?;
-        // From the minimum on it is information only; everything before must be untouched.
+        // The bytes from the minimum onwards are informational. All bytes before must be unmodified.
         if self.encode(resource)[..MIN_PARTITION] != bytes[..MIN_PARTITION] {
             return Err(CUresult::CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION);
         }
         Ok(resource)
     }
 
-    /// The SMs of resources that were found to combine, and all of the device where there are none.
+    /// Combines the SMs of resources that may be combined; all SMs of the device if there are none.
     fn combine(&self, parts: &[Resource]) -> Partition {
         let Some(&first) = parts.first() else { return Partition::all(self.profile) };
         let topology = &self.profile.topology;
@@ -233,7 +234,7 @@ impl State {
         let partition = Partition::new(
             sms.fold(SmSet::default(), SmSet::union),
             parts.iter().map(|part| part.count).sum(),
-            // What another context has is as good as a group, as recorded.
+            // The resource of another context counts like a group (recorded).
             parts.iter().any(|part| part.loose && part.origin != Origin::Owner),
             parts.iter().map(places).fold(Vec::new(), join),
         );
@@ -243,7 +244,7 @@ impl State {
         Partition { structure, ..partition }
     }
 
-    /// Writes a resource of SMs, provided that it is what was asked for.
+    /// Writes an SM resource, if that is the requested type.
     fn write_sms(
         &mut self,
         resource: Resource,
@@ -259,7 +260,7 @@ impl State {
         out.write_bytes(&bytes)
     }
 
-    /// Writes the SMs of a context that was looked up already.
+    /// Writes the SMs of an existing context.
     pub(crate) fn write_context_sms(
         &mut self,
         handle: usize,
@@ -268,7 +269,7 @@ impl State {
     ) -> Answer {
         let context = &self.contexts[&handle];
         let (device, green) = (self.physical(context.device), context.green);
-        // The primary context has the whole device, and its resource is the device's own.
+        // The primary context has the whole device, so its resource has the device's root.
         let root = if green { handle } else { self.devices[device].root };
         let Partition { set: sms, count, loose, structure, .. } = context.sms;
         let (origin, fine) = (Origin::Owner, false);
@@ -276,7 +277,7 @@ impl State {
         self.write_sms(sms, out, kind)
     }
 
-    /// Writes the resource of a context that was looked up already.
+    /// Writes a resource of an existing context.
     pub(crate) fn write_context_resource(
         &mut self,
         handle: usize,
@@ -347,7 +348,7 @@ pub(crate) fn split_by_count(
             result.element(index).write_bytes(&bytes)?;
         }
     }
-    // A query leaves the remainder as it was, and a context of one is split in fine units, as recorded.
+    // A query leaves the remainder unchanged. A context of a remainder is split in fine units (recorded).
     if !result.is_null() && !remaining.is_null() {
         let bytes = state.encode(part(split.remainder, true));
         remaining.write_bytes(&bytes)?;
@@ -366,7 +367,7 @@ pub(crate) fn generate_desc(
     out.given()?;
     resources.given()?;
     if count == 0 {
-        // The first resource is looked at without a check that there is one, as recorded.
+        // The driver reads the first resource without checking the count (recorded).
         crash::segmentation_fault();
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
@@ -374,14 +375,15 @@ pub(crate) fn generate_desc(
     for index in 0..count as usize {
         let bytes = read(resources.element(index))?;
         if let Some(next) = state.decode_workqueue(&bytes)? {
-            // That there is at most one is not recorded.
+            // That at most one is allowed was not recorded.
             if workqueue.replace(next).is_some() {
                 return Err(CUresult::CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION);
             }
             continue;
         }
         let next = state.decode(&bytes)?;
-        // 12.4 takes one resource of a type (its header); later drivers take those of one root.
+        // 12.4 accepts one resource per type (header of 12.4); later drivers accept several with the same
+        // root.
         let first = parts.first().unwrap_or(&next);
         if (!parts.is_empty() && state.version < 12_050) || !next.combines_with(first) {
             return Err(CUresult::CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION);

@@ -1,4 +1,4 @@
-//! Streams and the work in them.
+//! Streams and their work.
 
 use std::cell::Cell;
 
@@ -15,7 +15,7 @@ use crate::state::{State, thread};
 
 /// `CU_STREAM_NON_BLOCKING`.
 pub(crate) const NON_BLOCKING: u32 = 1;
-/// The tokens that stand for a default stream: the null stream and `CU_STREAM_LEGACY`.
+/// The handles of the legacy default stream: the null stream and `CU_STREAM_LEGACY`.
 const LEGACY: [usize; 2] = [0, 1];
 /// `CU_EVENT_WAIT_EXTERNAL`.
 const EXTERNAL: u32 = 1;
@@ -23,13 +23,13 @@ const EXTERNAL: u32 = 1;
 const PER_THREAD: usize = 2;
 
 thread_local! {
-    /// The token that the null stream stands for in the call that the thread makes.
+    /// The handle that the null stream means in the thread's present call.
     static NULL: Cell<usize> = const { Cell::new(LEGACY[0]) };
 }
 
-/// Makes a call in which the null stream is the thread's default stream, or the legacy stream.
+/// Makes a call in which the null stream means the per-thread default stream, or the legacy stream.
 pub(crate) fn with_null<T>(per_thread: bool, call: impl FnOnce() -> T) -> T {
-    // A kernel's closure may make a call of the other kind within this one.
+    // The closure of a kernel may make a call of the other kind within this one.
     let outer = NULL.replace(if per_thread { PER_THREAD } else { LEGACY[0] });
     let answer = call();
     NULL.set(outer);
@@ -37,29 +37,29 @@ pub(crate) fn with_null<T>(per_thread: bool, call: impl FnOnce() -> T) -> T {
 }
 
 pub(crate) struct Stream {
-    /// The handle of its context, and the id that the context had: a primary context has the same
-    /// handle and another id when it comes up again.
+    /// The handle of the stream's context, and the context's id. A primary context that is activated again
+    /// has the same handle but another id.
     pub(crate) context: usize,
     pub(crate) context_id: u64,
     pub(crate) id: u64,
-    /// The last operation in it.
+    /// The last operation in the stream.
     pub(crate) last: Tick,
-    /// The last operations of the branches that graphs in it had beside the first.
+    /// The last operations of the further branches that graphs in the stream had.
     pub(crate) branches: Vec<Tick>,
     pub(crate) flags: u32,
     pub(crate) priority: i32,
-    /// Whether it is a default stream, which nobody destroys.
+    /// Whether it is a default stream, which cannot be destroyed.
     default: bool,
-    /// Whether the program has to destroy it.
+    /// Whether the program still has to destroy it.
     pub(crate) counted: bool,
-    /// When everything in it is done.
+    /// The end of all its work.
     pub(crate) tail: Moment,
     /// The capture that it takes part in.
     pub(crate) capture: Option<usize>,
 }
 
 impl Stream {
-    /// A default stream, which belongs to its context and not to the program.
+    /// Creates a default stream, which belongs to its context and not to the program.
     pub(crate) fn hidden(context: usize, context_id: u64, flags: u32) -> Stream {
         Stream {
             context,
@@ -76,8 +76,8 @@ impl Stream {
         }
     }
 
-    /// Makes what comes into this stream, whose handle this is, wait for a moment. Whoever waits
-    /// for the stream or its context waits for that too.
+    /// Makes later work in this stream wait for a moment. Waits for the stream or its context include the
+    /// moment. `handle` is the stream's handle.
     pub(crate) fn hold(&mut self, handle: usize, contexts: &mut Table<Context>, moment: &Moment) {
         self.tail.join(moment);
         if let Some(context) = contexts.get_mut(&self.context) {
@@ -86,7 +86,7 @@ impl Stream {
     }
 }
 
-/// An operation that was admitted to a stream: it can begin at `start`.
+/// An operation admitted to a stream, which can begin at `start`.
 pub(crate) struct Admitted {
     pub(crate) stream: usize,
     pub(crate) start: Moment,
@@ -102,7 +102,7 @@ impl State {
         handle
     }
 
-    /// Removes a stream. Its context stands for its operations from now on.
+    /// Removes a stream. Its context takes over its operations.
     pub(crate) fn remove_stream(&mut self, handle: usize) -> Option<Stream> {
         let stream = self.streams.remove(&handle)?;
         let Stream { context, context_id, last, branches, .. } = &stream;
@@ -114,7 +114,7 @@ impl State {
             for last in [last].into_iter().chain(branches) {
                 graveyard.bury(last, &mut busy.clock);
             }
-            // How a graph is covered whose stream is gone was not recorded.
+            // How waits cover a graph whose stream was destroyed was not recorded.
             if let Some(covered) = covered {
                 covered.clock.join(&busy.clock);
             }
@@ -122,7 +122,7 @@ impl State {
         Some(stream)
     }
 
-    /// A stream that the program asked for, in a context that was looked up already.
+    /// Creates a stream for the program in an existing context.
     pub(crate) fn create_stream(
         &mut self,
         context: usize,
@@ -142,8 +142,8 @@ impl State {
         }))
     }
 
-    /// The handle of the stream that is meant, provided that it can be used: a default stream's
-    /// token means one of the current context.
+    /// Returns the handle of the stream, if it is usable. The handle of a default stream means that of the
+    /// current context.
     pub(crate) fn stream(&mut self, handle: usize) -> Answer<usize> {
         let handle = if handle == LEGACY[0] { NULL.get() } else { handle };
         if LEGACY.contains(&handle) {
@@ -159,13 +159,13 @@ impl State {
         if context.alive && context.id == stream.context_id {
             return Ok(handle);
         }
-        // From 13.1 a stream that outlived its green context has its own error (its header).
+        // From 13.1 on, a stream that outlived its green context has its own error (header of 13.1).
         refuse_if(self.version >= 13_010 && context.green, CUresult::CUDA_ERROR_STREAM_DETACHED)?;
         Err(CUresult::CUDA_ERROR_CONTEXT_IS_DESTROYED)
     }
 
-    /// A thread has a default stream of its own in a primary context; a green context has only the
-    /// one, and answers `CUDA_ERROR_INVALID_HANDLE` as recorded.
+    /// Returns the per-thread default stream of the current context. A green context has only one default
+    /// stream and returns `CUDA_ERROR_INVALID_HANDLE` (recorded).
     fn per_thread_stream(&mut self) -> Answer<usize> {
         let current = self.current()?;
         let Context { green, id, per_thread, .. } = &self.contexts[&current];
@@ -180,7 +180,7 @@ impl State {
         Ok(stream)
     }
 
-    /// When an operation that comes into a stream now can begin, leaving the host aside.
+    /// Returns the earliest start of an operation submitted to a stream now, apart from the host.
     pub(crate) fn pending(&self, handle: usize) -> Moment {
         let stream = &self.streams[&handle];
         let context = &self.contexts[&stream.context];
@@ -194,7 +194,7 @@ impl State {
         pending
     }
 
-    /// When an operation that the calling thread submits to a stream now can begin.
+    /// Returns the earliest start of an operation that the calling thread submits to a stream now.
     pub(crate) fn next_start(&mut self, handle: usize) -> Moment {
         let mut start = self.pending(handle);
         start.clock.join(&self.thread().clock);
@@ -202,7 +202,7 @@ impl State {
         start
     }
 
-    /// Admits an operation to a stream that was looked up already.
+    /// Admits an operation to an existing stream.
     pub(crate) fn admit(&mut self, handle: usize) -> Admitted {
         let mut start = self.next_start(handle);
         let next = |stream: &mut Stream| stream.last.advance();
@@ -211,12 +211,12 @@ impl State {
         Admitted { stream: handle, start, tick }
     }
 
-    /// Notes when an admitted operation is over.
+    /// Records the end of an admitted operation.
     pub(crate) fn conclude(&mut self, admitted: Admitted, end: u64) {
         self.conclude_as(admitted, end, Context::submitted);
     }
 
-    /// Notes when a graph is over whose turn in a stream began at `admitted`.
+    /// Records the end of a graph that began at `admitted` in a stream.
     pub(crate) fn conclude_graph(&mut self, admitted: Admitted, end: u64) {
         self.conclude_as(admitted, end, Context::graph_submitted);
     }
@@ -238,7 +238,7 @@ impl State {
         stream.tail.clock.join(&done.clock);
     }
 
-    /// Makes what is submitted to the streams of a context from now on wait for a moment.
+    /// Makes later work in the streams of a context wait for a moment.
     pub(crate) fn hold_context(&mut self, handle: usize, moment: &Moment) {
         let Context { device, green, .. } = self.contexts[&handle];
         let State { streams, contexts, .. } = self;
@@ -250,27 +250,26 @@ impl State {
         }
     }
 
-    /// Makes what is submitted to a stream that was looked up already wait for a moment.
+    /// Makes later work in an existing stream wait for a moment.
     pub(crate) fn hold_stream(&mut self, handle: usize, moment: &Moment) {
         if let Some(stream) = self.streams.get_mut(&handle) {
             stream.hold(handle, &mut self.contexts, moment);
         }
     }
 
-    /// Waits on the host for everything in a stream that was looked up already, and fails where
-    /// something in it failed.
+    /// Waits on the host for all work of an existing stream. Fails if some of it failed.
     pub(crate) fn finish_stream(&mut self, handle: usize) -> Answer {
         let pending = self.pending(handle);
         self.wait_on_host(&pending);
         self.unpoisoned(self.device_of_stream(handle))
     }
 
-    /// The id of a stream; 0 for one that the closure of a kernel before has destroyed.
+    /// Returns the id of a stream; 0 if a kernel's closure has destroyed it.
     pub(crate) fn stream_id(&self, handle: usize) -> u64 {
         self.streams.get(&handle).map_or(0, |stream| stream.id)
     }
 
-    /// The device of a stream that was looked up already.
+    /// Returns the device of an existing stream.
     pub(crate) fn device_of_stream(&self, handle: usize) -> usize {
         self.contexts[&self.streams[&handle].context].device
     }
@@ -289,7 +288,7 @@ pub(crate) fn create(
     out.write(handle::pointer(stream))
 }
 
-/// Destroys a stream; work in it goes on.
+/// Destroys a stream. Its work continues.
 pub(crate) fn destroy(driver: &Driver, stream: Ptr<CUstream_st>) -> Answer {
     let mut state = driver.state();
     let handle = stream.address();
@@ -297,7 +296,7 @@ pub(crate) fn destroy(driver: &Driver, stream: Ptr<CUstream_st>) -> Answer {
         return Err(CUresult::CUDA_ERROR_INVALID_HANDLE);
     }
     match state.stream(handle) {
-        // The one call that a detached stream still answers (header of 13.1).
+        // Destroying is the only call that a detached stream accepts (header of 13.1).
         Ok(_) | Err(CUresult::CUDA_ERROR_STREAM_DETACHED) => {}
         Err(status) => return Err(status),
     }
@@ -343,7 +342,7 @@ pub(crate) fn wait_event(
     state.event(event.address())?;
     state.capturing(handle)?;
     invalid_if(flags > EXTERNAL)?;
-    // A graph's node that waits whenever the graph is launched is not simulated.
+    // A graph node that waits for the event at each launch is not simulated.
     refuse_if(flags == EXTERNAL, CUresult::CUDA_ERROR_NOT_SUPPORTED)?;
     if state.wait_in_capture(handle, event.address())? {
         return Ok(());
@@ -390,8 +389,8 @@ pub(crate) fn get_ctx(
     out.write(handle::pointer(state.streams[&handle].context))
 }
 
-/// The form of 12.5 gives the primary context of a green stream beside the green context, as
-/// recorded.
+/// Implements the version of 12.5. For a green stream it returns the primary context in addition to the
+/// green context (recorded).
 pub(crate) fn get_ctx_v2(
     driver: &Driver,
     stream: Ptr<CUstream_st>,
@@ -425,7 +424,7 @@ pub(crate) fn get_green_ctx(
     out.write(if green { handle::pointer(context) } else { std::ptr::null_mut() })
 }
 
-/// Streams answer for the SMs of their context and not for its workqueues (header of 13.1).
+/// A stream reports its context's SMs but not its workqueues (header of 13.1).
 pub(crate) fn get_dev_resource(
     driver: &Driver,
     stream: Ptr<CUstream_st>,

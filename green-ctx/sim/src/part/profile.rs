@@ -1,4 +1,5 @@
-//! What a simulated part is: data read off hardware and sheets, one file a part.
+//! Profiles of GPUs, one file per GPU. The data comes from recordings, data sheets and other published
+//! sources.
 
 mod a100;
 mod b200;
@@ -21,7 +22,7 @@ const MIB: u64 = 1 << 20;
 
 /// A GPU that can be simulated.
 ///
-/// # Example
+/// # Examples
 ///
 /// ```
 /// use green_ctx_sim::Profile;
@@ -33,41 +34,41 @@ const MIB: u64 = 1 << 20;
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Profile {
-    /// The name that a [`Spec`](crate::Spec) uses.
+    /// The name in a [`Spec`](crate::Spec).
     pub name: &'static str,
     /// The name that `cuDeviceGetName` returns.
     pub device_name: &'static str,
-    /// Where the data come from: what was recorded on hardware, and what was not.
+    /// The sources of the data.
     pub provenance: Provenance,
-    /// The first driver that knows the part, as `cuDriverGetVersion` counts; 0 where every driver does
-    /// that knows green contexts.
+    /// The first driver version that supports the GPU, as `cuDriverGetVersion` returns it; 0 if every
+    /// driver with green contexts supports it.
     pub first_driver: u32,
-    /// Compute capability, major and minor.
+    /// The compute capability, major and minor.
     pub compute_capability: (u32, u32),
-    /// Device memory in bytes.
+    /// The device memory, in bytes.
     pub memory_bytes: u64,
-    /// Device memory that an active primary context takes, in bytes.
+    /// The device memory that an active primary context uses, in bytes.
     pub primary_context_bytes: u64,
-    /// Device memory that each green context takes and its destruction does not give back, in
-    /// bytes.
+    /// The device memory that each green context uses, in bytes. Destroying the context does not release
+    /// it.
     pub green_context_bytes: u64,
-    /// How the SMs are numbered and grouped.
+    /// The numbering and grouping of the SMs.
     pub topology: Topology,
-    /// The largest cluster that runs without opting in, in blocks; 1 on a part without clusters.
+    /// The maximum portable cluster size, in blocks; 1 if the GPU has no clusters.
     pub max_cluster: u32,
-    /// How fast the device sets and copies its memory.
+    /// The speed of memsets and copies within the device.
     pub transfer: TransferRates,
-    /// How many stream-ordered workloads the workqueues of a device are for by default.
+    /// The default concurrency limit of a workqueue configuration.
     pub workqueue_limit: u32,
     /// The stream priorities, from the least to the greatest.
     pub stream_priorities: (i32, i32),
-    /// Device attributes by number, in lists of which the first that has a number counts; the other
-    /// known attributes are 0. Attributes that follow from another field are left out.
+    /// Device attributes by number. If several lists contain a number, the first list applies. Known
+    /// attributes in no list are 0. Attributes that follow from other fields are not listed.
     pub attributes: &'static [&'static [(u32, i32)]],
 }
 
 impl Profile {
-    /// Every profile, in the order of their names.
+    /// Returns every profile, ordered by name.
     #[must_use]
     pub fn all() -> &'static [Profile] {
         static ALL: &[Profile] =
@@ -75,18 +76,28 @@ impl Profile {
         ALL
     }
 
-    /// The profile of this name.
+    /// Returns the profile of this name; `None` if there is none.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use green_ctx_sim::Profile;
+    ///
+    /// let thor = Profile::by_name("thor").map(|profile| profile.first_driver);
+    /// assert_eq!(thor, Some(13_000));
+    /// assert!(Profile::by_name("h201").is_none());
+    /// ```
     #[must_use]
     pub fn by_name(name: &str) -> Option<&'static Profile> {
         Profile::all().iter().find(|profile| profile.name == name)
     }
 
-    /// The names of all profiles.
+    /// Returns the names of all profiles, in order.
     pub fn names() -> impl Iterator<Item = &'static str> {
         Profile::all().iter().map(|profile| profile.name)
     }
 
-    /// A device attribute by number, `None` for a number that no driver knows.
+    /// Returns a device attribute by number; `None` if no driver knows the number.
     pub(crate) fn attribute(&self, attribute: u32) -> Option<i32> {
         let known = match attribute {
             attribute::MULTIPROCESSOR_COUNT => self.topology.sm_count as i32,
@@ -102,7 +113,7 @@ impl Profile {
     }
 }
 
-/// The attribute numbers that the simulator itself reads.
+/// The numbers of the attributes that the simulator itself uses.
 pub(crate) mod attribute {
     pub(crate) const MAX_THREADS_PER_BLOCK: u32 = 1;
     pub(crate) const MAX_BLOCK_DIM_X: u32 = 2;
@@ -122,7 +133,7 @@ pub(crate) mod attribute {
     pub(crate) const RESERVED_SHARED_MEMORY_PER_BLOCK: u32 = 111;
     pub(crate) const LOCALITY_DOMAIN_COUNT: u32 = 149;
     pub(crate) const LOCALITY_DOMAIN_MULTIPROCESSOR_COUNT: u32 = 157;
-    /// The last attribute of CUDA 13.5.
+    /// The highest attribute number of CUDA 13.5.
     pub(crate) const LAST: u32 = 161;
 }
 
@@ -163,7 +174,7 @@ mod tests {
                 assert!(list.iter().all(|(number, _)| *number <= attribute::LAST), "{name}");
             }
             let of = |number| profile.attribute(number).unwrap_or(-1);
-            // A block that opts in has all of an SM's shared memory but the reserved part.
+            // A block that opts in can use all shared memory of an SM except the reserved part.
             assert_eq!(of(81) - of(97), of(111), "{name}");
             assert_eq!(of(120) == 1, profile.max_cluster > 1, "{name}");
             assert_eq!(of(120) == 1, profile.compute_capability.0 >= 9, "{name}");

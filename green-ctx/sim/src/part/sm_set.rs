@@ -1,11 +1,11 @@
 //! Sets of SMs.
 
-/// A set of SM ids below 256, more than any part has.
+/// A set of SM ids. Ids are below 256; no simulated GPU has more SMs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct SmSet([u64; 4]);
 
 impl SmSet {
-    /// The number of SMs in the set.
+    /// Returns the number of SMs.
     pub(crate) fn len(self) -> u32 {
         self.0.iter().map(|word| word.count_ones()).sum()
     }
@@ -30,7 +30,7 @@ impl SmSet {
         self.difference(other).is_empty()
     }
 
-    /// The ids in ascending order.
+    /// Returns the ids in ascending order.
     pub(crate) fn iter(self) -> impl Iterator<Item = u32> {
         (0..256_u32).filter(move |&sm| self.0[(sm / 64) as usize] >> (sm % 64) & 1 == 1)
     }

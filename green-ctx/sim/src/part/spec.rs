@@ -1,4 +1,4 @@
-//! Which part and which driver version a simulated driver plays.
+//! The GPU and the driver version of a simulated driver.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,18 +6,17 @@ use std::str::FromStr;
 use crate::Profile;
 use crate::profile::{H200, dotted};
 
-/// The driver versions that can be simulated, as the driver itself counts them.
+/// The driver versions that can be simulated, as `cuDriverGetVersion` returns them.
 pub const VERSIONS: &[u32] = &[12_040, 12_050, 12_080, 13_000, 13_010, 13_040, 13_050];
 
-/// The version that a [`Spec`] without one means: the version that the records are of. It knows
-/// every part.
+/// The version of a [`Spec`] that names none: the recorded version, which supports every profile.
 const DEFAULT_VERSION: u32 = 13_000;
 
 /// A profile and a driver version, written `h200@13.0` or just `h200`.
 ///
-/// A part that is newer than a driver cannot be had with it: `b200@12.4` is an error.
+/// The driver must be new enough for the GPU: `b200@12.4` is an error.
 ///
-/// # Example
+/// # Examples
 ///
 /// ```
 /// use green_ctx_sim::Spec;
@@ -37,30 +36,30 @@ pub struct Spec {
     version: u32,
 }
 
-/// Why a [`Spec`] could not be read.
+/// An error from reading a [`Spec`].
 #[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SpecError {
-    /// There is no profile of this name.
+    /// No profile has this name.
     #[error("unknown profile {name:?}; the profiles are {}", list(Profile::names()))]
     Profile {
-        /// The name that was given.
+        /// The name in the spec.
         name: String,
     },
     /// This driver version is not simulated.
     #[error("unknown driver version {version:?}; the versions are {}", list(VERSIONS.iter().map(|&version| dotted(version))))]
     Version {
-        /// The version that was given.
+        /// The version in the spec.
         version: String,
     },
-    /// A driver of this version does not know the part.
-    #[error("a driver for CUDA {} does not know {profile}; the first that does is for {}", dotted(*version), dotted(*first))]
+    /// A driver of this version does not support the GPU.
+    #[error("a driver for CUDA {} does not support {profile}; use CUDA {} or newer", dotted(*version), dotted(*first))]
     TooOld {
         /// The profile's name.
         profile: &'static str,
-        /// The version that was given, as `cuDriverGetVersion` returns it.
+        /// The version in the spec, as `cuDriverGetVersion` returns it.
         version: u32,
-        /// The first version that knows the part.
+        /// The first version that supports the GPU.
         first: u32,
     },
 }
@@ -72,9 +71,9 @@ fn list(items: impl Iterator<Item = impl fmt::Display>) -> String {
 }
 
 impl Spec {
-    /// Every profile with every driver version that knows it, in the order of names and versions.
+    /// Returns every profile with every driver version that supports it, ordered by name and version.
     ///
-    /// # Example
+    /// # Examples
     ///
     /// ```
     /// use green_ctx_sim::Spec;
@@ -89,24 +88,34 @@ impl Spec {
         })
     }
 
-    /// The profile of the simulated devices.
+    /// Returns the profile of the simulated devices.
     #[must_use]
     pub fn profile(&self) -> &'static Profile {
         self.profile
     }
 
-    /// The driver version as `cuDriverGetVersion` returns it, 13000 for CUDA 13.0.
+    /// Returns the driver version as `cuDriverGetVersion` returns it, 13000 for CUDA 13.0.
     #[must_use]
     pub fn version(&self) -> u32 {
         self.version
     }
 
-    /// The same part with another driver version, as in `13.1`.
+    /// Returns the same GPU with another driver version, such as `13.1`.
     ///
     /// # Errors
     ///
-    /// [`SpecError::Version`] for a version that is not simulated, and [`SpecError::TooOld`] for
-    /// one that does not know the part.
+    /// - [`SpecError::Version`] if the version is not simulated.
+    /// - [`SpecError::TooOld`] if the version does not support the GPU.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use green_ctx_sim::Spec;
+    ///
+    /// let newer = Spec::default().with_version("13.1")?;
+    /// assert_eq!(newer.to_string(), "h200@13.1");
+    /// # Ok::<(), green_ctx_sim::SpecError>(())
+    /// ```
     pub fn with_version(self, version: &str) -> Result<Spec, SpecError> {
         let known = VERSIONS.iter().find(|&&known| dotted(known) == version);
         let version = *known.ok_or_else(|| SpecError::Version { version: version.to_owned() })?;
@@ -151,7 +160,7 @@ impl FromStr for Spec {
 }
 
 impl Default for Spec {
-    /// An H200 with driver 13.0, which is recorded.
+    /// Returns the recorded combination, an H200 with driver 13.0.
     fn default() -> Spec {
         static RECORDED: Profile = H200;
         Spec { profile: &RECORDED, version: DEFAULT_VERSION }
@@ -183,7 +192,7 @@ mod tests {
     use super::*;
 
     fn message(text: &str) -> String {
-        text.parse::<Spec>().expect_err("it is no spec").to_string()
+        text.parse::<Spec>().expect_err("it is not a spec").to_string()
     }
 
     #[test]
@@ -192,13 +201,13 @@ mod tests {
             assert_eq!(spec.to_string().parse(), Ok(spec));
         }
         for name in Profile::names() {
-            let spec: Spec = name.parse().expect("the version that is meant knows every part");
+            let spec: Spec = name.parse().expect("the default version supports every GPU");
             assert_eq!((spec.profile().name, spec.version()), (name, DEFAULT_VERSION));
         }
         assert_eq!(Spec::default(), "h200@13.0".parse().expect("a spec"));
     }
 
-    /// One spec for each part and version, but for parts that are newer than the driver.
+    /// One spec per GPU and version, without GPUs that are newer than the driver.
     #[test]
     fn old_drivers_do_not_know_new_parts() {
         let newer = |version: u32| {
@@ -211,9 +220,9 @@ mod tests {
         assert_eq!(Spec::all().count(), 6 * 7 - 3 * 2 - 1);
         assert_eq!(
             message("b200@12.4"),
-            "a driver for CUDA 12.4 does not know b200; the first that does is for 12.8"
+            "a driver for CUDA 12.4 does not support b200; use CUDA 12.8 or newer"
         );
-        assert!(message("thor@12.8").ends_with("the first that does is for 13.0"));
+        assert!(message("thor@12.8").ends_with("use CUDA 13.0 or newer"));
     }
 
     #[test]

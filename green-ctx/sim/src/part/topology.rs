@@ -1,8 +1,8 @@
-//! Which SMs a device has, how they hang together, and how the driver cuts them up.
+//! The SMs of a device, their grouping, and how the driver splits them.
 //!
-//! The rules that turn a [`Topology`] into splits and clusters are the ones that reproduce every
-//! recorded split of an H100 and an H200 and every recorded number of clusters. That other parts
-//! follow them too is not recorded: what is their own are the numbers.
+//! The rules that turn a [`Topology`] into splits and clusters reproduce every recorded split and every
+//! recorded number of clusters of an H100 and an H200. For other GPUs it was not recorded that they follow
+//! the same rules; only the numbers are their own.
 
 mod domain;
 mod gpc;
@@ -14,65 +14,66 @@ use crate::sm_set::SmSet;
 pub(crate) use domain::Locality;
 pub(crate) use gpc::GroupRequest;
 
-/// The driver's flag `CU_DEV_SM_RESOURCE_SPLIT_IGNORE_SM_COSCHEDULING`.
+/// `CU_DEV_SM_RESOURCE_SPLIT_IGNORE_SM_COSCHEDULING`.
 const IGNORE_COSCHEDULING: u32 = 1;
-/// The driver's flag `CU_DEV_SM_RESOURCE_SPLIT_MAX_POTENTIAL_CLUSTER_SIZE`.
+/// `CU_DEV_SM_RESOURCE_SPLIT_MAX_POTENTIAL_CLUSTER_SIZE`.
 const MAX_POTENTIAL_CLUSTER_SIZE: u32 = 2;
 
-/// How the SMs of a device are numbered and grouped.
+/// The numbering and grouping of a device's SMs.
 ///
-/// SMs come in texture processing clusters (TPCs), pairs of them on every part so far, and those in
-/// graphics processing clusters (GPCs). TPC `t` of pairs holds the SMs `2t` and `2t + 1`.
+/// SMs form texture processing clusters (TPCs), which are pairs of SMs on every GPU so far. TPCs form
+/// graphics processing clusters (GPCs). With pairs, TPC `t` holds the SMs `2t` and `2t + 1`.
 ///
-/// TPCs are numbered across the GPCs: first those that form whole coarse units, one unit of each
-/// GPC after the other and layer by layer within them, as recorded on an H200; then the rest, the
-/// *tail*, which belongs to no unit, layer by layer too.
+/// TPCs are numbered across the GPCs. The TPCs of whole coarse units come first: one unit from each GPC in
+/// turn, and within such a round layer by layer, that is, one TPC of each unit at a time (recorded on an
+/// H200). The remaining TPCs, the *tail*, belong to no unit. They follow, layer by layer too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Topology {
     /// The number of SMs of the device.
     pub sm_count: u32,
-    /// SMs of one TPC, the unit that the driver cuts with
+    /// The number of SMs per TPC. The driver splits in these units with
     /// `CU_DEV_SM_RESOURCE_SPLIT_IGNORE_SM_COSCHEDULING`.
     pub fine_unit: u32,
-    /// SMs of one unit of a split without that flag, the multiple that the driver states for partitions.
+    /// The number of SMs per unit of a split without that flag. The driver reports it as the alignment of
+    /// partitions.
     pub coarse_unit: u32,
-    /// SMs of the smallest group of a split without that flag, a multiple of the coarse unit; the
-    /// smallest partition that the driver states.
+    /// The minimum number of SMs per group of a split without that flag, a multiple of the coarse unit. The
+    /// driver reports it as the minimum partition size.
     pub min_group: u32,
-    /// The TPCs of each GPC, in the order of their numbers. A TPC that shares clusters with no other
-    /// is a GPC of its own here.
+    /// The number of TPCs in each GPC, in the order of the GPCs' numbers. A TPC that shares clusters with
+    /// no other TPC counts as a GPC.
     pub gpcs: &'static [u32],
-    /// The GPCs of each locality domain, one domain after the other; empty where the device is not
-    /// divided into domains.
+    /// The number of GPCs in each locality domain; empty if the device has no domains.
     pub domains: &'static [usize],
-    /// The order in which fine units are handed out, as ranges of TPC numbers; empty where it is theirs.
+    /// The order in which the driver hands out fine units, as ranges of TPC numbers; empty if it is
+    /// ascending.
     pub fine_order: &'static [(u32, u32)],
-    /// Splits of the whole device whose groups are known and follow from no rule. Such splits of
-    /// anything else fill their groups up in the order of the SMs, which no record says.
+    /// Splits of the whole device that were recorded and follow from no rule. Splits of other SMs fill such
+    /// groups in the order of the SMs; no record covers that choice.
     pub splits: &'static [RecordedSplit],
 }
 
-/// What the driver makes of a request for as many groups of a size as the device has.
+/// The recorded groups of a split of the whole device into the maximum number of groups of one size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RecordedSplit {
-    /// The SMs of each group.
+    /// The number of SMs per group.
     pub size: u32,
-    /// The TPCs of each group, ascending.
+    /// The TPCs of each group, in ascending order.
     pub groups: &'static [&'static [u32]],
 }
 
-/// What a split by count makes.
+/// The result of a split by count.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Split {
-    /// The groups, equally large and disjoint.
+    /// The groups, disjoint and of equal size.
     pub(crate) groups: Vec<SmSet>,
-    /// What is left over.
+    /// The SMs in no group.
     pub(crate) remainder: SmSet,
 }
 
-/// Why a split by count cannot be made.
+/// The reason why a split by count is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SplitError {
     /// The flags contradict each other.
@@ -81,7 +82,7 @@ pub(crate) enum SplitError {
     Size,
 }
 
-/// Whether these flags of a split ask for fine units.
+/// Returns whether the flags of a split request fine units.
 pub(crate) fn is_fine(flags: u32) -> bool {
     flags & IGNORE_COSCHEDULING != 0
 }
@@ -94,7 +95,7 @@ impl Split {
 }
 
 impl Topology {
-    /// Every SM of the device.
+    /// Returns every SM of the device.
     pub(crate) fn all(&self) -> SmSet {
         (0..self.sm_count).collect()
     }
@@ -107,7 +108,8 @@ impl Topology {
         self.coarse_unit / self.fine_unit
     }
 
-    /// The GPCs that have a first whole coarse unit, those that have a second, and so on.
+    /// Returns the GPCs that have at least one whole coarse unit, then those that have at least two, and so
+    /// on.
     fn bands(&self) -> impl Iterator<Item = Vec<usize>> {
         let per_unit = self.tpcs_per_unit();
         let whole = move |nth: u32| {
@@ -117,12 +119,12 @@ impl Topology {
         (1..).map(whole).take_while(|gpcs: &Vec<usize>| !gpcs.is_empty())
     }
 
-    /// The first TPC that belongs to no coarse unit.
+    /// Returns the first TPC that belongs to no coarse unit.
     fn tail_start(&self) -> u32 {
         self.gpcs.iter().map(|tpcs| tpcs - tpcs % self.tpcs_per_unit()).sum()
     }
 
-    /// The SMs of each coarse unit, in the order in which the driver hands them out.
+    /// Returns the SMs of each coarse unit, in the order in which the driver hands the units out.
     pub(crate) fn coarse_units(&self) -> Vec<SmSet> {
         let mut units = Vec::new();
         let mut start = 0;
@@ -140,7 +142,7 @@ impl Topology {
         units
     }
 
-    /// The SMs of each fine unit, in the order in which the driver hands them out.
+    /// Returns the SMs of each fine unit, in the order in which the driver hands the units out.
     pub(crate) fn fine_units(&self) -> Vec<SmSet> {
         let all = [(0, self.sm_count / self.fine_unit)];
         let ranges = if self.fine_order.is_empty() { &all } else { self.fine_order };
@@ -148,12 +150,12 @@ impl Topology {
     }
 
     /// Splits `input` into at most `wanted` groups of at least `minimum` SMs, as
-    /// `cuDevSmResourceSplitByCount` does. `loose` says that groups are of any number of fine units.
+    /// `cuDevSmResourceSplitByCount` does. With `loose`, a group may have any number of fine units.
     ///
     /// # Errors
     ///
-    /// [`SplitError::Flags`] for flags that exclude each other, [`SplitError::Size`] where not one
-    /// group of that size exists.
+    /// - [`SplitError::Flags`] if the flags exclude each other.
+    /// - [`SplitError::Size`] if not even one group of that size fits.
     pub(crate) fn split(
         &self,
         input: SmSet,
@@ -185,8 +187,8 @@ impl Topology {
         let mut units: Vec<SmSet> = if fine { self.fine_units() } else { self.coarse_units() };
         units.retain(|unit| unit.is_subset(input));
         let loose = units.iter().fold(input, |left, &unit| left.difference(unit));
-        // SMs outside any whole unit fill groups up, but each group has at least one whole
-        // unit: 132 SMs give fifteen groups of 8, not sixteen, and yet eight groups of 16.
+        // SMs outside whole units help to fill groups, but each group contains at least one whole unit. 132
+        // SMs give 15 groups of 8, not 16, but 8 groups of 16.
         let most = (total / size).min(units.len() as u32);
         let loose: Vec<u32> = loose.iter().collect();
         units.extend(
@@ -199,7 +201,7 @@ impl Topology {
         }
         let per_group = size / unit;
         let mut groups = vec![SmSet::default(); count as usize];
-        // Units go round the groups in turn: two groups of 16 are the units 0, 2 and 1, 3.
+        // The groups take units in turn: two groups of 16 get the units 0, 2 and 1, 3.
         for (index, &unit) in units.iter().take((count * per_group) as usize).enumerate() {
             let group = &mut groups[index % count as usize];
             *group = group.union(unit);
@@ -207,10 +209,13 @@ impl Topology {
         Ok(Split::of(input, groups))
     }
 
-    /// At most `most` groups of less than the device, and no more than GPCs give to. As recorded, they get a unit of another GPC in turn, the last one perhaps in part, as long as there is one for each;
-    /// then as many SMs of no unit each, or one TPC of any if they have none yet. So they can be smaller
-    /// than was asked for. (How much, follows an H200 for contexts of one group or remainder with at most
-    /// three groups of 24 SMs, and is near it for others.)
+    /// Chooses at most `most` groups of less than the device, and no more groups than there are GPCs to
+    /// take SMs from. The groups take units from different GPCs in turn, as long as each group gets one;
+    /// the last unit may be given in part (recorded). Then each group gets the same number of SMs outside
+    /// units, or one TPC if it has no SMs yet. A group can thus be smaller than requested.
+    ///
+    /// The sizes match an H200 for contexts of one group or remainder with at most three groups of 24 SMs.
+    /// For other contexts they are approximate.
     fn in_layers(&self, input: SmSet, fine: bool, size: u32, most: usize) -> Vec<SmSet> {
         let mut gpcs = vec![Vec::new(); self.gpcs.len()];
         let mut units = self.coarse_units();
@@ -220,7 +225,8 @@ impl Topology {
         gpcs.retain(|units| !units.is_empty());
         units.retain(|unit| unit.is_subset(input));
         let loose = units.iter().fold(input, |loose, unit| loose.difference(*unit));
-        // Two groups get theirs of whatever GPC, and all do where every SM is of a unit, as recorded.
+        // With fewer than three groups, or if every SM belongs to a unit, the groups take units regardless
+        // of GPCs (recorded).
         if most < 3 || loose.is_empty() {
             gpcs = units.iter().map(|unit| vec![*unit]).collect();
         }
@@ -248,7 +254,7 @@ impl Topology {
         groups
     }
 
-    /// The groups of a split of the whole device that is known.
+    /// Returns the recorded groups of a split of the whole device, if there are any.
     fn recorded(&self, size: u32, count: u32) -> Option<Vec<SmSet>> {
         let split = self
             .splits
@@ -259,13 +265,13 @@ impl Topology {
         Some(split.groups.iter().map(|tpcs| group(tpcs)).collect())
     }
 
-    /// The SMs of no coarse unit.
+    /// Returns the SMs outside coarse units.
     fn tail(&self) -> SmSet {
         (self.tail_start() * self.fine_unit..self.sm_count).collect()
     }
 
-    /// The SMs of one resource, in sets of those that clusters can lie in: the ones of each GPC, or
-    /// of each fine unit where the resource was cut in those.
+    /// Returns the SMs of one resource as the sets that can hold clusters: one set per GPC, or one per fine
+    /// unit if the resource was split into fine units.
     pub(crate) fn places(&self, sms: SmSet, fine: bool) -> Vec<SmSet> {
         let mut places = if fine { self.fine_units() } else { self.gpc_sms() };
         places.iter_mut().for_each(|place| *place = place.intersection(sms));
@@ -274,8 +280,8 @@ impl Topology {
     }
 }
 
-/// Adds the places of one resource to those of others that are in the same context. Where resources
-/// have an SM in common their places are one, so that each SM counts once.
+/// Adds the places of one resource to those of the other resources of a context. Places with a common SM
+/// become one, so that each SM counts once.
 pub(crate) fn join(mut places: Vec<SmSet>, others: Vec<SmSet>) -> Vec<SmSet> {
     for mut place in others {
         places.retain(|known| {
@@ -290,8 +296,9 @@ pub(crate) fn join(mut places: Vec<SmSet>, others: Vec<SmSet>) -> Vec<SmSet> {
     places
 }
 
-/// How many clusters of `size` blocks are active at once in these places, where an SM holds so many
-/// blocks: a place has room for all of its blocks, but no SM runs two of one cluster.
+/// Returns how many clusters of `size` blocks run at the same time in these places, if each SM holds
+/// `blocks_per_sm` blocks. A place has room for all blocks of its SMs, but an SM never runs two blocks of
+/// one cluster.
 pub(crate) fn clusters(places: &[SmSet], blocks_per_sm: u32, size: u32) -> u32 {
     let sms = places.iter().map(|place| place.len());
     sms.filter(|sms| *sms >= size).map(|sms| sms * blocks_per_sm / size.max(1)).sum()

@@ -1,4 +1,4 @@
-//! The account of calls.
+//! The log of calls.
 
 use green_ctx_sys::CUresult;
 
@@ -8,6 +8,6 @@ use green_ctx_sys::CUresult;
 pub struct Call {
     /// The function's name without a version suffix.
     pub function: &'static str,
-    /// What it answered.
+    /// The status that the call returned.
     pub status: CUresult,
 }

@@ -1,23 +1,22 @@
-//! Failures that a test asks for.
+//! Failures and interruptions that a test injects into later calls.
 
 use green_ctx_sys::CUresult;
 
-/// A call that is to fail: which one, when, and how.
+/// A failure of one later call.
 ///
-/// Without [`nth`](Fault::nth) it is the next call, without [`with`](Fault::with) the answer is
-/// `CUDA_ERROR_UNKNOWN`.
+/// By default the next call of the function fails, with `CUDA_ERROR_UNKNOWN`.
 ///
-/// # Example
+/// # Examples
 ///
 /// ```
 /// use green_ctx_sim::{Fault, Sim};
 /// use green_ctx_sys::{Api, CUresult};
 ///
 /// let sim = Sim::new(green_ctx_sim::Spec::default())?;
-/// // SAFETY: the pointer is the simulated driver's, which lives as long as `sim`.
+/// // SAFETY: the function belongs to the simulated driver, which lives as long as `sim`.
 /// let api = unsafe { Api::from_get_proc_address(sim.get_proc_address()) }?;
 /// sim.fail(Fault::on("cuInit").nth(2).with(CUresult::CUDA_ERROR_SYSTEM_NOT_READY))?;
-/// // SAFETY: `cuInit` takes the flags 0 and nothing else.
+/// // SAFETY: `cuInit` has no precondition.
 /// let init = || unsafe { api.cuInit()(0) };
 /// assert_eq!(init(), CUresult::CUDA_SUCCESS);
 /// assert_eq!(init(), CUresult::CUDA_ERROR_SYSTEM_NOT_READY);
@@ -33,25 +32,25 @@ pub struct Fault {
 }
 
 impl Fault {
-    /// The next call of this C function fails; the name is without a version suffix.
+    /// Creates a fault for the next call of this C function. The name has no version suffix.
     pub fn on(function: impl Into<String>) -> Fault {
         Fault { function: function.into(), after: 1, status: CUresult::CUDA_ERROR_UNKNOWN }
     }
 
-    /// Not the next call fails but the `n`-th from now; 0 is taken as 1.
+    /// Sets that the `n`-th call from now fails, starting at 1. 0 counts as 1.
     pub fn nth(mut self, n: u64) -> Fault {
         self.after = n.max(1);
         self
     }
 
-    /// What the call answers.
+    /// Sets the status that the call returns.
     pub fn with(mut self, status: CUresult) -> Fault {
         self.status = status;
         self
     }
 }
 
-/// What a test asked to happen at later calls.
+/// The pending faults and interruptions.
 #[derive(Default)]
 pub(crate) struct Faults(Vec<Pending>);
 
@@ -66,7 +65,7 @@ enum Due {
     Run(Interruption),
 }
 
-/// A function of the test that runs before a call.
+/// A closure of the test that runs before a call.
 pub(crate) type Interruption = Box<dyn FnOnce() + Send>;
 
 impl Faults {
@@ -83,8 +82,8 @@ impl Faults {
         self.0.is_empty()
     }
 
-    /// Counts a call of `function`. Returns the functions to run before it, and whether it is to fail. If
-    /// several faults are due at the same call, the first one added strikes and the others are used up.
+    /// Counts a call of `function`. Returns the closures to run before it, and the status if it fails. If
+    /// several faults are due at the same call, the one added first applies, and the others are used up.
     pub(crate) fn strike(&mut self, function: &str) -> (Vec<Interruption>, Option<CUresult>) {
         let (mut run, mut status) = (Vec::new(), None);
         let is_due = |pending: &mut Pending| {

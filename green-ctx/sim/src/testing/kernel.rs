@@ -1,4 +1,4 @@
-//! What a kernel's closure sees of its launch.
+//! The view of a launch that a kernel's closure gets.
 
 use std::io::{self, Write};
 use std::ops::Range;
@@ -9,52 +9,51 @@ use crate::driver::Driver;
 use crate::effects::Written;
 use crate::image::KernelInfo;
 
-/// What a kernel does.
+/// The closure of a kernel.
 pub(crate) type KernelFn = Arc<dyn Fn(&mut KernelCall<'_>) + Send + Sync>;
 
-/// Says, once in a process, that a launch computes nothing.
+/// Warns, once per process, that a launch computes nothing.
 pub(crate) fn warn_unregistered(kernel: &str) {
     static WARNED: Once = Once::new();
     WARNED.call_once(|| {
-        // A program whose standard error is closed goes on.
+        // If standard error is closed, the program still continues.
         let _ = writeln!(
             io::stderr(),
-            "warning: no function is registered for the kernel {kernel}, so the simulated driver computes nothing \
-             and memory keeps its contents; later launches of such kernels give no warning. Rust tests register a \
-             function with Sim::register_kernel (guide::testing in green-ctx's manual); programs on the simulated \
-             libcuda.so.1 cannot (docs/simulated-libcuda.md)."
+            "warning: no closure is registered for the kernel {kernel}, so the simulated driver computes nothing and \
+             memory keeps its contents. This warning is not repeated for other launches. Rust tests register a \
+             closure with Sim::register_kernel (see guide::testing in the documentation of green-ctx). Programs on \
+             the simulated libcuda.so.1 cannot register one (see docs/simulated-libcuda.md)."
         );
     });
 }
 
-/// An access outside the allocations of the launch's device. The launch has failed with it, as on
-/// a GPU: the device's contexts answer `CUDA_ERROR_ILLEGAL_ADDRESS` from now on.
+/// An access outside the allocations of the launch's device. The launch has failed, as on a GPU: from its
+/// end on, the device's contexts return `CUDA_ERROR_ILLEGAL_ADDRESS`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{bytes} bytes at {address:#x} are not within one allocation of the device")]
+#[error("{bytes} bytes at {address:#x} are not within one allocation that the device can reach")]
 #[non_exhaustive]
 pub struct IllegalAddress {
-    /// Where the access began.
+    /// The first address of the access.
     pub address: u64,
-    /// Its length in bytes.
+    /// The length of the access in bytes.
     pub bytes: usize,
 }
 
-/// Where and when one block runs.
+/// The SM and the times of one block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Block {
-    /// The block's number in the grid, x varying fastest.
+    /// The index of the block in the grid; x varies fastest.
     pub index: u64,
-    /// The id of its SM.
+    /// The id of the SM.
     pub sm: u32,
-    /// When it begins, in virtual nanoseconds.
+    /// The start of the block, in virtual nanoseconds.
     pub start_ns: u64,
-    /// When it ends, in virtual nanoseconds.
+    /// The end of the block, in virtual nanoseconds.
     pub end_ns: u64,
 }
 
-/// A launch as the kernel's closure sees it; see
-/// [`Sim::register_kernel`](crate::Sim::register_kernel).
+/// A launch, as the closure of [`Sim::register_kernel`](crate::Sim::register_kernel) sees it.
 pub struct KernelCall<'a> {
     pub(crate) driver: &'a Driver,
     pub(crate) info: Arc<KernelInfo>,
@@ -67,76 +66,94 @@ pub struct KernelCall<'a> {
     pub(crate) blocks_per_sm: u32,
     pub(crate) start_ns: u64,
     pub(crate) duration_ns: u64,
-    /// What was written, to be seen by others when the launch has ended.
+    /// The bytes written, which become visible to other work when the launch ends.
     pub(crate) writes: Vec<Written>,
-    /// The addresses that were read.
+    /// The addresses read.
     pub(crate) reads: Vec<Range<u64>>,
     pub(crate) faulted: bool,
 }
 
 impl KernelCall<'_> {
-    /// The kernel's name.
+    /// Returns the kernel's name.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.info.name
     }
 
-    /// The grid, in blocks.
+    /// Returns the size of the grid, in blocks.
     #[must_use]
     pub fn grid(&self) -> [u32; 3] {
         self.grid
     }
 
-    /// A block, in threads.
+    /// Returns the size of a block, in threads.
     #[must_use]
     pub fn block(&self) -> [u32; 3] {
         self.block
     }
 
-    /// Dynamic shared memory of a block in bytes.
+    /// Returns the dynamic shared memory of a block, in bytes.
     #[must_use]
     pub fn shared_bytes(&self) -> u32 {
         self.shared_bytes
     }
 
-    /// The SMs of the launch's context, ascending.
+    /// Returns the ids of the SMs of the launch's context, in ascending order.
     #[must_use]
     pub fn sms(&self) -> &[u32] {
         &self.sms
     }
 
-    /// When the launch begins, in virtual nanoseconds.
+    /// Returns the start of the launch, in virtual nanoseconds.
     #[must_use]
     pub fn start_ns(&self) -> u64 {
         self.start_ns
     }
 
-    /// The bytes of a parameter, by its place in the kernel's declaration.
+    /// Returns the bytes of a parameter, by its index in the kernel's declaration; `None` if the kernel has
+    /// no such parameter.
     #[must_use]
     pub fn param_bytes(&self, index: usize) -> Option<&[u8]> {
         let param = self.info.params.get(index)?;
         self.params.get(param.offset..param.offset + param.size)
     }
 
-    /// A parameter of four bytes as a number.
+    /// Returns a parameter of four bytes as an integer; `None` if the kernel has no such parameter of four
+    /// bytes.
     #[must_use]
     pub fn param_u32(&self, index: usize) -> Option<u32> {
         Some(u32::from_ne_bytes(self.param_bytes(index)?.try_into().ok()?))
     }
 
-    /// A parameter of eight bytes as a number, an address among others.
+    /// Returns a parameter of eight bytes, such as an address, as an integer; `None` if the kernel has no
+    /// such parameter of eight bytes.
     #[must_use]
     pub fn param_u64(&self, index: usize) -> Option<u64> {
         Some(u64::from_ne_bytes(self.param_bytes(index)?.try_into().ok()?))
     }
 
-    /// How long one block takes from now on, in virtual nanoseconds; 2000 at first.
+    /// Sets the duration of one block, in virtual nanoseconds. The default is 2000.
     pub fn set_duration_ns(&mut self, duration: u64) {
         self.duration_ns = duration;
     }
 
-    /// Where and when each block runs: block `i` on the `i`-th SM, beginning again after the last,
-    /// and in a later wave when all SMs are full.
+    /// Returns the SM and the times of each block. Block `i` runs on SM number `i` of
+    /// [`sms`](KernelCall::sms), counted round-robin. When all SMs are full, the following blocks form a
+    /// later wave.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # let sim = green_ctx_sim::Sim::new(green_ctx_sim::Spec::default())?;
+    /// // Each block writes the id of its SM.
+    /// sim.register_kernel("locate", |kernel| {
+    ///     let Some(out) = kernel.param_u64(0) else { return };
+    ///     for block in kernel.blocks() {
+    ///         let _ = kernel.write(out + 4 * block.index, &block.sm.to_ne_bytes());
+    ///     }
+    /// });
+    /// # Ok::<(), green_ctx_sim::SimError>(())
+    /// ```
     pub fn blocks(&self) -> impl Iterator<Item = Block> + use<> {
         let (sms, start, duration) = (Arc::clone(&self.sms), self.start_ns, self.duration_ns);
         let resident = resident(&sms, self.blocks_per_sm);
@@ -147,16 +164,31 @@ impl KernelCall<'_> {
         })
     }
 
-    /// When the last block ends.
+    /// Returns the end of the last block.
     pub(crate) fn end_ns(&self) -> u64 {
         end_ns(self.start_ns, self.duration_ns, self.grid, &self.sms, self.blocks_per_sm)
     }
 
-    /// Reads device memory: what it holds when the launch begins, and what the kernel wrote since.
+    /// Reads device memory: its contents at the start of the launch, with the kernel's own writes applied.
     ///
     /// # Errors
     ///
-    /// [`IllegalAddress`] where the bytes are not within one allocation of the launch's device.
+    /// [`IllegalAddress`] if the bytes do not lie within one allocation that the launch's device can reach.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # let sim = green_ctx_sim::Sim::new(green_ctx_sim::Spec::default())?;
+    /// sim.register_kernel("double", |kernel| {
+    ///     let Some(address) = kernel.param_u64(0) else { return };
+    ///     let mut bytes = [0; 4];
+    ///     if kernel.read(address, &mut bytes).is_ok() {
+    ///         let doubled = 2 * u32::from_ne_bytes(bytes);
+    ///         let _ = kernel.write(address, &doubled.to_ne_bytes());
+    ///     }
+    /// });
+    /// # Ok::<(), green_ctx_sim::SimError>(())
+    /// ```
     pub fn read(&mut self, address: u64, out: &mut [u8]) -> Result<(), IllegalAddress> {
         let state = self.driver.peek();
         let memory = state.device_memory(self.device, address, out.len());
@@ -172,11 +204,11 @@ impl KernelCall<'_> {
         self.accessed(found, address, out.len())
     }
 
-    /// Writes device memory. Others see it when the launch has ended.
+    /// Writes device memory. Other work sees the bytes when the launch ends.
     ///
     /// # Errors
     ///
-    /// [`IllegalAddress`] where the bytes are not within one allocation of the launch's device.
+    /// [`IllegalAddress`] if the bytes do not lie within one allocation that the launch's device can reach.
     pub fn write(&mut self, address: u64, bytes: &[u8]) -> Result<(), IllegalAddress> {
         let state = self.driver.peek();
         let found = state.device_memory(self.device, address, bytes.len()).is_some();
@@ -187,7 +219,7 @@ impl KernelCall<'_> {
         self.accessed(found, address, bytes.len())
     }
 
-    /// Keeps what was written, as one piece with what was written just before it in memory.
+    /// Adds written bytes; if they continue the last write, both become one.
     fn note(&mut self, address: u64, bytes: &[u8]) {
         match self.writes.last_mut() {
             Some(last) if last.address + last.bytes.len() as u64 == address => {
@@ -197,7 +229,7 @@ impl KernelCall<'_> {
         }
     }
 
-    /// Keeps what was read, as one piece with what was read just before it in memory.
+    /// Adds a read range; if it continues the last read, both become one.
     fn note_read(&mut self, range: Range<u64>) {
         match self.reads.last_mut() {
             Some(last) if last.start <= range.start && range.start <= last.end => {
@@ -213,17 +245,17 @@ impl KernelCall<'_> {
     }
 }
 
-/// The number of blocks of a grid.
+/// Returns the number of blocks of a grid.
 pub(crate) fn blocks(grid: [u32; 3]) -> u64 {
     grid.iter().fold(1_u64, |blocks, &side| blocks.saturating_mul(u64::from(side)))
 }
 
-/// How many blocks all SMs hold at a time.
+/// Returns the number of blocks that all SMs together hold at a time.
 fn resident(sms: &[u32], blocks_per_sm: u32) -> u64 {
     (sms.len() as u64 * u64::from(blocks_per_sm)).max(1)
 }
 
-/// When the last block of a launch ends.
+/// Returns the end of a launch's last block.
 pub(crate) fn end_ns(
     start: u64,
     duration: u64,
@@ -235,5 +267,5 @@ pub(crate) fn end_ns(
     start.saturating_add(waves.saturating_mul(duration))
 }
 
-/// How long a block takes unless its kernel says otherwise.
+/// The duration of a block if its kernel does not set one.
 pub(crate) const DURATION: u64 = cost::KERNEL;

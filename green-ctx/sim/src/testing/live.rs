@@ -1,36 +1,36 @@
-//! The account of what a program has not given back.
+//! Counts of the objects that a program has not released.
 
 use crate::memory::Allocation;
 use crate::state::State;
 
-/// What exists in a simulated driver. Nothing is [`Live::default`].
+/// The number of existing objects in a simulated driver. [`Live::default`] means none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Live {
-    /// Calls of `cuDevicePrimaryCtxRetain` that were not released.
+    /// Calls of `cuDevicePrimaryCtxRetain` without a matching release.
     pub primary_retains: u64,
-    /// Contexts of `cuCtxCreate` that were not destroyed.
+    /// Contexts from `cuCtxCreate` that were not destroyed.
     pub contexts: u64,
     /// Green contexts that were not destroyed.
     pub green_contexts: u64,
-    /// Streams that were not destroyed, those of destroyed green contexts included: the driver
+    /// Streams that were not destroyed. Streams of destroyed green contexts count too, because the driver
     /// leaks them.
     pub streams: u64,
     /// Events that were not destroyed.
     pub events: u64,
     /// Libraries that were not unloaded.
     pub libraries: u64,
-    /// Modules that were not unloaded.
+    /// Modules that were not unloaded, without those that libraries loaded.
     pub modules: u64,
-    /// Graphs that were not destroyed, without those that belong to a node or a capture.
+    /// Graphs that were not destroyed, without child graphs and graphs under capture.
     pub graphs: u64,
     /// Executable graphs that were not destroyed.
     pub graph_executables: u64,
-    /// Allocations of device and managed memory that were not freed.
+    /// Allocations of device memory that were not freed.
     pub allocations: u64,
-    /// The bytes of these allocations.
+    /// The total size of these allocations, in bytes.
     pub allocated_bytes: u64,
-    /// Page-locked memory of the host that was not freed or unregistered.
+    /// Page-locked host allocations and registrations that were not freed or unregistered.
     pub host_allocations: u64,
     /// Memory pools that were not destroyed.
     pub memory_pools: u64,

@@ -1,16 +1,17 @@
-//! Races: accesses to memory that nothing orders.
+//! The race check: accesses to memory that nothing orders.
 //!
-//! Each allocation keeps, for each of its bytes, the last operations that wrote it and those that have read
-//! it since. Neighbouring bytes with the same operations are one piece. A new access must come after the
-//! writes and, if it writes, after the reads: its vector clock, which also says which launch happens before
-//! which, must have them. Otherwise both operations are reported.
+//! For each byte of an allocation, the history holds the last operations that wrote it and those that read
+//! it since. Neighbouring bytes with the same operations form one piece. A new access must come after the
+//! writes and, if it writes, after the reads. Its vector clock decides this; the same clocks decide which
+//! launch happens before which. If the new access is not ordered after an old one, both operations are
+//! reported.
 //!
 //! A write then replaces the operations that come before it, and a read replaces the reads that come before
-//! it. Later accesses that come after the new one come after these, too. So a byte has at most one operation
-//! of each kind per stream.
+//! it. An access that comes after the new operation also comes after the replaced ones. Each byte therefore
+//! has at most one operation of each kind per stream.
 //!
-//! A wait of one thread of the program counts for all threads. Threads synchronise in ways that no driver
-//! sees, and a false alarm is worse than none.
+//! A wait of one thread counts for all threads of the program. Threads synchronise in ways that the driver
+//! does not see, and a false alarm is worse than a missed race.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -21,13 +22,13 @@ use crate::clock::{Moment, Tick, VectorClock};
 use crate::state::State;
 use crate::turn::Turn;
 
-/// How many pairs are remembered until [`Sim::clear_races`](crate::Sim::clear_races).
+/// The maximum number of pairs kept until [`Sim::clear_races`](crate::Sim::clear_races).
 const KEPT: usize = 1024;
-/// How many pieces an allocation may be in before it is forgotten who touched it: a bound on memory
-/// that costs at worst a race that is not seen.
+/// The maximum number of pieces per allocation. Beyond it, the allocation's history is dropped. This bounds
+/// memory; at worst a race is missed.
 const PIECES: usize = 1 << 16;
 
-/// What touched memory.
+/// The kind of operation that accessed memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Accessor {
@@ -35,16 +36,16 @@ pub enum Accessor {
     Kernel {
         /// The kernel's name.
         name: Arc<str>,
-        /// The ids of the SMs that its blocks ran on, ascending.
+        /// The ids of the SMs that its blocks ran on, in ascending order.
         sms: Arc<[u32]>,
     },
-    /// A copy, of whatever direction.
+    /// A copy in any direction.
     Copy,
-    /// A memset or a write of one value.
+    /// A memset.
     Fill,
-    /// An allocation in stream order: the memory is there for what comes after it alone.
+    /// A stream-ordered allocation. Only later work may use the memory.
     Allocation,
-    /// A release: the memory is there for what comes before it alone.
+    /// A free. Only earlier work may use the memory.
     Free,
 }
 
@@ -53,28 +54,28 @@ impl fmt::Display for Accessor {
         match self {
             Accessor::Kernel { name, sms } => write!(f, "kernel `{name}` on {} SMs", sms.len()),
             Accessor::Copy => f.write_str("a copy"),
-            Accessor::Fill => f.write_str("a fill"),
-            Accessor::Allocation => f.write_str("the allocation"),
-            Accessor::Free => f.write_str("the release"),
+            Accessor::Fill => f.write_str("a memset"),
+            Accessor::Allocation => f.write_str("an allocation"),
+            Accessor::Free => f.write_str("a free"),
         }
     }
 }
 
-/// An operation that touched memory.
+/// An operation that accessed memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Access {
-    /// What it was.
+    /// The kind of operation.
     pub what: Accessor,
-    /// Whether it wrote; allocations and releases count as writes.
+    /// Whether it wrote. Allocations and frees count as writes.
     pub write: bool,
-    /// The id of its stream, as `cuStreamGetId` gives it; `None` where the host did it.
+    /// The id of its stream, as `cuStreamGetId` returns it; `None` if the host did it.
     pub stream: Option<u64>,
-    /// The id of its context, as `cuCtxGetId` gives it.
+    /// The id of its context, as `cuCtxGetId` returns it.
     pub context: u64,
-    /// When it began, in virtual nanoseconds.
+    /// The start, in virtual nanoseconds.
     pub start_ns: u64,
-    /// When it ended, in virtual nanoseconds.
+    /// The end, in virtual nanoseconds.
     pub end_ns: u64,
 }
 
@@ -88,20 +89,20 @@ impl fmt::Display for Access {
     }
 }
 
-/// Two operations that touch the same memory, at least one of them writing, with nothing that makes
-/// one wait for the other; from [`Sim::races`](crate::Sim::races).
+/// Two operations that access the same memory without an order between them, at least one of them writing;
+/// returned by [`Sim::races`](crate::Sim::races).
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Race {
-    /// The operation that was submitted first.
+    /// The operation submitted first.
     pub first: Access,
-    /// The operation that was submitted second.
+    /// The operation submitted second.
     pub second: Access,
     /// The device that the memory belongs to.
     pub device: usize,
-    /// The lowest address that both touch.
+    /// The lowest address that both operations access.
     pub address: u64,
-    /// From there to the highest address that both touch, in bytes.
+    /// The number of bytes from there to the highest address that both access.
     pub bytes: u64,
 }
 
@@ -109,35 +110,36 @@ impl fmt::Display for Race {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Race { first, second, device, address, bytes } = self;
         let verb = |access: &Access| match access {
-            Access { what: Accessor::Allocation, .. } => "makes",
-            Access { what: Accessor::Free, .. } => "gives up",
+            Access { what: Accessor::Allocation, .. } => "provides",
+            Access { what: Accessor::Free, .. } => "releases",
             Access { write: true, .. } => "writes",
             _ => "reads",
         };
         write!(
             f,
-            "{first} {} what {second} {}, {bytes} bytes from {address:#x} on device {device}, and \
-             no stream order, event or wait of the host leads from the first to the second",
+            "{bytes} bytes at {address:#x} on device {device}: {first} {} them, then {second} {} them; \
+             no stream order, event or wait of the host orders the two",
             verb(first),
             verb(second)
         )
     }
 }
 
-/// An operation, and how it stands to others.
+/// An operation with its place in the order of operations.
 pub(crate) struct Operation {
     what: Accessor,
     stream: Option<u64>,
     context: u64,
     start_ns: u64,
     end_ns: u64,
-    /// Its name, and what was certain to be finished when it began.
+    /// The tick identifies the operation. The clock holds the operations that had certainly ended when it
+    /// began.
     tick: Tick,
     clock: VectorClock,
 }
 
 impl Operation {
-    /// Whether this operation is certain to have ended before `later` began.
+    /// Returns whether this operation certainly ended before `later` began.
     fn before(&self, later: &Operation) -> bool {
         self.known_to(&later.clock)
     }
@@ -158,7 +160,7 @@ impl Operation {
     }
 }
 
-/// The operations that touched some bytes last.
+/// The operations that last accessed some bytes.
 #[derive(Clone, Default)]
 struct Touched {
     writes: Vec<Arc<Operation>>,
@@ -179,12 +181,12 @@ struct Piece {
     touched: Touched,
 }
 
-/// Who touched an allocation, by addresses.
+/// The last operations on each part of an allocation, by address.
 #[derive(Default)]
 pub(crate) struct History(BTreeMap<u64, Piece>);
 
 impl History {
-    /// Cuts the piece that this address lies within, so that one begins there.
+    /// Splits the piece that contains this address, so that a piece begins there.
     fn cut(&mut self, at: u64) {
         let Some((_, piece)) = self.0.range_mut(..at).next_back() else { return };
         if piece.end > at {
@@ -194,7 +196,7 @@ impl History {
         }
     }
 
-    /// Shows the pieces that lie within a range, untouched bytes included.
+    /// Passes each piece within a range to `see`, including bytes that were not accessed before.
     fn pieces(&mut self, range: Range<u64>, mut see: impl FnMut(Range<u64>, &mut Touched)) {
         self.cut(range.start);
         self.cut(range.end);
@@ -214,7 +216,7 @@ impl History {
         self.merge(range);
     }
 
-    /// Makes neighbours with the same operations one piece again.
+    /// Merges neighbouring pieces with the same operations.
     fn merge(&mut self, range: Range<u64>) {
         let before = self.0.range(..range.start).next_back();
         let from = before.map_or(range.start, |(&start, _)| start);
@@ -238,10 +240,10 @@ impl History {
     }
 }
 
-/// The races that were seen.
+/// The races found so far.
 #[derive(Default)]
 pub(crate) struct Races {
-    /// What any thread of the program has waited for.
+    /// The operations that any thread of the program has waited for.
     waited: VectorClock,
     found: Vec<Found>,
 }
@@ -253,7 +255,7 @@ struct Found {
 }
 
 impl Races {
-    /// Notes that a thread of the program knows this to be finished.
+    /// Records that a thread of the program knows these operations to be finished.
     pub(crate) fn host_waited(&mut self, clock: &VectorClock) {
         self.waited.join(clock);
     }
@@ -266,13 +268,13 @@ impl Races {
         self.found.clear();
     }
 
-    /// Whether `old`, whose access was noted before, and `new` are in an order. How the program's
-    /// threads synchronize is not seen; since time goes on for all of them together, what one
-    /// has waited for counts for all. The access of a kernel is noted when its closure has returned,
-    /// so `old` may also be the one that comes after.
+    /// Returns whether `old`, whose access was noted first, and `new` are ordered. A wait of one thread
+    /// counts for all threads, because threads share one time and their synchronisation is not visible. The
+    /// accesses of a kernel are recorded when its closure returns, so `old` may also be the later
+    /// operation.
     fn ordered(&self, old: &Operation, new: &Operation) -> bool {
-        // The host has to wait for accesses before it frees, and making memory is none (header,
-        // `cuMemFree`).
+        // The host must wait for accesses before it frees memory, but an allocation is not an access
+        // (header, `cuMemFree`).
         let untouched = old.what == Accessor::Allocation && new.stream.is_none();
         untouched || old.before(new) || old.known_to(&self.waited) || new.before(old)
     }
@@ -307,7 +309,7 @@ impl Races {
     }
 }
 
-/// The ranges in their order, with those that meet made one.
+/// Sorts the ranges and merges those that touch or overlap.
 pub(crate) fn joined(mut ranges: Vec<Range<u64>>) -> Vec<Range<u64>> {
     ranges.sort_unstable_by_key(|range| range.start);
     ranges.dedup_by(|next, last| {
@@ -321,7 +323,7 @@ pub(crate) fn joined(mut ranges: Vec<Range<u64>>) -> Vec<Range<u64>> {
 }
 
 impl State {
-    /// The operation of a turn in the stream with this id, for [`State::touch`].
+    /// Creates the operation of a turn in the stream with this id, for [`State::touch`].
     pub(crate) fn operation(
         &self,
         turn: &Turn,
@@ -341,7 +343,7 @@ impl State {
         })
     }
 
-    /// Notes that an operation reads or writes memory.
+    /// Records that an operation reads or writes memory, and reports races with earlier operations.
     pub(crate) fn touch(&mut self, new: &Arc<Operation>, range: Range<u64>, write: bool) {
         if range.is_empty() {
             return;
@@ -375,7 +377,7 @@ impl State {
         });
     }
 
-    /// Notes that the host gives up memory, for which it should have waited for what touches it.
+    /// Records that the host frees memory. The host must have waited for all operations that access it.
     pub(crate) fn touch_by_host(&mut self, context: usize, range: Range<u64>) {
         let operation = Operation {
             what: Accessor::Free,
@@ -383,7 +385,7 @@ impl State {
             context: self.contexts[&context].id,
             start_ns: self.now,
             end_ns: self.now,
-            // No clock knows it, since nothing waits for what the host itself does.
+            // No clock knows this tick, because no operation waits for the host's own actions.
             tick: Tick::default().advance(),
             clock: self.thread().clock.clone(),
         };

@@ -1,4 +1,4 @@
-//! What was launched.
+//! Records of kernel launches.
 
 use std::sync::Arc;
 
@@ -10,43 +10,44 @@ use crate::clock::{Tick, VectorClock};
 pub struct Launch {
     /// The kernel's name.
     pub kernel: Arc<str>,
-    /// The device that it ran on.
+    /// The index of the device that it ran on.
     pub device: usize,
-    /// The id of its stream, as `cuStreamGetId` gives it.
+    /// The id of its stream, as `cuStreamGetId` returns it.
     pub stream: u64,
-    /// The id of its context, as `cuCtxGetId` gives it.
+    /// The id of its context, as `cuCtxGetId` returns it.
     pub context: u64,
-    /// Whether that context is a green one.
+    /// Whether the context is a green context.
     pub is_green: bool,
-    /// The ids of the SMs that its blocks ran on, ascending.
+    /// The ids of the SMs that its blocks ran on, in ascending order.
     pub sms: Arc<[u32]>,
-    /// The grid, in blocks.
+    /// The size of the grid, in blocks.
     pub grid: [u32; 3],
-    /// A block, in threads.
+    /// The size of a block, in threads.
     pub block: [u32; 3],
-    /// When it began, in virtual nanoseconds.
+    /// The start, in virtual nanoseconds.
     pub start_ns: u64,
-    /// When it ended, in virtual nanoseconds.
+    /// The end, in virtual nanoseconds.
     pub end_ns: u64,
-    /// Of which launch of a graph it was part: such launches are counted from 1.
+    /// The number of the graph launch that it belongs to, counted from 1; `None` outside graphs.
     pub graph_launch: Option<u64>,
     pub(crate) tick: Tick,
     pub(crate) clock: VectorClock,
 }
 
 impl Launch {
-    /// Whether this launch was certain to have ended before `other` began: there is a path from one
-    /// to the other by stream order, events, the edges of a graph, or the waiting of the launching
-    /// thread.
+    /// Returns whether this launch certainly ended before `other` began. This is the case if stream order,
+    /// events, the edges of a graph or waits of the launching thread lead from one to the other.
     ///
-    /// How the program's own threads synchronize is not seen: of two threads, one that waited
-    /// for a stream and one that launches later, only the first is known to have waited.
+    /// Synchronisation between the program's threads is not visible. If one thread waits for a stream and
+    /// another thread launches afterwards, the wait does not order the second thread's launch.
+    ///
+    /// [`Sim::launches`](crate::Sim::launches) has an example.
     #[must_use]
     pub fn happens_before(&self, other: &Launch) -> bool {
         self.tick != other.tick && other.clock.knows(&self.tick)
     }
 
-    /// Whether both ran at the same time, in virtual time.
+    /// Returns whether both launches ran at the same time, in virtual time.
     #[must_use]
     pub fn overlaps(&self, other: &Launch) -> bool {
         self.start_ns < other.end_ns && other.start_ns < self.end_ns

@@ -68,7 +68,7 @@ fn a_destroyed_stream_leaves_its_work_to_be_joined() {
         bench.launch("nothing", 0, &[]);
         assert_eq!(bench.end(0), ended);
     }
-    // The end of the stream that began a capture ends it for the others.
+    // If the stream that began a capture is destroyed, the capture ends for the other streams too.
     let bench = Bench::new();
     ok(bench.begin(RELAXED));
     bench.wait(0, 1);
@@ -123,11 +123,11 @@ fn a_graph_does_not_outlive_the_contexts_of_its_nodes() {
 }
 
 unsafe extern "C" fn destroyed(times: *mut c_void) {
-    // SAFETY: the test passes a counter that outlives the driver's work.
+    // SAFETY: the test passes a pointer to a counter that outlives the driver's work.
     unsafe { &*times.cast::<AtomicU32>() }.fetch_add(1, Ordering::Relaxed);
 }
 
-/// The allocator for PyTorch depends on this. No case calls the functions.
+/// The allocator for PyTorch depends on this. No conformance case calls these functions.
 #[test]
 fn a_user_object_lives_until_the_last_launch_of_its_graph_is_over() {
     type Create =
@@ -137,17 +137,19 @@ fn a_user_object_lives_until_the_last_launch_of_its_graph_is_over() {
     let (machine, stream) = (&bench.machine, bench.streams[0]);
     let (times, mut object) = (AtomicU32::new(0), null_mut());
     let count = || times.load(Ordering::Relaxed);
-    // SAFETY: the signature of 11.3 (cuda.h).
+    // SAFETY: `Create` is the signature of the function in CUDA 11.3 (cuda.h).
     let create: Create = unsafe { std::mem::transmute(machine.lookup(c"cuUserObjectCreate")) };
-    // SAFETY: the signature of 11.3 (cuda.h).
+    // SAFETY: `Lend` is the signature of the function in CUDA 11.3 (cuda.h).
     let lend: Lend = unsafe { std::mem::transmute(machine.lookup(c"cuGraphRetainUserObject")) };
     let data = from_ref(&times).cast_mut().cast();
-    // SAFETY: `object` takes the answer.
+    // SAFETY: `object` is a local variable of the type that the function fills, and `destroyed` accepts
+    // `data`.
     ok(unsafe { create(&mut object, data, Some(destroyed), 1, 1) });
     ok(bench.begin(RELAXED));
     bench.launch("nothing", 0, &[]);
     let graph = get!(machine, null_mut(), cuStreamEndCapture(stream;));
-    // SAFETY: handles are never followed. The flag moves the program's reference into the graph.
+    // SAFETY: the simulator never dereferences handles. The flag moves the program's reference to the
+    // graph.
     ok(unsafe { lend(graph, object, 1, 1) });
     let exec = get!(machine, null_mut(), cuGraphInstantiateWithFlags(; graph, 0));
     must!(machine, cuGraphDestroy(graph));

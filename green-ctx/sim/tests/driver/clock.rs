@@ -1,4 +1,4 @@
-//! The clock that runs beside the program, and the one that does not.
+//! The virtual clock and the real clock.
 
 use std::ffi::c_void;
 use std::ptr::{from_ref, null_mut};
@@ -11,7 +11,7 @@ use green_ctx_sys::*;
 
 use crate::machine::*;
 
-/// How long a thread of a busy machine may take to begin.
+/// The maximum time for a thread to start on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 fn with(clock: Clock) -> Machine {
@@ -21,9 +21,9 @@ fn with(clock: Clock) -> Machine {
     machine
 }
 
-/// Counts calls, in whatever the pointer is to.
+/// Increments the counter that the pointer is to.
 unsafe extern "C" fn count(calls: *mut c_void) {
-    // SAFETY: every test passes a counter that outlives the driver's work.
+    // SAFETY: every test passes a pointer to a counter that outlives the driver's work.
     let calls = unsafe { &*calls.cast::<AtomicU32>() };
     calls.fetch_add(1, Ordering::SeqCst);
 }
@@ -32,7 +32,7 @@ fn submit(machine: &Machine, stream: CUstream, function: CUhostFn, calls: &Atomi
     must!(machine, cuLaunchHostFunc(stream, function, from_ref(calls).cast_mut().cast()));
 }
 
-/// Waits without a call of the driver.
+/// Waits without calling the driver.
 fn becomes(calls: &AtomicU32, value: u32) -> bool {
     let begin = Instant::now();
     while calls.load(Ordering::SeqCst) != value {
@@ -44,7 +44,7 @@ fn becomes(calls: &AtomicU32, value: u32) -> bool {
     true
 }
 
-/// A kernel that takes so long.
+/// Returns a kernel with this duration.
 fn lasting(machine: &Machine, duration: Duration) -> CUkernel {
     let duration = u64::try_from(duration.as_nanos()).expect("a short time");
     machine.sim.register_kernel("nothing", move |kernel| kernel.set_duration_ns(duration));
@@ -79,7 +79,7 @@ fn events_measure_what_passes_between_them() {
     ok(machine.sync(stream));
     let between = get!(machine, 0.0, cuEventElapsedTime(; start, end));
     assert!((20.0..most).contains(&between), "{between} ms of {most}");
-    // Work counts in full, though nobody waits as long for it on the host.
+    // Work counts with its full duration, although the host does not wait for that time.
     must!(machine, cuEventRecord(start, stream));
     ok(machine.launch(lasting(&machine, Duration::from_secs(100)), 1, stream, &[]));
     must!(machine, cuEventRecord(end, stream));
@@ -117,7 +117,7 @@ fn who_waits_for_a_stream_waits_for_its_functions() {
     }
 }
 
-/// A function that waits for the program, which makes calls before it lets the function go on.
+/// The function waits for the program, which makes calls before it releases the function.
 #[test]
 fn a_function_that_waits_holds_up_no_call() {
     unsafe extern "C" fn gate(calls: *mut c_void) {
@@ -155,7 +155,7 @@ fn a_driver_ends_with_work_that_is_left() {
 fn a_function_ends_its_driver() {
     struct Last(std::sync::Mutex<Option<Sim>>, AtomicU32);
     unsafe extern "C" fn end(last: *mut c_void) {
-        // SAFETY: the test keeps it until the counter says that this is done.
+        // SAFETY: the test keeps the value until the counter in it is 1.
         let last = unsafe { &*last.cast::<Last>() };
         drop(last.0.lock().expect("no panic").take());
         last.1.store(1, Ordering::SeqCst);
@@ -164,7 +164,7 @@ fn a_function_ends_its_driver() {
     let last = Last(std::sync::Mutex::new(Some(sim)), AtomicU32::new(0));
     let data = from_ref(&last).cast_mut().cast();
     let function = api.cuLaunchHostFunc().expect("it exists");
-    // SAFETY: the function takes what it is called with.
+    // SAFETY: the function gets the pointer to `last`, which it expects and which outlives the call to it.
     ok(unsafe { function(null_mut(), Some(end), data) });
     assert!(becomes(&last.1, 1));
 }

@@ -1,4 +1,4 @@
-//! Several drivers in one process, and the interface for tests: live objects, calls, faults and the trace.
+//! Several drivers in one process, and the features for tests: live objects, calls, faults and the trace.
 
 use std::ptr::null_mut;
 use std::thread;
@@ -102,7 +102,7 @@ fn drivers_share_nothing() {
     let first = Machine::with_primary();
     let second = Machine::with_devices("h200@12.4", 3);
     let mut count = 0;
-    // SAFETY: `count` takes the answer.
+    // SAFETY: the pointer is to a local variable of the type that the function fills.
     ok(unsafe { second.api.cuDeviceGetCount()(&mut count) });
     assert_eq!(count, 3);
     assert_eq!(second.push(first.current()), INVALID_CONTEXT);
@@ -118,14 +118,15 @@ fn functions_outlive_their_driver_without_harm() {
     let Machine { sim, api } = Machine::new();
     let clone = sim.clone();
     drop(sim);
-    // SAFETY: the variable takes the answer.
+    // SAFETY: the pointer is to a temporary of the type that the function fills, which lives until the call
+    // returns.
     let count = || unsafe { api.cuDeviceGetCount()(&mut 0) };
     assert_eq!(count(), OK);
     drop(clone);
     assert_eq!(count(), CUresult::CUDA_ERROR_DEINITIALIZED);
 }
 
-/// Threads that make, use and drop drivers and contexts at the same time.
+/// Threads create, use and drop drivers and contexts at the same time.
 #[test]
 fn threads_do_not_disturb_each_other() {
     let shared = Machine::new();
@@ -159,12 +160,13 @@ fn threads_do_not_disturb_each_other() {
 fn a_machine_without_devices_does_not_start() {
     let machine = Machine::dormant(Sim::builder("h200").devices(0));
     assert_eq!(machine.init(), CUresult::CUDA_ERROR_NO_DEVICE);
-    // SAFETY: the variable takes the answer.
+    // SAFETY: the pointer is to a temporary of the type that the function fills, which lives until the call
+    // returns.
     let status = unsafe { machine.api.cuDeviceGetCount()(&mut 0) };
     assert_eq!(status, CUresult::CUDA_ERROR_NOT_INITIALIZED);
 }
 
-/// The body runs in its own process, since it takes all places for drivers.
+/// The body runs in its own process, because it takes all slots for drivers.
 #[test]
 fn a_process_has_32_drivers_and_the_next_one_waits() {
     const ALONE: &str = "GREEN_CTX_SIM_ALONE";

@@ -1,4 +1,4 @@
-//! The effects of kernels, copies and fills, which are visible once virtual time reaches their end.
+//! Effects of kernels, copies and memsets, which become visible when virtual time reaches their end.
 
 use std::ffi::c_void;
 use std::ptr::{from_mut, from_ref, null_mut};
@@ -10,7 +10,7 @@ use green_ctx_sys::*;
 use crate::machine::*;
 
 const ILLEGAL: CUresult = CUresult::CUDA_ERROR_ILLEGAL_ADDRESS;
-/// Longer than a test's calls take.
+/// Longer than the calls of a test take.
 const LONG: u64 = 50_000_000;
 
 /// A bench with a kernel that writes a byte and takes long, and one that copies a byte.
@@ -58,9 +58,10 @@ fn at(pointer: *const u8) -> u64 {
     pointer.expose_provenance() as u64
 }
 
-/// A byte of page-locked memory, which the driver may write at any time.
+/// Reads a byte of page-locked memory, which the driver may write at any time.
 fn read(pointer: *const u8, index: usize) -> u8 {
-    // SAFETY: tests read within what they allocated and did not free.
+    // SAFETY: tests pass pointers into memory that they allocated and did not free, and indices within it.
+    // The read is volatile because the driver may write the memory.
     unsafe { pointer.wrapping_add(index).read_volatile() }
 }
 
@@ -97,7 +98,7 @@ fn a_kernel_sees_what_its_stream_waited_for() {
     bench.copy(3, 2, 1);
     ok(bench.machine.sync(bench.streams[1]));
     assert_eq!(bench.bytes(), [5, 0, 5, 5, 0, 0, 0, 0]);
-    // In the order of one stream, with no other work.
+    // In one stream, without other work.
     bench.put(6, 6, 0);
     bench.copy(7, 6, 0);
     ok(bench.machine.sync(bench.streams[0]));
@@ -142,14 +143,14 @@ fn copies_and_fills_come_in_their_turn() {
     from = [8, 8];
     must!(machine, cuMemsetD8Async(bench.memory + 2, 4, 2, stream));
     assert_eq!(bench.bytes(), [0; 8]);
-    // A copy to pageable memory of the host is done when the call returns.
+    // A copy to pageable host memory is complete when the call returns.
     let mut to = [0_u8; 8];
     must!(machine, cuMemcpyDtoHAsync(to.as_mut_ptr().cast(), bench.memory, 8, stream));
     assert_eq!((to, from), ([1, 2, 4, 4, 0, 0, 0, 0], [8, 8]));
     assert_eq!(bench.bytes(), to);
 }
 
-/// Bytes that go from the device to page-locked memory and back, in the order of one stream.
+/// Copies bytes from the device to page-locked memory and back, in one stream.
 #[test]
 fn page_locked_memory_is_copied_in_order_and_without_waiting() {
     let bench = setup();
@@ -163,14 +164,14 @@ fn page_locked_memory_is_copied_in_order_and_without_waiting() {
     bench.launch("put", 0, &[at(host) + 32, 6]);
     assert_eq!(call!(machine, cuStreamQuery(stream)), NOT_READY);
     assert_eq!([read(host, 0), read(host, 32)], [0; 2]);
-    // The last copy has not run yet, so it reads what the program writes now.
+    // The last copy has not run yet, so it will read the byte that the program writes now.
     // SAFETY: the memory is allocated, and no reference to it exists.
     unsafe { host.wrapping_add(8).write_volatile(2) };
     assert_eq!(machine.sim.races(), []);
     ok(machine.sync(stream));
     assert_eq!([read(host, 0), read(host, 32)], [5, 6]);
     assert_eq!(bench.bytes()[..4], [5, 5, 5, 2]);
-    // Two streams that use it without order are reported.
+    // Unordered accesses by two streams are reported.
     must!(machine, cuMemcpyDtoHAsync(host.cast(), memory, 4, stream));
     must!(machine, cuMemcpyHtoDAsync(memory + 64, host.cast(), 4, bench.streams[1]));
     let races = machine.sim.races();
@@ -181,7 +182,7 @@ fn page_locked_memory_is_copied_in_order_and_without_waiting() {
 fn memory_freed_in_stream_order_stays_until_the_stream_is_there() {
     let bench = setup();
     let (machine, stream) = (&bench.machine, bench.streams[0]);
-    // An allocator would return memory of this size at once.
+    // An allocator would reuse memory of this size immediately.
     let len = 1 << 16;
     let memory = get!(machine, 0, cuMemAllocAsync(; len, stream));
     bench.launch("put", 0, &[memory, 3]);
@@ -195,7 +196,7 @@ fn memory_freed_in_stream_order_stays_until_the_stream_is_there() {
 }
 
 unsafe extern "C" fn count(calls: *mut c_void) {
-    // SAFETY: the test passes a counter that outlives the driver's work.
+    // SAFETY: the test passes a pointer to a counter that outlives the driver's work.
     unsafe { &*calls.cast::<AtomicU32>() }.fetch_add(1, Ordering::Relaxed);
 }
 
@@ -248,7 +249,7 @@ fn captured_memory_is_there_during_each_launch() {
         assert_eq!(call!(machine, cuMemsetD8(address, 7, 1)), INVALID_VALUE);
     }
     assert_eq!(machine.sim.races(), []);
-    // A capture that fails gives its address back.
+    // A failed capture gives its address back.
     let abandoned = [(); 2].map(|()| {
         let mode = CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED;
         must!(machine, cuStreamBeginCapture(stream, mode));
@@ -286,7 +287,7 @@ fn every_wait_reports_a_fault() {
             let to = to.as_mut_ptr().cast();
             call!(bench.machine, cuMemcpyDtoHAsync(to, from, 8, bench.streams[0]))
         },
-        // So does any call once enough time has passed.
+        // Any other call also reports the fault, once enough time has passed.
         |bench, _| {
             let ask = || call!(bench.machine, cuMemGetInfo(&mut 0, &mut 0));
             (0..LONG / 1000).map(|_| ask()).find(|status| *status != OK).unwrap_or(OK)
@@ -334,7 +335,7 @@ fn the_probe_takes_its_time_and_a_wave_for_each_two_blocks_of_an_sm() {
     let (probe, stream) = (machine.kernel("green_ctx_probe"), bench.streams[2]);
     ok(machine.launch(probe, 32, stream, &[bench.memory, 5000]));
     ok(machine.sync(stream));
-    // The record of a block is its SM, its begin and its end.
+    // The record of a block has its SM, its start and its end.
     let words = machine.read::<{ 32 * 24 }>(bench.memory);
     let word = |block: usize, word: usize| {
         let at = 24 * block + 8 * word;
@@ -394,7 +395,7 @@ fn a_panic_in_a_kernel_does_not_cross() {
     ok(machine.launch(kernel, 1, stream, &[]));
 }
 
-/// A kernel of a graph may call the driver, and even destroy the stream and the executable.
+/// A kernel of a graph may call the driver, and may even destroy the stream and the executable graph.
 #[test]
 fn a_kernel_may_call_the_driver() {
     let bench = Bench::new();
@@ -406,12 +407,12 @@ fn a_kernel_may_call_the_driver() {
     });
     let (driver, executable) = (machine.sim.get_proc_address(), exec.addr());
     machine.sim.register_kernel("get", move |_| {
-        // SAFETY: the pointer is the simulated driver's, which lives while its kernels run.
+        // SAFETY: the function belongs to the simulated driver, which lives while its kernels run.
         let api = unsafe { Api::from_get_proc_address(driver) }.expect("it was loaded before");
         let handle = std::ptr::without_provenance_mut::<c_void>;
         let launch = api.cuLaunchKernel().expect("it exists");
         let (kernel, stream, none) = (handle(nothing).cast(), handle(stream).cast(), null_mut());
-        // SAFETY: the kernel has no parameters, and handles are never followed.
+        // SAFETY: the kernel has no parameters, and handles are not dereferenced.
         ok(unsafe { launch(kernel, 1, 1, 1, 1, 1, 1, 0, stream, none, null_mut()) });
         // SAFETY: as above.
         ok(unsafe { api.cuStreamDestroy().expect("it exists")(stream) });
@@ -424,7 +425,7 @@ fn a_kernel_may_call_the_driver() {
     assert_eq!(machine.sim.live().graph_executables, 0);
 }
 
-/// Records are of machines with one device.
+/// Only machines with one device were recorded.
 #[test]
 fn what_is_of_one_device_is_not_of_another() {
     let machine = Machine::with_devices("h200", 2);

@@ -1,4 +1,4 @@
-//! A simulated machine and short forms of the calls that most tests make.
+//! A simulated machine, and shortcuts for the calls that most tests make.
 
 use std::ffi::{CStr, CString, c_void};
 use std::ptr::null_mut;
@@ -6,12 +6,12 @@ use std::ptr::null_mut;
 use green_ctx_sim::{Builder, Sim};
 use green_ctx_sys::*;
 
-/// Calls a function that every driver may have.
+/// Calls a function that may be missing in some driver versions.
 macro_rules! call {
     ($machine:expr, $function:ident($($arg:expr),* $(,)?)) => {{
         let function = $machine.api.$function().expect(concat!(stringify!($function), " exists"));
-        // SAFETY: pointers are to variables of the types that the function reads and fills, and
-        // handles are never followed.
+        // SAFETY: every pointer in these tests is null or to a variable of the type that the function reads
+        // or fills, and the simulator never dereferences handles.
         unsafe { function($($arg),*) }
     }};
 }
@@ -23,7 +23,7 @@ macro_rules! must {
     };
 }
 
-/// Calls a function that writes one value, and returns the status and the value.
+/// Calls a function that writes one value. Returns the status and the value.
 macro_rules! ask {
     ($machine:expr, $value:expr, $function:ident($($before:expr),*; $($after:expr),*)) => {{
         let mut value = $value;
@@ -32,7 +32,7 @@ macro_rules! ask {
     }};
 }
 
-/// Calls a function that must succeed and writes one value, and returns the value.
+/// Calls a function that must succeed and writes one value. Returns the value.
 macro_rules! get {
     ($machine:expr, $value:expr, $function:ident($($arg:tt)*)) => {{
         let (status, value) = crate::machine::ask!($machine, $value, $function($($arg)*));
@@ -43,7 +43,7 @@ macro_rules! get {
 
 pub(crate) use {ask, call, get, must};
 
-/// The statuses that tests name most.
+/// Common statuses.
 pub(crate) const OK: CUresult = CUresult::CUDA_SUCCESS;
 pub(crate) const INVALID_VALUE: CUresult = CUresult::CUDA_ERROR_INVALID_VALUE;
 pub(crate) const NOT_READY: CUresult = CUresult::CUDA_ERROR_NOT_READY;
@@ -56,8 +56,7 @@ pub(crate) const BAD_CONFIGURATION: CUresult = CUresult::CUDA_ERROR_INVALID_RESO
 pub(crate) const SM: CUdevResourceType = CUdevResourceType::CU_DEV_RESOURCE_TYPE_SM;
 pub(crate) const NON_BLOCKING: u32 = 1;
 
-/// The kernels of all tests. The driver knows what the probe and the fault do; a test says what the
-/// others do.
+/// The kernels of all tests. The simulator defines the probe and the fault; tests define the others.
 pub(crate) const PTX: &CStr = c"
     .version 7.0
     .target sm_52
@@ -83,7 +82,7 @@ pub(crate) fn ok(status: CUresult) {
 }
 
 pub(crate) fn zeroed() -> CUdevResource {
-    // SAFETY: a resource is plain numbers and a nullable pointer.
+    // SAFETY: a resource consists of integers and a nullable pointer, for which zero bytes are valid.
     unsafe { std::mem::zeroed() }
 }
 
@@ -91,14 +90,14 @@ pub(crate) fn sm_count(resource: &CUdevResource) -> u32 {
     if resource.type_ != SM {
         return 0;
     }
-    // SAFETY: the type says that these are SMs.
+    // SAFETY: `type_` says that this field of the union is in use.
     unsafe { resource.__bindgen_anon_1.sm }.smCount
 }
 
 pub(crate) fn bytes(resource: &CUdevResource) -> &[u8; 144] {
     let pointer: *const CUdevResource = resource;
-    // SAFETY: a resource is 144 bytes, all of them written: the driver fills them, and `zeroed`
-    // left no gap.
+    // SAFETY: a resource has 144 bytes, and all of them are initialised: the driver fills every byte, and
+    // `zeroed` leaves no gap.
     unsafe { &*pointer.cast() }
 }
 
@@ -109,19 +108,20 @@ pub(crate) struct Split {
 }
 
 impl Machine {
-    /// The driver is not initialised.
+    /// Creates a machine whose driver is not initialised.
     pub(crate) fn dormant(builder: Builder) -> Machine {
         let sim = builder.build().expect("a free slot");
-        // SAFETY: the pointer is the simulated driver's, which lives as long as `sim`, and each
-        // test keeps both together.
+        // SAFETY: the function belongs to the simulated driver, which lives as long as `sim`. `Machine`
+        // keeps `sim` and `api` together.
         let api = unsafe { Api::from_get_proc_address(sim.get_proc_address()) };
         Machine { api: api.expect("the simulator has what is required"), sim }
     }
 
-    /// The address of a function that the table does not have.
+    /// Returns the address of a function that [`Api`] does not have.
     pub(crate) fn lookup(&self, name: &CStr) -> *mut c_void {
         let (mut address, look) = (null_mut(), self.sim.get_proc_address());
-        // SAFETY: the pointers are to a string and to a variable that takes the answer.
+        // SAFETY: the pointers are to a C string and to a variable of the type that the function fills; the
+        // last one is optional.
         ok(unsafe { look(name.as_ptr(), &mut address, 13_000, 0, null_mut()) });
         assert!(!address.is_null(), "{name:?}");
         address
@@ -137,7 +137,7 @@ impl Machine {
         Machine::with_devices("h200", 1)
     }
 
-    /// The primary context is retained and current.
+    /// Creates a machine whose primary context is retained and current.
     pub(crate) fn with_primary() -> Machine {
         let machine = Machine::new();
         ok(machine.push(machine.retain()));
@@ -145,7 +145,7 @@ impl Machine {
     }
 
     pub(crate) fn init(&self) -> CUresult {
-        // SAFETY: `cuInit` takes the flags 0 and nothing else.
+        // SAFETY: `cuInit` has no precondition.
         unsafe { self.api.cuInit()(0) }
     }
 
@@ -198,12 +198,12 @@ impl Machine {
         Ok(Split { groups, rest })
     }
 
-    /// The device's units of eight.
+    /// Returns the device's units of eight SMs.
     pub(crate) fn units(&self) -> Split {
         self.split(&self.device(), 16, 0, 8).expect("units of eight")
     }
 
-    /// The device's units of two.
+    /// Returns the device's units of two SMs.
     pub(crate) fn fine_units(&self) -> Split {
         self.split(&self.device(), 66, 1, 2).expect("units of two")
     }
@@ -222,14 +222,14 @@ impl Machine {
         ask!(self, null_mut(), cuGreenCtxCreate(; desc, 0, 1))
     }
 
-    /// A green context of these resources.
+    /// Creates a green context of these resources.
     pub(crate) fn green(&self, resources: &[CUdevResource]) -> CUgreenCtx {
         let (status, green) = self.create(self.desc(resources).expect("these combine"));
         ok(status);
         green
     }
 
-    /// A green context of the first group of `count` SMs.
+    /// Creates a green context of the first group of `count` SMs.
     pub(crate) fn green_of(&self, count: u32) -> CUgreenCtx {
         let split = self.split(&self.device(), 1, 0, count).expect("it fits");
         self.green(&split.groups)
@@ -247,17 +247,17 @@ impl Machine {
         get!(self, null_mut(), cuGreenCtxStreamCreate(; green, NON_BLOCKING, 0))
     }
 
-    /// A stream of the current context.
+    /// Creates a stream of the current context.
     pub(crate) fn stream(&self, flags: u32) -> CUstream {
         get!(self, null_mut(), cuStreamCreate(; flags))
     }
 
-    /// An event of the current context.
+    /// Creates an event of the current context.
     pub(crate) fn event(&self) -> CUevent {
         get!(self, null_mut(), cuEventCreate(; 0))
     }
 
-    /// Makes a stream wait for the work that another stream has now.
+    /// Makes a stream wait for the present work of another stream.
     pub(crate) fn wait(&self, from: CUstream, to: CUstream) {
         let event = self.event();
         must!(self, cuEventRecord(event, from));
@@ -268,14 +268,14 @@ impl Machine {
         get!(self, 0, cuMemAlloc(; bytes))
     }
 
-    /// Reads memory with a copy that waits for no green stream.
+    /// Reads memory with a copy that does not wait for green streams.
     pub(crate) fn read<const N: usize>(&self, address: CUdeviceptr) -> [u8; N] {
         let mut bytes = [0; N];
         must!(self, cuMemcpyDtoH(bytes.as_mut_ptr().cast(), address, N));
         bytes
     }
 
-    /// Captures the work that a function submits to a stream, and returns an executable of the graph.
+    /// Captures the work that a function submits to a stream. Returns an executable graph.
     pub(crate) fn capture(&self, stream: CUstream, work: impl FnOnce()) -> CUgraphExec {
         let mode = CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED;
         must!(self, cuStreamBeginCapture(stream, mode));
@@ -284,7 +284,7 @@ impl Machine {
         get!(self, null_mut(), cuGraphInstantiateWithFlags(; graph, 0))
     }
 
-    /// A kernel of [`PTX`].
+    /// Returns a kernel of [`PTX`].
     pub(crate) fn kernel(&self, name: &str) -> CUkernel {
         self.kernel_of(PTX, name)
     }
@@ -300,7 +300,7 @@ impl Machine {
         get!(self, null_mut(), cuLibraryGetKernel(; library, name.as_ptr()))
     }
 
-    /// Launches blocks of 1024 threads with parameters of eight bytes.
+    /// Launches blocks of 1024 threads, with parameters of eight bytes.
     pub(crate) fn launch(
         &self,
         kernel: CUkernel,
@@ -332,9 +332,9 @@ impl Machine {
         call!(self, cuStreamSynchronize(stream))
     }
 
-    /// How many clusters of a size fit at once, at one block of 1024 threads an SM.
+    /// Returns how many clusters of a size run at the same time, with one block of 1024 threads per SM.
     pub(crate) fn clusters(&self, stream: CUstream, size: u32) -> (CUresult, i32) {
-        // SAFETY: an attribute is plain numbers.
+        // SAFETY: an attribute consists of integers and nullable pointers, for which zero bytes are valid.
         let mut attribute: CUlaunchAttribute = unsafe { std::mem::zeroed() };
         attribute.id = CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION;
         attribute.value.clusterDim =
@@ -354,18 +354,18 @@ impl Machine {
         ask!(self, -1, cuOccupancyMaxActiveClusters(; self.kernel("nothing").cast(), &config))
     }
 
-    /// The SMs that the last launch ran on.
+    /// Returns the SMs of the last launch.
     pub(crate) fn sms(&self) -> Vec<u32> {
         self.sim.launches().last().map(|launch| launch.sms.to_vec()).unwrap_or_default()
     }
 
-    /// The SMs that a context has.
+    /// Returns the SM resource of a context.
     pub(crate) fn own(&self, green: CUgreenCtx) -> CUdevResource {
         get!(self, zeroed(), cuGreenCtxGetDevResource(green; SM))
     }
 
-    /// The SMs that a kernel sees in a green context of these resources, and the count that the
-    /// driver states.
+    /// Returns the SM count that the driver reports for a green context of these resources, and the SMs
+    /// that a kernel runs on.
     pub(crate) fn observe(&self, resources: &[CUdevResource]) -> (u32, Vec<u32>) {
         let green = self.green(resources);
         let count = sm_count(&self.own(green));
@@ -377,7 +377,7 @@ impl Machine {
     }
 }
 
-/// Two partitions of a unit each, a stream of the first and two of the second, and memory.
+/// Two partitions of one unit each, one stream in the first and two in the second, and memory.
 pub(crate) struct Bench {
     pub(crate) machine: Machine,
     pub(crate) greens: [CUgreenCtx; 2],
@@ -397,7 +397,7 @@ impl Bench {
         Bench { machine, greens, streams, memory }
     }
 
-    /// Launches a block for each SM of the stream's partition.
+    /// Launches one block per SM of the stream's partition.
     pub(crate) fn launch(&self, kernel: &str, stream: usize, params: &[u64]) {
         let kernel = self.machine.kernel(kernel);
         ok(self.machine.launch(kernel, 8, self.streams[stream], params));

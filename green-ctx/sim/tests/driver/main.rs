@@ -1,4 +1,4 @@
-//! Tests of the simulated driver for questions that no conformance case asks.
+//! Tests of the simulated driver beyond the conformance cases.
 
 mod capture;
 mod clock;

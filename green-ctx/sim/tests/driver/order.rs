@@ -1,4 +1,4 @@
-//! The order of launches in default streams, in graphs and in destroyed streams, and the size of the clocks.
+//! The order of launches in default streams, graphs and destroyed streams, and the size of the clocks.
 
 use std::ptr::null_mut;
 
@@ -7,7 +7,7 @@ use green_ctx_sys::*;
 
 use crate::machine::*;
 
-/// Blocks of kernels before and after a graph. The number of blocks tells kernels apart.
+/// Block counts of the kernels before and after a graph. Kernels are identified by their block counts.
 const BEFORE: u32 = 1;
 const AFTER: u32 = 2;
 
@@ -17,7 +17,7 @@ impl Machine {
         ok(self.launch(self.kernel("nothing"), blocks, stream, &[]));
     }
 
-    /// The last launch with this number of blocks.
+    /// Returns the last launch with this number of blocks.
     fn last(&self, blocks: u32) -> Launch {
         let launches = self.sim.launches();
         let found = launches.iter().rev().find(|launch| launch.grid[0] == blocks);
@@ -45,7 +45,7 @@ fn the_legacy_stream_and_blocking_streams_wait_for_each_other() {
     machine.blocks(5, free);
     assert!(machine.ordered(1, 3) && machine.ordered(3, 4));
     assert!(!machine.ordered(2, 3) && !machine.ordered(3, 5));
-    // The legacy stream waits for the waits of a blocking stream, too.
+    // The legacy stream also waits for moments that a blocking stream waits for.
     machine.blocks(6, other);
     machine.wait(other, blocking);
     machine.blocks(7, null_mut());
@@ -101,8 +101,8 @@ fn edges_order_and_nothing_else_does() {
     assert!(sms(10) == sms(12) && sms(12) == sms(13) && sms(11) == sms(14) && sms(10) != sms(11));
 }
 
-/// Launches of one executable come one after the other, in different streams too (cuda.h,
-/// `cuGraphLaunch`). Launches of two executables do not.
+/// Launches of the same executable graph follow each other, even in different streams (cuda.h,
+/// `cuGraphLaunch`). Launches of different executables do not.
 #[test]
 fn an_executable_runs_once_at_a_time() {
     let bench = Bench::new();
@@ -119,14 +119,14 @@ fn an_executable_runs_once_at_a_time() {
     assert_eq!(numbers, [Some(1), Some(2), Some(3)]);
 }
 
-/// How many entries the clock of the last launch has.
+/// Returns the number of entries in the clock of the last launch.
 fn entries(machine: &Machine) -> usize {
     let launches = machine.sim.launches();
     let text = format!("{:?}", launches.last().expect("a launch"));
     text.split("clock").nth(1).map_or(0, |clock| clock.matches(", ").count())
 }
 
-/// The clock of a launch does not grow with the number of launches of a graph.
+/// The clock of a launch does not grow with the number of graph launches.
 #[test]
 fn wide_graphs_can_be_launched_for_ever() {
     let machine = Machine::with_primary();
@@ -147,7 +147,7 @@ fn wide_graphs_can_be_launched_for_ever() {
     assert!(entries(&machine) < 40, "{}", entries(&machine));
 }
 
-/// Clocks do not grow with the number of streams and contexts that are gone, whatever waited for them.
+/// Clocks do not grow with the number of destroyed streams and contexts, whatever waited for them.
 #[test]
 fn what_is_gone_takes_no_room_in_clocks() {
     let Bench { machine, greens, streams, .. } = Bench::new();
@@ -179,7 +179,7 @@ fn what_is_gone_takes_no_room_in_clocks() {
     }
 }
 
-/// Streams that are gone are ordered as living ones are: only work that waits comes after them.
+/// The order of work in destroyed streams stays the same: only work that waits for it comes after it.
 #[test]
 fn work_of_destroyed_streams_is_ordered_as_before() {
     let Bench { machine, greens, streams, .. } = Bench::new();

@@ -1,4 +1,4 @@
-//! Every part with every driver that knows it, and how much fits on it.
+//! Every profile with every driver that supports it, and the blocks and clusters that fit.
 
 use std::collections::BTreeSet;
 use std::ffi::CString;
@@ -9,9 +9,9 @@ use green_ctx_sys::*;
 
 use crate::machine::*;
 
-/// The first driver that says how SMs may be cut.
+/// The first driver that reports minimum and alignment of partitions.
 const LIMITS: u32 = 13_000;
-/// The first driver that makes contexts of several groups, and streams of green contexts directly.
+/// The first driver that supports contexts of several groups, and direct creation of green streams.
 const COMPOSITION: u32 = 12_050;
 const FINE: u32 = 1;
 
@@ -26,7 +26,7 @@ fn devices_are_what_their_profile_says() {
         let Profile { name, topology, .. } = *spec.profile();
         let device = machine.device();
         assert_eq!(sm_count(&device), topology.sm_count, "{spec}");
-        // SAFETY: the device was asked for SMs.
+        // SAFETY: the device was queried for SMs, so this field of the union is in use.
         let sms = unsafe { device.__bindgen_anon_1.sm };
         let said = (sms.minSmPartitionSize, sms.smCoscheduledAlignment);
         let known = spec.version() >= LIMITS;
@@ -37,8 +37,8 @@ fn devices_are_what_their_profile_says() {
     }
 }
 
-/// The groups and the remainder of a split are the whole device, each SM once, and their contexts
-/// run there and nowhere else.
+/// The groups and the remainder of a split contain each SM of the device once, and their contexts run only
+/// on their own SMs.
 #[test]
 fn groups_run_on_sms_of_their_own() {
     for (spec, machine) in machines(COMPOSITION) {
@@ -62,7 +62,7 @@ fn groups_run_on_sms_of_their_own() {
     }
 }
 
-/// (profile, groups of the smallest size, SMs of each, SMs left, groups of TPCs).
+/// (profile, groups of the minimum size, SMs per group, SMs left, groups of TPCs).
 #[test]
 fn devices_are_cut_into_their_units() {
     for (name, groups, each, left, tpcs) in [
@@ -81,7 +81,7 @@ fn devices_are_cut_into_their_units() {
     }
 }
 
-/// From its minimum on, 8.x has every even count; 9.0 has multiples of 8.
+/// From the minimum on, 8.x accepts every even count, and 9.0 accepts multiples of 8.
 #[test]
 fn counts_are_rounded_up_to_the_alignment() {
     let given = |name: &str, minimum| {
@@ -100,7 +100,7 @@ fn counts_are_rounded_up_to_the_alignment() {
     assert_eq!(machine.split(&machine.device(), 1, 0, 21).err(), Some(BAD_CONFIGURATION));
 }
 
-/// How many clusters of a size the whole device runs.
+/// Returns how many clusters of a size run on the whole device at the same time.
 fn on_all(name: &str, size: u32) -> (CUresult, i32) {
     let machine = Machine::with_devices(name, 1);
     ok(machine.push(machine.retain()));
@@ -118,8 +118,8 @@ fn clusters_run_where_the_architecture_has_them() {
     }
 }
 
-/// On every part a kernel of text for it is read and fits, and may use as much shared memory as the
-/// part's attributes say.
+/// For every profile, a kernel in PTX text for its architecture loads and fits, and can use as much shared
+/// memory as the device attributes say.
 #[test]
 fn blocks_fit_on_every_part() {
     for profile in Profile::all() {
@@ -148,12 +148,12 @@ fn blocks_fit_on_every_part() {
     }
 }
 
-/// No case asks this, since its answer would depend on the compiler.
+/// No conformance case covers this, because the recorded answer would depend on the compiler.
 #[test]
 fn registers_of_a_binary_limit_blocks() {
     let machine = Machine::with_primary();
     let image = include_bytes!("../../images/probe.sm_90.cubin");
-    // The probe with another number of registers in its `.nv.info`.
+    // The probe with another register count in its `.nv.info`.
     let with = |registers: u32| {
         let mut image = image.to_vec();
         let entry = image.windows(4).position(|bytes| bytes == [4, 0x2f, 8, 0]).expect("a count");
@@ -161,7 +161,7 @@ fn registers_of_a_binary_limit_blocks() {
         let module = get!(machine, null_mut(), cuModuleLoadData(; image.as_ptr().cast()));
         get!(machine, null_mut(), cuModuleGetFunction(; module, c"green_ctx_probe".as_ptr()))
     };
-    // A warp gets registers in pieces of 256, so 41 registers of a thread count as 48.
+    // A warp gets registers in units of 256, so 41 registers per thread count as 48.
     for (registers, of_1024, of_384) in [(32, 2, 5), (41, 1, 3), (48, 1, 3), (64, 1, 2), (65, 0, 2)]
     {
         let blocks = |threads| {

@@ -1,4 +1,4 @@
-//! Accesses to memory that nothing puts in order, and what does.
+//! Unordered accesses to memory, and the ways to order them.
 
 use std::ptr::null_mut;
 
@@ -9,7 +9,8 @@ use crate::machine::*;
 
 const LEN: u64 = Bench::LEN;
 
-/// A bench whose kernels write (`put`, and every second piece of some bytes with `comb`) and read (`get`).
+/// A bench with kernels that write (`put`, and `comb` for every second piece of some bytes) and read
+/// (`get`).
 fn setup() -> Bench {
     let bench = Bench::new();
     let sim = &bench.machine.sim;
@@ -44,7 +45,7 @@ impl Bench {
     }
 }
 
-/// The ids of a stream and its context.
+/// Returns the ids of a stream and its context.
 fn ids(bench: &Bench, stream: usize) -> (u64, u64) {
     let machine = &bench.machine;
     let stream_id = get!(machine, 0, cuStreamGetId(bench.streams[stream];));
@@ -77,10 +78,9 @@ fn a_missing_wait_is_reported_with_both_operations() {
     assert_eq!(
         race.to_string(),
         format!(
-            "kernel `put` on 8 SMs in stream {first} of context {first_context} writes what kernel \
-             `get` on 8 SMs in stream {second} of context {second_context} reads, 4096 bytes from \
-             {:#x} on device 0, and no stream order, event or wait of the host leads from the first \
-             to the second",
+            "4096 bytes at {:#x} on device 0: kernel `put` on 8 SMs in stream {first} of context \
+             {first_context} writes them, then kernel `get` on 8 SMs in stream {second} of context \
+             {second_context} reads them; no stream order, event or wait of the host orders the two",
             bench.memory
         )
     );
@@ -88,7 +88,7 @@ fn a_missing_wait_is_reported_with_both_operations() {
     assert_eq!(bench.races(), []);
 }
 
-/// The order of two launches, as the trace reports it and as the detector of races sees it.
+/// The order of two launches, in the trace and in the race check.
 #[test]
 fn streams_events_contexts_and_the_host_order_launches() {
     type Between = (&'static str, bool, fn(&Bench, CUevent));
@@ -199,21 +199,21 @@ fn it_takes_a_write_and_the_same_bytes() {
 #[test]
 fn a_pair_is_reported_once() {
     let bench = setup();
-    // Pieces of 16 bytes, those of the second between those of the first and over some of them.
+    // Pieces of 16 bytes. Those of the second kernel lie between those of the first and cover some of them.
     bench.run_on("comb", 0, 0, 16);
     bench.run_on("comb", 1, 0, 64);
     bench.run_on("get", 1, 0, LEN);
     let races = bench.races();
     let pairs: Vec<_> = races.iter().map(|race| (race.address, race.bytes)).collect();
-    // The last piece of the first ends sixteen bytes before the end, and what the second wrote over
-    // is no less unordered for the reader.
+    // The last piece of the first kernel ends 16 bytes before the end. Bytes that the second kernel
+    // overwrote are still unordered with the reader.
     let memory = bench.memory;
     assert_eq!(pairs, [(memory, LEN - 64 - 16), (memory, LEN - 16)]);
 }
 
 #[test]
 fn writes_do_not_hide_what_came_before_them() {
-    // A read by another stream than the last writer's still waits for the last writer only.
+    // The reader must wait only for the last writer, which waited for the one before.
     let bench = setup();
     bench.run("put", 0);
     bench.wait(0, 1);
@@ -221,7 +221,7 @@ fn writes_do_not_hide_what_came_before_them() {
     bench.wait(1, 2);
     bench.run("get", 2);
     assert_eq!(bench.races(), []);
-    // Readers that do not wait for each other are each waited for.
+    // A write must wait for every reader, if the readers do not wait for each other.
     bench.run("get", 1);
     bench.wait(1, 0);
     bench.run("put", 0);
@@ -243,7 +243,7 @@ fn default_streams_wait_for_blocking_ones_alone() {
         launch("put", stream);
         machine.read::<{ LEN as usize }>(bench.memory);
         assert_eq!(bench.races().is_empty(), clean, "read by the null stream");
-        // The copy was waited for.
+        // The host waited for the copy.
         machine.sim.clear_races();
         ok(machine.sync(stream));
         launch("put", stream);
@@ -268,13 +268,13 @@ fn copies_and_fills_take_part() {
         let whats = [race.first.what, race.second.what].map(|what| what.to_string());
         (whats, race.address - memory, race.bytes)
     });
-    let (kernel, copy, fill) = ("kernel `get` on 8 SMs", "a copy", "a fill");
+    let (kernel, copy, fill) = ("kernel `get` on 8 SMs", "a copy", "a memset");
     let expected = [([kernel, copy], 0, 64), ([copy, fill], 32, 16), ([copy, copy], 60, 4)];
     let expected = expected.map(|(whats, at, len)| (whats.map(str::to_owned), at, len));
     assert_eq!(found.collect::<Vec<_>>(), expected);
 }
 
-/// A wait on one thread counts for all threads, since the driver does not see how threads synchronise.
+/// A wait on one thread counts for all threads, because the driver does not see how threads synchronise.
 #[test]
 fn threads_are_ordered_by_their_waits() {
     let bench = setup();
@@ -294,7 +294,8 @@ fn threads_are_ordered_by_their_waits() {
     assert_eq!(bench.races(), []);
 }
 
-/// Memory that is made in stream order is there for who comes after, and gone for who comes later.
+/// Memory allocated in stream order may be used only by work that follows the allocation and precedes the
+/// free.
 #[test]
 fn allocations_and_releases_have_their_place_in_streams() {
     type Step = fn(&Bench, u64);
@@ -344,7 +345,7 @@ fn what_a_kernel_reads_twice_and_writes_itself_is_its_own() {
     });
     bench.run("get", 0);
     assert_eq!(bench.races(), []);
-    // Both read and wrote it; that is one race, and its memory is what both touched.
+    // Both launches read and wrote the memory. This is one race, over all the memory that both accessed.
     bench.run("get", 1);
     let races = bench.races();
     assert_eq!(races.len(), 1);
@@ -352,8 +353,8 @@ fn what_a_kernel_reads_twice_and_writes_itself_is_its_own() {
     assert_eq!((races[0].address, races[0].bytes), (memory, 72));
 }
 
-/// What a closure submits to the stream of its own launch comes after the launch, although it is
-/// there before the closure has returned.
+/// Work that a closure submits to the stream of its own launch comes after the launch, although it is
+/// submitted before the closure returns.
 #[test]
 fn a_closure_s_own_submissions_come_after_it() {
     let bench = setup();
@@ -361,10 +362,11 @@ fn a_closure_s_own_submissions_come_after_it() {
     bench.machine.sim.register_kernel("put", move |kernel| {
         let to = kernel.param_u64(0).unwrap_or(0);
         let stream = std::ptr::without_provenance_mut(stream);
-        // SAFETY: the pointer is the simulated driver's, which lives while its kernels run.
+        // SAFETY: the function belongs to the simulated driver, which lives while its kernels run.
         let api = unsafe { Api::from_get_proc_address(slot) }.expect("it was loaded before");
         let fill = api.cuMemsetD8Async().expect("it exists");
-        // SAFETY: the address is an allocation's, and the handle is never followed.
+        // SAFETY: the address is that of an allocation of at least 8 bytes, and the handle is not
+        // dereferenced.
         ok(unsafe { fill(to, 1, 8, stream) });
         let _ = kernel.write(to, &[2; 8]);
     });
@@ -389,7 +391,7 @@ fn accesses_of_destroyed_streams_still_race() {
     bench.run("put", 1);
     assert_eq!(bench.races().len(), 2, "a stream that waits for neither");
     machine.sim.clear_races();
-    // The context's record comes before one that is dropped later.
+    // The record of the context precedes a stream that is destroyed later.
     let event = machine.event();
     must!(machine, cuCtxRecordEvent(machine.context(bench.greens[0]), event));
     must!(machine, cuStreamWaitEvent(bench.streams[2], event, 0));
@@ -400,7 +402,7 @@ fn accesses_of_destroyed_streams_still_race() {
     assert_eq!(bench.races().len(), 1);
 }
 
-/// Kernels of a graph need an edge between them, as those of two streams need an event.
+/// Kernels of a graph need an edge between them, as kernels in two streams need an event.
 #[test]
 fn nodes_without_an_edge_race() {
     for edge in [false, true] {
@@ -419,7 +421,7 @@ fn nodes_without_an_edge_race() {
             must!(bench.machine, cuGraphLaunch(exec, bench.streams[0]));
         }
         bench.run("put", 0);
-        // Launches of one executable are ordered, so each has the race between its own nodes.
+        // Launches of one executable are ordered, so each launch has the race between its own nodes.
         assert_eq!(bench.races().len(), if edge { 0 } else { 2 });
         bench.machine.sim.clear_races();
         must!(bench.machine, cuGraphLaunch(exec, bench.streams[2]));

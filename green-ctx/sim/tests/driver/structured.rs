@@ -1,4 +1,4 @@
-//! Structured splits, which drivers have from 13.1 on.
+//! Structured splits, from CUDA 13.1 on.
 
 use std::ptr::null_mut;
 
@@ -11,10 +11,10 @@ type Params = CU_DEV_SM_RESOURCE_GROUP_PARAMS;
 const BACKFILL: u32 = 1;
 const LOCALITY_DOMAIN: u32 = 2;
 const SUPPLEMENTAL_SMS: u32 = 4;
-/// The versions that have structured splits.
+/// The versions with structured splits.
 const NEWER: [&str; 3] = ["h200@13.1", "h200@13.4", "h200@13.5"];
 
-/// The parameters of a group: SMs, co-scheduled SMs, preferred co-scheduled SMs and flags.
+/// Returns the parameters of a group: SMs, co-scheduled SMs, preferred co-scheduled SMs and flags.
 fn group(count: u32, coscheduled: u32, preferred: u32, flags: u32) -> Params {
     Params {
         smCount: count,
@@ -37,7 +37,7 @@ fn split_into(
     call!(machine, cuDevSmResourceSplit(results, count, input, rest, 0, groups))
 }
 
-/// Splits with room for results, and returns the counts that the driver wrote into the parameters.
+/// Splits with room for results. Also returns the counts that the driver wrote to the parameters.
 fn split(
     machine: &Machine,
     input: &CUdevResource,
@@ -54,7 +54,7 @@ fn split_device(machine: &Machine, groups: &[Params]) -> Result<Vec<u32>, CUresu
     split(machine, &machine.device(), groups).map(|(_, counts)| counts)
 }
 
-/// What the parameters say after a call without room for results.
+/// Splits without room for results. Returns the counts that the driver wrote to the parameters.
 fn discover(machine: &Machine, groups: &[Params]) -> Result<Vec<u32>, CUresult> {
     let (mut groups, mut rest) = (groups.to_vec(), machine.device());
     let status = split_into(machine, &machine.device(), null_mut(), &mut rest, &mut groups);
@@ -63,15 +63,16 @@ fn discover(machine: &Machine, groups: &[Params]) -> Result<Vec<u32>, CUresult> 
     if status == OK { Ok(counts) } else { Err(status) }
 }
 
-/// The count, minimum, alignment, flags and locality domain.
+/// Returns the count, minimum, alignment, flags and locality domain.
 fn numbers(resource: &CUdevResource) -> [u32; 5] {
     assert_eq!(resource.type_, SM);
-    // SAFETY: the type is that of SMs.
+    // SAFETY: `type_` says that this field of the union is in use.
     let sm = unsafe { resource.__bindgen_anon_1.sm };
     [sm.smCount, sm.minSmPartitionSize, sm.smCoscheduledAlignment, sm.flags, sm.localityDomainId]
 }
 
-/// The SMs of each of these resources, checked to be as many as are stated and of no other.
+/// Returns the SMs of each resource, and checks that their number is the reported one and that no two
+/// resources share an SM.
 fn disjoint(machine: &Machine, resources: &[CUdevResource]) -> Vec<Vec<u32>> {
     let mut seen = vec![];
     let each = resources.iter().filter(|resource| resource.type_ == SM).map(|resource| {
@@ -98,8 +99,7 @@ fn groups_have_exactly_the_count_that_is_asked_for() {
         assert_eq!(numbers(&split.rest), [82, 2, 2, 0, 0]);
         let sms = disjoint(&machine, &[split.groups.clone(), vec![split.rest]].concat());
         assert_eq!(sms[0], machine.observe(&machine.units().groups[..3]).1);
-        // The first GPC of which sixteen SMs are free, which is neither that of the units before
-        // nor that of the ten.
+        // The first GPC with sixteen free SMs. The groups before took SMs of the earlier GPCs.
         assert_eq!(sms[2][..8], [10, 11, 26, 27, 42, 43, 58, 59]);
     }
 }
@@ -111,12 +111,12 @@ fn counts_that_nothing_can_satisfy_are_refused() {
         for (count, coscheduled, flags) in [
             (1, 0, 0),        // odd
             (9, 2, BACKFILL), // odd
-            (12, 8, 0),       // no multiple
-            (12, 0, 0),       // no multiple of the default
+            (12, 8, 0),       // not a multiple
+            (12, 0, 0),       // not a multiple of the default
             (4, 8, BACKFILL), // less than one set
             (4, 0, BACKFILL), // less than one set of the default
             (u32::MAX - 1, 2, BACKFILL),
-            (134, 2, 0), // more than there are
+            (134, 2, 0), // more than the device has
             (128, 8, 0), // more than the GPCs hold
             (48, 34, 0), // larger than any set
             (9, 9, 0),   // an odd set
@@ -132,7 +132,7 @@ fn counts_that_nothing_can_satisfy_are_refused() {
             let made = split_device(&machine, &[group(count, coscheduled, 0, flags)]);
             assert_eq!(made, Ok(vec![count]), "{count} of {coscheduled}");
         }
-        // A group that fails leaves everything as it was.
+        // If one group fails, nothing is changed.
         let (mut groups, mut results) = ([group(0, 8, 0, 0), group(8, 8, 0, 0)], [zeroed(); 2]);
         let (device, results_at) = (machine.device(), results.as_mut_ptr());
         let status = split_into(&machine, &device, results_at, &mut zeroed(), &mut groups);
@@ -178,12 +178,12 @@ fn flags_are_those_of_the_version() {
         let machine = Machine::with_devices(spec, 1);
         let made = |flags| split_device(&machine, &[group(8, 8, 0, flags)]);
         assert_eq!(made(BACKFILL), Ok(vec![8]));
-        // The part has no locality domains, and so no SMs are in one.
+        // This GPU has no locality domains, so no SMs are in one.
         assert_eq!(made(LOCALITY_DOMAIN), Err(locality), "{spec}");
         assert_eq!(made(LOCALITY_DOMAIN | BACKFILL), Err(locality), "{spec}");
         let found = discover(&machine, &[group(0, 8, 0, LOCALITY_DOMAIN)]);
         assert_eq!(found, Err(locality), "{spec}");
-        // Of a flag that is not there it is no modifier.
+        // This flag modifies another flag, which is missing.
         assert_eq!(made(SUPPLEMENTAL_SMS), Err(INVALID_VALUE));
         assert_eq!(made(8), Err(INVALID_VALUE));
     }
@@ -198,7 +198,7 @@ fn discovery_finds_what_earlier_groups_left() {
             assert_eq!(discover(&machine, &groups), Ok(vec![sms]), "{coscheduled} at a time");
             assert_eq!(split_device(&machine, &groups), Ok(vec![sms]), "{coscheduled} at a time");
         }
-        // Of the part no GPC holds so many, which is nothing without results and an error with.
+        // No GPC of this GPU has 32 SMs. Without room for results the count is 0, with room it is an error.
         assert_eq!(discover(&machine, &[group(0, 32, 0, 0)]), Ok(vec![0]));
         assert_eq!(split_device(&machine, &[group(0, 32, 0, 0)]), Err(BAD_CONFIGURATION));
         for coscheduled in [9, 34] {
@@ -211,13 +211,13 @@ fn discovery_finds_what_earlier_groups_left() {
         assert_eq!(counts, [112, 8, 12]);
         assert_eq!(split.rest.type_.0, 0);
         assert_eq!(disjoint(&machine, &split.groups)[2], (120..132).collect::<Vec<_>>());
-        // Everything else in one group, as in the third example of the header.
+        // All other SMs in one group, as in the third example of the header.
         let rest = [group(8, 4, 0, 0), group(0, 2, 0, BACKFILL)];
         assert_eq!(split_device(&machine, &rest), Ok(vec![8, 124]));
     }
 }
 
-/// As users of drivers 13.3 and 13.4 report.
+/// As reported by users of drivers 13.3 and 13.4.
 #[test]
 fn discovery_is_as_users_report_it() {
     for (spec, sms) in NEWER.into_iter().zip([120, 132, 132]) {
@@ -231,7 +231,7 @@ fn discovery_is_as_users_report_it() {
         let after = (params[0].smCount, params[0].coscheduledSmCount);
         assert_eq!(after, (sms, 0), "the default stays unsaid");
         assert_eq!(numbers(&result)[2], if sms == 120 { 8 } else { 2 });
-        // Without room for results nothing but discovery is answered.
+        // Without room for results, only discovery is answered.
         assert_eq!(discover(&machine, &[group(8, 8, 0, 0)]), Err(BAD_CONFIGURATION));
         let mixed = [group(0, 8, 0, 0), group(8, 8, 0, 0)];
         assert_eq!(discover(&machine, &mixed), Err(BAD_CONFIGURATION));
@@ -253,7 +253,7 @@ fn backfill_makes_up_what_is_not_coscheduled() {
         assert_eq!(numbers(&split.groups[0]), [18, 16, 16, BACKFILL, 0]);
         let sms = machine.observe(&split.groups).1;
         assert_eq!(sms[16..], [120, 121], "what lies in no whole unit comes first");
-        // When all GPCs are taken, there is nothing to build on.
+        // When all GPCs are taken, no co-scheduled set is left to fill up.
         let groups = [group(120, 8, 0, 0), group(4, 4, 0, BACKFILL)];
         assert_eq!(split_device(&machine, &groups), Err(BAD_CONFIGURATION));
         let found = discover(&machine, &[group(0, 8, 0, 0), group(0, 4, 0, BACKFILL)]);
@@ -294,7 +294,8 @@ fn only_the_remainder_is_split_again() {
         assert_eq!(sm_count(&second.rest), 116);
         let all = [first.groups[0], second.groups[0], second.rest];
         assert_eq!(disjoint(&machine, &all)[1], machine.observe(&machine.units().groups[1..2]).1);
-        // Splits by count take no result of any split, and what they leave is not taken here.
+        // Splits by count accept no result of any split, and structured splits accept no result of a split
+        // by count.
         assert_eq!(machine.split(&first.rest, 1, 0, 8).err(), Some(BAD_CONFIGURATION));
         assert_eq!(machine.split(&first.groups[0], 1, 1, 2).err(), Some(BAD_CONFIGURATION));
         let by_count = machine.units();
@@ -323,12 +324,13 @@ fn a_context_of_a_group_is_split_further() {
         let by_count = machine.split(&parent, 4, 0, 8).expect("it is a context's");
         assert_eq!(by_count.groups.len(), 4);
         machine.observe(&by_count.groups[1..3]);
-        // Looser SMs are cut by count in fine units.
+        // A split by count divides SMs that lie more loosely in fine units.
         let parent = machine.own(machine.green(&parts.groups[1..]));
         assert_eq!(numbers(&parent), [12, 4, 4, BACKFILL, 0]);
         let by_count = machine.split(&parent, 4, 0, 8).expect("it is a context's");
         assert_eq!((by_count.groups.len(), sm_count(&by_count.rest)), (1, 4));
-        // So is the remainder of a structured split, and its contexts are split as others are.
+        // The same holds for the remainder of a structured split. Contexts of its groups are split like
+        // other contexts.
         let parent = machine.own(machine.green(&[parts.rest]));
         assert_eq!(numbers(&parent), [88, 2, 2, 0, 0]);
         assert!(split(&machine, &parent, &[group(72, 8, 0, 0)]).is_ok());
@@ -339,7 +341,7 @@ fn a_context_of_a_group_is_split_further() {
     }
 }
 
-/// Six SMs of each of the two units of a GPC hold no whole unit, and yet a set of twelve.
+/// Six SMs from each of the two units of a GPC contain no whole unit but hold a set of twelve.
 #[test]
 fn a_set_is_found_across_the_units_of_a_gpc() {
     for spec in NEWER {
@@ -384,7 +386,7 @@ fn results_of_one_split_combine_where_their_alignment_is_equal() {
     }
 }
 
-/// What is recorded of older drivers holds here too, as far as anyone knows.
+/// It is assumed that newer drivers give the answers recorded on older ones here.
 #[test]
 fn splits_by_count_are_what_they_were() {
     for spec in NEWER {
@@ -412,7 +414,7 @@ fn clusters_fit_where_the_sms_lie_together() {
     }
 }
 
-/// A group of a locality domain.
+/// Returns the parameters of a group in a locality domain.
 fn local(count: u32, domain: u32, flags: u32) -> Params {
     Params { localityDomainId: domain, ..group(count, 2, 0, LOCALITY_DOMAIN | flags) }
 }
@@ -434,7 +436,7 @@ fn locality_domains_are_counted_from_their_version_on() {
     assert_eq!(["b200@13.1", "b200@13.4", "h200@13.4"].map(attributes), [[0, 0], [2, 72], [0, 0]]);
 }
 
-/// By the header. That the part has a domain of 72 SMs and one of 76 is a model.
+/// According to the header. That this GPU has a domain of 72 SMs and one of 76 is a model.
 #[test]
 fn groups_lie_in_the_domain_that_they_name() {
     for spec in ["b200@13.4", "b200@13.5"] {
@@ -451,7 +453,7 @@ fn groups_lie_in_the_domain_that_they_name() {
         else {
             panic!("two domains and what is in neither");
         };
-        // A context of a domain says whose it is.
+        // A context of a domain reports its domain.
         let green = machine.green(&[split.groups[1]]);
         assert_eq!(numbers(&machine.own(green)), [72, 2, 2, LOCALITY_DOMAIN, 1]);
 
@@ -460,7 +462,7 @@ fn groups_lie_in_the_domain_that_they_name() {
         assert_eq!(counts(&[local(72, 0, 0), local(2, 0, 0)]), Err(BAD_CONFIGURATION));
         assert_eq!(counts(&[local(8, 2, 0)]), Err(BAD_CONFIGURATION), "there are two");
 
-        // Backfill takes the domain first, then what is in none, then the other domain.
+        // Backfill takes SMs of the domain first, then SMs of no domain, then SMs of the other domain.
         let (filled, _) = made(&[local(80, 0, BACKFILL)]).expect("there are enough");
         let sms = &disjoint(&machine, &filled.groups)[0];
         assert!(first.iter().all(|sm| sms.contains(sm)));
@@ -468,7 +470,7 @@ fn groups_lie_in_the_domain_that_they_name() {
         let both = [local(74, 0, BACKFILL), local(74, 1, BACKFILL)];
         assert_eq!(counts(&both), Ok(vec![74, 74]));
 
-        // Groups of different domains are no one context's.
+        // Groups of different domains cannot be in one context.
         let mut desc = null_mut();
         let mut groups = split.groups;
         let generated =

@@ -10,11 +10,11 @@ use crate::machine::*;
 
 type Found = CUdriverProcAddressQueryResult;
 
-/// Asks for a function in the form of a version.
+/// Looks a function up at a version.
 fn lookup(sim: &Sim, name: &CStr, version: c_int, flags: u64) -> (CUresult, *mut c_void, Found) {
     let (mut address, mut found) = (null_mut(), Found::CU_GET_PROC_ADDRESS_SUCCESS);
     let look = sim.get_proc_address();
-    // SAFETY: the pointers are to a string and to variables of the types that are filled.
+    // SAFETY: the pointers are to a C string and to variables of the types that the function fills.
     let status = unsafe { look(name.as_ptr(), &mut address, version, flags, &mut found) };
     (status, address, found)
 }
@@ -48,7 +48,7 @@ fn a_driver_lacks_what_came_later() {
         (c"cuNoSuchFunction", 13_020, INVALID_VALUE, Found::CU_GET_PROC_ADDRESS_SUCCESS),
         (c"cuNoSuchFunction", 13_010, OK, missing),
         (c"cuGreenCtxGetId", 12_080, OK, early),
-        // The form of 32 bits, of a function that has a newer one.
+        // The 32-bit version of a function that has a newer one.
         (c"cuMemAlloc", 2_000, OK, early),
         // Functions that are not simulated.
         (c"cuArrayCreate", 13_010, OK, missing),
@@ -59,7 +59,7 @@ fn a_driver_lacks_what_came_later() {
         assert!(status != OK || answer.2 == found, "{name:?} at {version}");
     }
     assert!(!lookup(&sim, c"cuGreenCtxCreate", -1, 0).1.is_null());
-    // No call reaches a function that is not simulated, so a test cannot make it fail.
+    // No call reaches a function that is not simulated, so a fault for it is refused.
     assert!(sim.fail(Fault::on("cuArrayCreate")).is_err());
 }
 
@@ -94,14 +94,15 @@ fn streams_are_detached_from_13_1_on() {
 fn a_program_chooses_what_the_null_stream_means() {
     type GetId = unsafe extern "C" fn(CUstream, *mut u64) -> CUresult;
     let machine = Machine::with_primary();
-    // The ids of the null stream, `CU_STREAM_LEGACY` and `CU_STREAM_PER_THREAD`.
+    // Returns the ids of the null stream, `CU_STREAM_LEGACY` and `CU_STREAM_PER_THREAD`.
     let ids = |flags: u64| {
         let address = lookup(&machine.sim, c"cuStreamGetId", 13_000, flags).1;
-        // SAFETY: the signature of 12.0 (cuda.h).
+        // SAFETY: `GetId` is the signature of the function in CUDA 12.0 (cuda.h).
         let get: GetId = unsafe { std::mem::transmute(address) };
         [0, 1, 2].map(|token| {
             let mut id = 0;
-            // SAFETY: the variable takes the answer.
+            // SAFETY: `id` is a local variable of the type that the function fills, and handles are not
+            // dereferenced.
             ok(unsafe { get(without_provenance_mut(token), &mut id) });
             id
         })
@@ -110,6 +111,6 @@ fn a_program_chooses_what_the_null_stream_means() {
     assert!(null == legacy && null != per_thread);
     assert_eq!(ids(1), [legacy, legacy, per_thread]);
     assert_eq!(ids(2), [per_thread, legacy, per_thread]);
-    // The choice ends with the call.
+    // The choice applies only to the call.
     assert_eq!(ids(0), [legacy, legacy, per_thread]);
 }

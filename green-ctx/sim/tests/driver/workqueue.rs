@@ -1,4 +1,4 @@
-//! Workqueues as resources, and the resources of streams, which drivers have from 13.1 on.
+//! Workqueue resources and the resources of streams, from CUDA 13.1 on.
 
 use std::ptr::null_mut;
 
@@ -10,7 +10,7 @@ const CONFIG: CUdevResourceType = CUdevResourceType::CU_DEV_RESOURCE_TYPE_WORKQU
 const EXISTING: CUdevResourceType = CUdevResourceType::CU_DEV_RESOURCE_TYPE_WORKQUEUE;
 const SHARED: u32 = 0;
 const BALANCED: u32 = 1;
-/// The versions that know workqueues.
+/// The versions with workqueue resources.
 const NEWER: [&str; 2] = ["h200@13.1", "h200@13.4"];
 
 fn machine(spec: &str) -> Machine {
@@ -29,15 +29,15 @@ fn of(machine: &Machine, green: CUgreenCtx, kind: CUdevResourceType) -> CUdevRes
     resource
 }
 
-/// The device, the limit and the scope.
+/// Returns the device, the concurrency limit and the sharing scope.
 fn config(resource: &CUdevResource) -> (i32, u32, u32) {
     assert_eq!(resource.type_, CONFIG);
-    // SAFETY: the type is that of a configuration.
+    // SAFETY: `type_` says that this field of the union is in use.
     let config = unsafe { resource.__bindgen_anon_1.wqConfig };
     (config.device, config.wqConcurrencyLimit, config.sharingScope.0)
 }
 
-/// A configuration as a program writes it.
+/// Returns a configuration as a program writes it.
 fn configured(device: i32, limit: u32, scope: u32) -> CUdevResource {
     let mut resource = zeroed();
     resource.type_ = CONFIG;
@@ -68,7 +68,7 @@ fn devices_and_contexts_have_a_configuration_and_queues() {
         let unknown = CUdevResourceType(2000);
         let (status, _) = ask!(machine, zeroed(), cuCtxGetDevResource(primary; unknown));
         assert_eq!(status, BAD_TYPE);
-        // By default all contexts share the device's.
+        // By default all contexts share the device's workqueues.
         let green = machine.green_of(8);
         assert_eq!(config(&of(&machine, green, CONFIG)), (0, 8, SHARED));
         assert_eq!(bytes(&of(&machine, green, EXISTING)), bytes(&queues));
@@ -91,12 +91,12 @@ fn a_green_context_answers_with_what_it_was_given() {
             assert_eq!(config(&of(&machine, green, CONFIG)), (0, 3, BALANCED));
             assert_eq!(sm_count(&of(&machine, green, SM)), sms);
         }
-        // Each got queues of its own, and of more than the device has for so many workloads.
+        // Each context got its own workqueues. The limit may exceed the device's number of queues.
         let queues = of(&machine, first, EXISTING);
         assert_ne!(bytes(&queues), bytes(&of(&machine, second, EXISTING)));
         let many = machine.green(&[configured(0, 1000, BALANCED), units[3]]);
         assert_eq!(config(&of(&machine, many, CONFIG)), (0, 1000, BALANCED));
-        // A third context shares those of the first, which may be gone by then.
+        // A third context can share the workqueues of the first, even after that was destroyed.
         ok(machine.destroy(first));
         let third = machine.green(&[units[4], queues]);
         assert_eq!(config(&of(&machine, third, CONFIG)), (0, 3, BALANCED));
@@ -130,7 +130,7 @@ fn what_is_no_workqueue_is_refused() {
         for wrong in [
             configured(0, 0, SHARED),
             configured(0, 4, 2),
-            configured(1, 4, SHARED), // of another device than the SMs
+            configured(1, 4, SHARED), // on another device than the SMs
             configured(2, 4, SHARED),
             configured(-1, 4, SHARED),
         ] {
@@ -147,16 +147,16 @@ fn what_is_no_workqueue_is_refused() {
         assert!(machine.desc(&[unit, queues]).is_ok());
         for byte in [0, 7, 8, 30] {
             let mut damaged = queues;
-            // SAFETY: the type is that of existing queues.
+            // SAFETY: `type_` says that this field of the union is in use.
             unsafe { damaged.__bindgen_anon_1.wq.reserved[byte] ^= 1 };
             assert_eq!(machine.desc(&[unit, damaged]), Err(BAD_CONFIGURATION), "byte {byte}");
         }
         let mut made_up = zeroed();
         made_up.type_ = EXISTING;
         assert_eq!(machine.desc(&[made_up]), Err(BAD_CONFIGURATION));
-        // Nor do the queues of one driver mean anything to another.
+        // Workqueues of one driver are unknown to another.
         assert_eq!(Machine::with_devices(spec, 1).desc(&[queues]), Err(BAD_CONFIGURATION));
-        // A split takes SMs only.
+        // A split accepts only SMs.
         assert_eq!(machine.split(&good, 1, 0, 8).err(), Some(BAD_TYPE));
     }
 }

@@ -8,18 +8,32 @@ use crate::handle::error::Refused;
 use crate::handle::group::SmGroup;
 
 impl Partition {
-    /// Waits for the partition's work and gives its SMs back as a group, to be divided again or dropped.
+    /// Waits for the partition's work and returns its SMs as a group, which can be divided again or dropped.
     ///
     /// # Errors
     ///
-    /// [`Refused`](crate::error::Refused), which gives the partition back: when another handle of it lives (a clone,
-    /// a stream, the context), when it is a plan's, when its stream is being captured, when its context is
-    /// current on this thread, and when the driver fails.
+    /// [`Refused`](crate::error::Refused), which returns the partition, if another handle of it exists (a
+    /// clone, a stream, the context), if it belongs to a plan, if its stream is being captured, if its
+    /// context is current on this thread, or if the driver fails.
     ///
     /// # Panics
     ///
-    /// Where a function of [`Driver::on_reclaim`](crate::Driver::on_reclaim) panics. The partition is dropped
-    /// then.
+    /// If a function of [`Driver::on_reclaim`](crate::Driver::on_reclaim) panics. The partition is dropped in
+    /// that case.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # use green_ctx::{Driver, sim::Sim};
+    /// # let driver = Driver::simulated(&Sim::new("h200")?)?;
+    /// # let device = driver.device(0)?;
+    /// let part = device.create_partition(device.rest("all")?)?;
+    /// let group = part.close()?;
+    /// assert_eq!(group.sm_count(), 132);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn close(self) -> Result<SmGroup, Refused<Partition, CloseReason>> {
         match self.prepare_close() {
             Ok(()) => Ok(self.finish_close()),
@@ -41,7 +55,7 @@ impl Partition {
         shared.prepare_close()
     }
 
-    /// Whether nobody has a clone of it.
+    /// Returns whether this is the only handle of the partition.
     pub(crate) fn is_alone(&self) -> bool {
         Arc::strong_count(&self.inner) == 1
     }
@@ -49,6 +63,6 @@ impl Partition {
     fn finish_close(self) -> SmGroup {
         let shared = Arc::into_inner(self.inner).and_then(|inner| Arc::into_inner(inner.shared));
         let group = shared.and_then(SharedContext::finish_close);
-        group.unwrap_or_else(|| unreachable!("nobody else has a handle of the partition's context"))
+        group.unwrap_or_else(|| unreachable!("this is the only handle of the partition's context"))
     }
 }

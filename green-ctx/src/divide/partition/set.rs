@@ -5,38 +5,37 @@ use std::{slice, vec};
 
 use super::Partition;
 
-/// The partitions of one request, by name and by position: in the request's order, with the one that
-/// takes the rest last.
+/// The partitions of one request, in its order. The partition that takes the rest comes last.
 #[derive(Clone, Debug)]
 pub struct Partitions {
     partitions: Vec<Partition>,
 }
 
 impl Partitions {
-    /// The partition of this name.
+    /// Returns the partition with this name.
     #[must_use]
     pub fn get(&self, name: &str) -> Option<&Partition> {
         self.partitions.iter().find(|partition| partition.name() == name)
     }
 
-    /// How many there are.
+    /// Returns the number of partitions.
     #[must_use]
     pub fn len(&self) -> usize {
         self.partitions.len()
     }
 
-    /// Whether there is none, as for a rest of nothing.
+    /// Returns whether there are no partitions. This can happen if a request takes only the rest.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.partitions.is_empty()
     }
 
-    /// All of them.
+    /// Returns an iterator over the partitions.
     pub fn iter(&self) -> slice::Iter<'_, Partition> {
         self.partitions.iter()
     }
 
-    /// All of them.
+    /// Returns the partitions as a slice.
     #[must_use]
     pub fn as_slice(&self) -> &[Partition] {
         &self.partitions
@@ -49,9 +48,11 @@ impl FromIterator<Partition> for Partitions {
     }
 }
 
+/// Returns the partition with this name.
+///
 /// # Panics
 ///
-/// Where no partition has the name.
+/// If no partition has the name.
 impl Index<&str> for Partitions {
     type Output = Partition;
 
@@ -64,9 +65,11 @@ impl Index<&str> for Partitions {
     }
 }
 
+/// Returns the partition at an index.
+///
 /// # Panics
 ///
-/// Where there are fewer.
+/// If the index is out of range.
 impl Index<usize> for Partitions {
     type Output = Partition;
 

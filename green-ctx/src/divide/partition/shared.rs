@@ -2,11 +2,11 @@
 //!
 //! Partitions of different plans share one `SharedContext` if they have the same units and the same priority,
 //! so that a switch between these plans leaves the context alone. Two partitions of one plan never share a
-//! context, even on the same units. A partition outside plans has a `SharedContext` of its own.
+//! context, even on the same units. A partition outside plans has its own `SharedContext`.
 //!
-//! Plans can have different names for a context; a switch sets the active plan's name. `wait_for` makes no
-//! driver call for work that the context already waits for, so a capture in the context does not prevent such
-//! a switch.
+//! Plans can have different names for a context. A switch sets the name of the active plan. `wait_for` makes
+//! no driver call for work that the context already waits for, so a capture in the context does not prevent
+//! such a switch.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,20 +19,19 @@ use crate::handle::group::SmGroup;
 use crate::ledger::{Placement, UnitSet};
 use crate::work::stream::{Stream, StreamOptions};
 
-/// A context with its first stream. Plans that have a partition of the same SMs share it, so that
-/// switching between them does not touch it.
+/// A context with its first stream.
 pub(crate) struct SharedContext {
     context: Context,
     stream: Stream,
     priority: i32,
     placement: Placement,
     units: UnitSet,
-    /// Whether plans have several names for it.
+    /// Whether plans use several names for it.
     has_names: AtomicBool,
 }
 
 impl SharedContext {
-    /// The context of a group whose SMs other plans have too.
+    /// Creates a context on a group's SMs, which other plans can use too.
     pub(crate) fn create_time_shared(group: SmGroup) -> Result<SharedContext> {
         let priority = group.priority();
         let context = create::context(&group.device().clone(), group.into())?;
@@ -40,15 +39,15 @@ impl SharedContext {
         SharedContext::of(context, priority).map_err(|(_context, error)| error)
     }
 
-    /// A context that time-shared SMs have already and that no plan has any more.
+    /// Wraps a context that plans of the set used before, and no plan uses now.
     pub(crate) fn again(context: Context, priority: i32) -> Result<SharedContext> {
         let shared = SharedContext::of(context, priority).map_err(|(_context, error)| error)?;
-        // It may have the name that a former plan gave it.
+        // It may still have the name that an earlier plan gave it.
         shared.has_names.store(true, Ordering::Relaxed);
         Ok(shared)
     }
 
-    /// A context that has no stream of its own yet, which comes back where none can be made.
+    /// Creates the first stream of a context. If that fails, returns the context.
     pub(crate) fn of(context: Context, priority: i32) -> Result<SharedContext, (Context, Error)> {
         let stream = match context.create_stream(StreamOptions::default().priority(priority)) {
             Ok(stream) => stream,
@@ -62,11 +61,12 @@ impl SharedContext {
         Ok(SharedContext { context, stream, priority, placement, units, has_names })
     }
 
-    /// Waits for all work of a context that is about to be closed, and of which nobody else has a handle.
-    /// Where that fails, all is as before.
+    /// Waits for all work of a context that is about to be closed. The caller must have the only handle. If
+    /// this fails, nothing has changed.
     pub(crate) fn prepare_close(&self) -> Result<(), CloseReason> {
         let SharedContext { context, stream, .. } = self;
-        // Before the stream leaves the registry, where the end of a capture looks for the streams that take part.
+        // Check before the stream leaves the registry: when a capture ends, it looks there for the streams
+        // that take part.
         if stream.is_capturing()? {
             return Err(CloseReason::Capturing);
         }
@@ -82,26 +82,26 @@ impl SharedContext {
         self.context.reveal(Some(&self.stream));
     }
 
-    /// Closes a context that is prepared to be closed.
+    /// Closes a context after [`prepare_close`](SharedContext::prepare_close).
     pub(crate) fn finish_close(self) -> Option<SmGroup> {
         let SharedContext { context, stream, .. } = self;
         drop(stream);
         context.finish_close()
     }
 
-    /// Whether a group of these SMs and with this priority would become the same.
+    /// Returns whether this is the context for a group with these SMs and this priority.
     pub(crate) fn is_for(&self, placement: &Placement, priority: i32) -> bool {
         self.placement == *placement && self.priority == priority
     }
 
-    /// Notes a name that a plan has for it.
+    /// Notes a name that a plan uses for it.
     pub(crate) fn note_name(&self, name: &str) {
         if self.context.label() != name {
             self.has_names.store(true, Ordering::Relaxed);
         }
     }
 
-    /// Sets the name that the active plan has for it.
+    /// Sets the name that the active plan uses for it.
     #[inline]
     pub(crate) fn set_name(&self, name: &Arc<str>) {
         if self.has_names.load(Ordering::Relaxed) {
@@ -109,12 +109,12 @@ impl SharedContext {
         }
     }
 
-    /// Some of its units.
+    /// Returns a set of some of its units.
     pub(crate) fn set_of(&self, members: impl IntoIterator<Item = usize>) -> UnitSet {
         self.units.subset(members)
     }
 
-    /// Its units.
+    /// Returns its units.
     pub(crate) fn units(&self) -> &UnitSet {
         &self.units
     }
@@ -132,18 +132,17 @@ impl SharedContext {
         &self.stream
     }
 
-    /// Whether a stream of it is being captured.
+    /// Returns whether a stream of the context is being captured.
     pub(crate) fn has_captures(&self) -> Result<bool> {
         self.context.has_captures()
     }
 
-    /// Records the work up to now.
+    /// Records the work submitted so far.
     pub(crate) fn record(&self) -> Result<()> {
         self.context.record_work(self.stream.raw_stream())
     }
 
-    /// Whether the work that was recorded last is done. Asks with the mode of captures that the thread
-    /// has.
+    /// Returns whether the work that was recorded last is done. Queries in the thread's current capture mode.
     pub(crate) fn is_done(&self) -> Result<bool> {
         let api = self.context.device().functions()?;
         for fence in self.context.work() {
@@ -160,18 +159,18 @@ impl SharedContext {
         self.context.work().try_for_each(|fence| fence.synchronize(api))
     }
 
-    /// Makes what is submitted here wait for what contexts that are gone left.
+    /// Makes work submitted here wait for the work of contexts that are gone.
     pub(crate) fn wait_for_former(&self, fences: &Fences) -> Result<()> {
         fences.iter().try_for_each(|fence| self.context.hold(fence, self.stream.raw_stream()))
     }
 
-    /// Whether it waits already for the work that was recorded last in another.
+    /// Returns whether it already waits for the work that was recorded last in `other`.
     pub(crate) fn waits_for(&self, other: &SharedContext) -> bool {
         other.context.work().all(|fence| self.context.waits_for(fence))
     }
 
-    /// Makes what is submitted here from now on wait for the work that was recorded last in another.
-    /// Only one thread at a time may call it.
+    /// Makes work submitted here from now on wait for the work that was recorded last in `other`. Only one
+    /// thread at a time may call it.
     pub(crate) fn wait_for(&self, other: &SharedContext) -> Result<()> {
         let hold = |fence: &Arc<Fence>| self.context.hold(fence, self.stream.raw_stream());
         other.context.work().filter(|fence| !self.context.waits_for(fence)).try_for_each(hold)

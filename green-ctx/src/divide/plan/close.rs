@@ -10,27 +10,27 @@ use crate::handle::context::CloseReason;
 use crate::handle::error::{Error, Refused};
 use crate::handle::group::{Parent, SmGroup};
 
-/// Why a set of plans was not closed.
+/// The reason why a set of plans was not closed.
 #[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum CloseSetReason {
-    /// Something else keeps the set, one of its plans, or a partition; the text says which.
+    /// Another handle of the set, one of its plans or a partition exists. The text says which.
     #[error("{0}")]
     InUse(String),
     /// A partition of one of the plans cannot be closed.
     #[error("partition {partition} cannot be closed")]
     Partition {
-        /// The partition.
+        /// The name of the partition.
         partition: String,
-        /// Why it cannot.
+        /// The reason why it cannot be closed.
         #[source]
         reason: CloseReason,
     },
-    /// The driver refused to record work of a former plan, so that it is not known when that is done. The next
-    /// call tries again.
-    #[error("work of a former plan could not be recorded; try again")]
+    /// The driver refused to record work of an earlier plan, so it is unknown when that work is done. The
+    /// next call tries again.
+    #[error("work of an earlier plan could not be recorded; try again")]
     Unrecorded,
-    /// The driver failed.
+    /// A driver call failed.
     #[error(transparent)]
     Driver(#[from] Error),
 }
@@ -38,20 +38,25 @@ pub enum CloseSetReason {
 green_ctx_sys::debug_as_text!(CloseSetReason);
 
 impl PlanSet {
-    /// Waits for all work of the set's plans and gives its SMs back as a group, to be divided again or dropped.
+    /// Waits for all work of the set's plans and returns its SMs as a group, which can be divided again or
+    /// dropped.
     ///
     /// # Errors
     ///
-    /// [`Refused`](crate::error::Refused), which gives the set back: while something else has a handle of it, of one of its
-    /// plans or of a partition (a stream, a graph, a [`GraphCache`](crate::graph::GraphCache), the result of
-    /// [`active`](PlanSet::active)), while a partition's stream is being captured or its context is current on
-    /// this thread, while work of a former plan could not be recorded, and when the driver fails.
+    /// [`Refused`](crate::error::Refused), which returns the set, in these cases:
+    ///
+    /// - Another handle of the set, one of its plans or a partition exists: a stream, a graph, a
+    ///   [`GraphCache`](crate::graph::GraphCache), or the result of [`active`](PlanSet::active).
+    /// - A partition's stream is being captured, or its context is current on this thread.
+    /// - Work of an earlier plan could not be recorded.
+    /// - The driver fails.
     ///
     /// # Panics
     ///
-    /// Where a function of [`Driver::on_reclaim`](crate::Driver::on_reclaim) panics. The set is dropped then.
+    /// If a function of [`Driver::on_reclaim`](crate::Driver::on_reclaim) panics. The set is dropped in that
+    /// case.
     ///
-    /// # Example
+    /// # Examples
     ///
     /// ```
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -60,7 +65,7 @@ impl PlanSet {
     /// # let device = driver.device(0)?;
     /// let day = PlanRequest::new("day", SplitRequest::new().group("decode", 16).rest("prefill"));
     /// let plans = PlanSet::new(device.rest("elastic")?, day)?;
-    /// // Work goes on, and then the SMs are wanted for something else.
+    /// // The plans do their work, until the SMs are needed for something else.
     /// let group = plans.close()?;
     /// assert_eq!((group.name(), group.sm_count()), ("elastic", 132));
     /// # Ok(())
@@ -73,7 +78,7 @@ impl PlanSet {
         }
     }
 
-    /// Waits for the work of every context, and returns all of them. Where that fails, all is as before.
+    /// Waits for the work of every context, and returns all contexts. If this fails, nothing has changed.
     fn prepare_close(&self) -> Result<Vec<Arc<SharedContext>>, CloseSetReason> {
         let driver = self.device().driver();
         driver.check_process()?;
@@ -85,10 +90,11 @@ impl PlanSet {
         let (former, plans) = (inner.switching.lock(), inner.plans.lock());
         inner.check_plans(&former, &plans)?;
         let contexts = contexts(&former, &plans);
-        // The set has the group, and so do its plans and the parts that their contexts are of.
+        // Expected handles: one of the set, one per plan, and one per context, whose group is a part of the
+        // base.
         let known = 1 + all_plans(&former, &plans).len() + contexts.len();
         if Arc::strong_count(&inner.base) > known {
-            let reason = "something has a context of a former plan, as a graph or a cache may";
+            let reason = "a graph, a cache or another object uses a context of an earlier plan";
             return Err(CloseSetReason::InUse(reason.to_owned()));
         }
         if !inner.base.retry_quarantine().is_empty() {
@@ -105,11 +111,11 @@ impl PlanSet {
     }
 
     fn finish_close(self, contexts: Vec<Arc<SharedContext>>) -> SmGroup {
-        let nobody_else = "nobody else has a handle of the set";
+        let nobody_else = "this is the only handle of the set";
         let inner = Arc::into_inner(self.inner);
         let Inner { base, active, plans, switching, .. } =
             inner.unwrap_or_else(|| unreachable!("{nobody_else}"));
-        // The last handles of the contexts are then the ones here.
+        // The handles in `contexts` are now the last ones.
         drop((active, plans, switching));
         for context in contexts {
             let group = Arc::into_inner(context).and_then(SharedContext::finish_close);
@@ -120,15 +126,15 @@ impl PlanSet {
 }
 
 impl Inner {
-    /// Refuses where somebody else has a plan, or a partition of one.
+    /// Fails if a plan, or a partition of one, has a handle outside the set.
     fn check_plans(&self, former: &Former, plans: &[Arc<Plan>]) -> Result<(), CloseSetReason> {
-        // A reader of the active plan may be counted by its reading alone; a store counts such handles.
+        // A reader can hold the active plan without being counted. A store makes all such readers count.
         let active = self.active.load_full();
         self.active.store(Arc::clone(&active));
         for plan in all_plans(former, plans) {
             let is_same = |other: &&Arc<Plan>| Arc::ptr_eq(other, plan);
             let listed = plans.iter().chain(former.unfenced()).filter(is_same).count();
-            // The active one is in its place, and here.
+            // The set holds the active plan in `self.active`, and this function in `active`.
             let own = listed + if Arc::ptr_eq(&active, plan) { 2 } else { 0 };
             if Arc::strong_count(plan) > own {
                 let reason = format!("a handle of plan {} is alive", plan.name());
@@ -144,7 +150,7 @@ impl Inner {
     }
 }
 
-/// Every plan of a set, each once: those that are prepared, and retired ones that are still needed.
+/// Returns every plan of a set once: the prepared plans, and plans that were left without fences.
 fn all_plans<'a>(former: &'a Former, plans: &'a [Arc<Plan>]) -> Vec<&'a Arc<Plan>> {
     let mut all: Vec<&Arc<Plan>> = Vec::new();
     for plan in plans.iter().chain(former.unfenced()) {
@@ -155,7 +161,7 @@ fn all_plans<'a>(former: &'a Former, plans: &'a [Arc<Plan>]) -> Vec<&'a Arc<Plan
     all
 }
 
-/// The contexts of every plan, and those that former plans left, each once.
+/// Returns the contexts of every plan, and those with work of earlier plans, each once.
 fn contexts(former: &Former, plans: &[Arc<Plan>]) -> Vec<Arc<SharedContext>> {
     let mut all: Vec<Arc<SharedContext>> = Vec::new();
     let of_plans = all_plans(former, plans).into_iter().flat_map(|plan| plan.partitions());

@@ -1,4 +1,4 @@
-//! The contexts of a set's plans: partitions of the same SMs have the same one, whichever plans they are of.
+//! The contexts of a set's plans. Partitions of different plans on the same SMs have the same context.
 
 use std::sync::{Arc, Weak};
 
@@ -10,8 +10,8 @@ use crate::handle::error::Result;
 use crate::handle::group::{Parent, SmGroup};
 use crate::ledger::Placement;
 
-/// The contexts of plans that are prepared or in use, and of retired ones for as long as somebody has them: a
-/// graph cache keeps the contexts that its graphs run in.
+/// The contexts of plans that are prepared or in use, and those of retired plans that another object still
+/// uses. For example, a graph cache uses the contexts of its graphs.
 #[derive(Default)]
 pub(super) struct Contexts {
     known: Mutex<Vec<Known>>,
@@ -20,19 +20,19 @@ pub(super) struct Contexts {
 #[derive(Clone)]
 struct Known {
     placement: Placement,
-    /// With the stream that plans' partitions of these SMs come with.
+    /// The context with the first stream of the plans' partitions on these SMs.
     shared: Weak<SharedContext>,
     context: Weak<context::Inner>,
 }
 
 impl Contexts {
-    /// Those that plans have.
+    /// Returns the contexts that plans use.
     pub(super) fn living(&self) -> Vec<Arc<SharedContext>> {
-        // Handles that turn out to be the last ones end outside of the lock.
+        // An upgraded handle may turn out to be the last one, so the caller drops them without the lock.
         self.known.lock().iter().filter_map(|known| known.shared.upgrade()).collect()
     }
 
-    /// The context of a group's SMs: made for another plan, or now.
+    /// Returns the context on a group's SMs: one that another plan created, or a new one.
     pub(super) fn get_or_create(
         &self,
         base: &Parent,
@@ -53,12 +53,12 @@ impl Contexts {
             Some(context) => SharedContext::again(context, priority)?,
             None => SharedContext::create_time_shared(group)?,
         });
-        // The last context of the same SMs may have gone since they were chosen.
+        // The last context on the same SMs may have been dropped since they were chosen.
         fresh.wait_for_former(&base.fences())?;
         let mut known = self.known.lock();
         let living: Vec<_> = known.iter().filter_map(|known| known.shared.upgrade()).collect();
         let context = find(&living).unwrap_or_else(|| {
-            // A context that comes back has one entry, its last.
+            // A context that comes back has only one entry, the newest.
             let is_gone = |known: &Known| known.context.strong_count() == 0;
             known.retain(|known| !is_gone(known) && !fresh.context().is(&known.context));
             let (shared, context) = (Arc::downgrade(&fresh), fresh.context().downgrade());
@@ -69,7 +69,7 @@ impl Contexts {
         Ok(context)
     }
 
-    /// A context of these SMs that no plan has any more, and somebody else still has.
+    /// Returns a context on these SMs that no plan uses any longer, but another object still does.
     fn left_over(&self, placement: &Placement) -> Option<Context> {
         let known = self.known.lock().clone();
         let of_plans: Vec<_> = known.iter().filter_map(|known| known.shared.upgrade()).collect();

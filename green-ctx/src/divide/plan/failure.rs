@@ -1,66 +1,66 @@
-//! Why a plan was not prepared, switched to or retired.
+//! The reasons why a plan was not prepared, switched to or retired.
 
 use std::fmt;
 
 use crate::handle::error::{Error, Refused};
 
-/// Why a plan was not prepared, switched to or retired. The active plan is what it was.
+/// The reason why a plan was not prepared, switched to or retired. The active plan is unchanged.
 #[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum PlanError {
-    /// No plan of this name is prepared.
+    /// No plan with this name is prepared.
     #[error("there is no plan {name}; {}", prepared(known))]
     Unknown {
-        /// The name that was asked for.
+        /// The requested name.
         name: String,
-        /// The names that there are.
+        /// The names of the prepared plans.
         known: Vec<String>,
     },
-    /// The plan is another set's, or was retired, whatever plans of its name this set has now.
-    #[error("this plan {name} is another set's or was retired; take one of `PlanSet::plans`")]
+    /// The plan belongs to another set or was retired, even if this set has a plan with the same name.
+    #[error("plan {name} belongs to another set or was retired; use one of `PlanSet::plans`")]
     NotOfThisSet {
         /// The plan's name.
         name: String,
     },
-    /// A plan of this name is prepared already.
-    #[error("there is a plan {name} already; retire it first")]
+    /// A plan with this name is already prepared.
+    #[error("plan {name} already exists; retire it first")]
     Exists {
         /// The name.
         name: String,
     },
-    /// Two partitions of the plan have one name.
+    /// Two partitions of the plan have the same name.
     #[error("plan {plan} has two partitions named {partition}")]
     TwoOfOneName {
         /// The plan's name.
         plan: String,
-        /// The partitions' name.
+        /// The name of the partitions.
         partition: String,
     },
     /// The active plan cannot be retired.
     #[error("plan {name} is the active one; switch to another first")]
     Active {
-        /// The name.
+        /// The plan's name.
         name: String,
     },
-    /// The work of the active plan was not done in time.
-    #[error("partition {partition} was not done with its work within {milliseconds} ms")]
+    /// The work of the active plan did not finish in time.
+    #[error("work of partition {partition} did not finish within {milliseconds} ms")]
     NotDrained {
-        /// The partition that was still busy.
+        /// A partition that was still busy.
         partition: String,
-        /// How long was waited, in milliseconds.
+        /// The time limit, in milliseconds.
         milliseconds: u128,
     },
-    /// Whoever asked for the switch gave it up while the work of the active plan was waited for.
-    #[error("the switch to plan {name} was given up while it waited; the plan is not active")]
+    /// The caller cancelled the switch while it waited for the work of the active plan.
+    #[error("the switch to plan {name} was cancelled while it waited; the plan is not active")]
     GivenUp {
-        /// The plan that was to be active.
+        /// The plan that was to become active.
         name: String,
     },
-    /// A stream of a partition that gives up or takes over SMs, or that is to be drained, is being
-    /// captured, which recording its work or making it wait would invalidate.
+    /// A stream is being captured in a partition that gives up SMs, takes over SMs or must be drained.
+    /// Recording its work or making it wait would invalidate the capture.
     #[error("a stream of {} is being captured; end the capture first", whose(partition.as_deref()))]
     Capturing {
-        /// The partition; `None` for one of a former plan.
+        /// The partition; `None` if it belongs to an earlier plan.
         partition: Option<String>,
     },
     /// The request cannot be met, or the driver failed.
@@ -70,7 +70,7 @@ pub enum PlanError {
 
 green_ctx_sys::debug_as_text!(PlanError);
 
-/// Gives up what was given, and keeps the reason.
+/// Drops the returned value and keeps the reason.
 impl<T> From<Refused<T, PlanError>> for PlanError {
     fn from(refused: Refused<T, PlanError>) -> PlanError {
         refused.reason
@@ -78,7 +78,7 @@ impl<T> From<Refused<T, PlanError>> for PlanError {
 }
 
 fn whose(partition: Option<&str>) -> String {
-    partition.map_or_else(|| "a former plan".to_owned(), |name| format!("partition {name}"))
+    partition.map_or_else(|| "an earlier plan".to_owned(), |name| format!("partition {name}"))
 }
 
 fn prepared(known: &[String]) -> impl fmt::Display {

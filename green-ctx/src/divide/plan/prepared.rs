@@ -1,4 +1,4 @@
-//! Plans: named divisions, requested and prepared.
+//! Plans: named divisions, as requests and prepared.
 
 use std::fmt;
 use std::ops::Index;
@@ -10,9 +10,9 @@ use crate::handle::device::Device;
 use crate::handle::group::Parent;
 use crate::ledger::SplitRequest;
 
-/// A named division of the SMs of a [`PlanSet`](super::PlanSet).
+/// A request for a plan: a name, and a division of the SMs of a [`PlanSet`](super::PlanSet).
 ///
-/// # Example
+/// # Examples
 ///
 /// ```
 /// use green_ctx::{PlanRequest, SplitRequest};
@@ -28,26 +28,26 @@ pub struct PlanRequest {
 }
 
 impl PlanRequest {
-    /// A plan that divides as a request says.
+    /// Creates a request for a plan with this name and division.
     pub fn new(name: impl Into<Arc<str>>, request: impl Into<SplitRequest>) -> PlanRequest {
         PlanRequest { name: name.into(), request: request.into() }
     }
 
-    /// The name.
+    /// Returns the name.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 }
 
-/// A plan whose contexts and streams are there. Work can be submitted to its partitions while it is
-/// the active one; what is submitted to a plan that is not competes with the active one for SMs.
+/// A prepared plan, whose contexts and streams exist. Submit work to its partitions while it is the active
+/// plan. Work that is submitted to an inactive plan competes with the active plan for SMs.
 pub struct Plan {
     pub(super) name: Arc<str>,
     pub(super) partitions: Partitions,
     /// The SMs that the plan divides.
     base: Arc<Parent>,
-    /// Whether its set has forgotten it.
+    /// Whether it was removed from its set.
     retired: AtomicBool,
 }
 
@@ -61,40 +61,40 @@ impl Plan {
         self.base.group().device()
     }
 
-    /// Whether it is one of the plans of the set that has these SMs.
+    /// Returns whether it is a current plan of the set that has these SMs.
     pub(super) fn is_of(&self, base: &Arc<Parent>) -> bool {
         Arc::ptr_eq(&self.base, base) && !self.retired.load(Ordering::Relaxed)
     }
 
-    /// Has its set know it no more. Only while no plan is switched to.
+    /// Marks the plan as removed from its set. The caller must hold the lock on switches.
     pub(super) fn retire(&self) {
         self.retired.store(true, Ordering::Relaxed);
     }
 
-    /// The name.
+    /// Returns the name.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The partitions.
+    /// Returns the partitions.
     #[must_use]
     pub fn partitions(&self) -> &Partitions {
         &self.partitions
     }
 
-    /// The partition of this name.
+    /// Returns the partition with this name.
     #[must_use]
     pub fn partition(&self, name: &str) -> Option<&Partition> {
         self.partitions.get(name)
     }
 }
 
-/// The partition of this name, of the active plan too: `set.active()["decode"]`.
+/// Returns the partition with this name. Works for the active plan too: `set.active()["decode"]`.
 ///
 /// # Panics
 ///
-/// Where the plan has none of the name.
+/// If the plan has no partition with this name.
 impl Index<&str> for Plan {
     type Output = Partition;
 
@@ -103,11 +103,11 @@ impl Index<&str> for Plan {
     }
 }
 
-/// The partition at a position, in the request's order.
+/// Returns the partition at an index, in the order of the request.
 ///
 /// # Panics
 ///
-/// Where there are fewer.
+/// If the index is out of range.
 impl Index<usize> for Plan {
     type Output = Partition;
 

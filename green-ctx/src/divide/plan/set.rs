@@ -1,16 +1,16 @@
 //! A set of plans for the same SMs: preparing, switching and retiring them.
 //!
-//! - `prepare` chooses the SMs, prefers SMs that have a context already, and makes the contexts that no plan
-//!   has yet. It holds no lock while it calls the driver, so other threads can switch in the meantime.
-//! - `switch` holds the lock on `Former`, so that switches come one after the other. It records contexts and
-//!   waits for them (`switch.rs`), then replaces the active plan, which readers load without a lock.
+//! - `prepare` chooses the SMs, preferring SMs that already have a context, and creates the contexts that no
+//!   plan has yet. It holds no lock while it calls the driver, so other threads can switch in the meantime.
+//! - `switch` holds the lock on `Former`, which serialises switches. It records contexts and makes others
+//!   wait for them (`switch.rs`), then replaces the active plan, which readers load without a lock.
 //! - `drain` waits on the host for the active plan's work, with the lock released. If another thread switches
 //!   in the meantime, it waits for the plan that is active after that.
 //! - `retire` removes a plan that is not active. If a switch left the plan without fences, it records the
 //!   plan's contexts.
 //!
-//! Plans and contexts end after the locks are released, since their end can run the clean-up hook, and the
-//! hook may use the set.
+//! Plans and contexts are dropped after the locks are released, because dropping them can run the clean-up
+//! hook, which may use the set.
 
 use std::fmt;
 use std::ops::Deref;
@@ -33,21 +33,22 @@ use crate::handle::group::{Parent, SmGroup};
 use crate::handle::trace;
 use crate::ledger::Holder;
 
-/// Whether a switch that waits is to go on.
+/// Returns whether a switch that waits should continue.
 type GoOn<'a> = &'a mut dyn FnMut() -> bool;
 
-/// The SMs of one group, divided by one plan at a time.
+/// A set of plans: several divisions of the SMs of one group, one of which is active.
 ///
-/// Plans are prepared ahead: their contexts and streams are there before they are needed, since
-/// making a context takes about 1 ms and waits for all work of the device (recorded on an H200, driver
-/// 580.159.04). [`switch`](PlanSet::switch) then moves SMs from one partition to another for the
-/// price of a few events. On the device, new work of a partition waits for former plans' work on the
-/// SMs of its floor, and for what had the partition's name on other SMs; for SMs that it shares it
-/// waits for nobody. A partition that has the same SMs in both plans is the same.
+/// Plans are prepared in advance, so their contexts and streams exist before they are needed. Creating a
+/// context takes about 1 ms and waits for all work on the device (recorded on an H200, driver 580.159.04).
+/// [`switch`](PlanSet::switch) then moves SMs between partitions for the cost of a few events.
 ///
-/// Clones share the set. The [manual](crate::guide::plans) says what waits for what.
+/// After a switch, new work of a partition waits, on the device, for work of earlier plans on the SMs of its
+/// floor, and for earlier work under its name on other SMs. It does not wait for work on SMs that it shares.
+/// A partition with the same SMs in both plans has the same context and stream.
 ///
-/// # Example
+/// Clones share the set. The [manual](crate::guide::plans) explains what waits for what.
+///
+/// # Examples
 ///
 /// ```
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -73,17 +74,16 @@ pub struct PlanSet {
 }
 
 pub(super) struct Inner {
-    /// Owns the SMs, for as long as a partition of any plan lives.
+    /// Owns the SMs while a partition of any plan exists.
     pub(super) base: Arc<Parent>,
     pub(super) active: ArcSwap<Plan>,
     pub(super) plans: Mutex<Vec<Arc<Plan>>>,
     contexts: Contexts,
-    /// What former plans may have left unfinished. Held over a switch, so that they come one after the
-    /// other.
+    /// The work that earlier plans may have left. Locked during a switch, which serialises switches.
     pub(super) switching: Mutex<Former>,
 }
 
-/// How to switch. With fences, and without waiting on the host.
+/// Options of a switch. By default, it sets fences and does not wait on the host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use = "options do nothing until passed to a call"]
 pub struct SwitchOptions {
@@ -98,26 +98,27 @@ impl Default for SwitchOptions {
 }
 
 impl SwitchOptions {
-    /// Sets whether new work waits, on the device, for former plans' work on the SMs of its partition's
-    /// floor and under its partition's name. Without, both may run at the same time, and nothing orders
-    /// them.
+    /// Sets whether new work waits, on the device, for work of earlier plans on the SMs of its partition's
+    /// floor and under its partition's name. Without fences, both may run at the same time, and nothing
+    /// orders them.
     pub const fn fence(mut self, fence: bool) -> SwitchOptions {
         self.fence = fence;
         self
     }
 
-    /// Waits on the host, before this switch changes anything, until the active plan's work is done; at
-    /// most this long, after which the switch is refused. [`Duration::MAX`] is no bound.
+    /// Waits on the host for the active plan's work before the switch changes anything. If the work takes
+    /// longer than `at_most`, the switch fails. [`Duration::MAX`] sets no limit.
     ///
-    /// Other threads may switch meanwhile. Where they do, this switch waits for the plan that they make
-    /// active, within the same time; without a bound, once the former plan's work is done.
+    /// Other threads may switch in the meantime. In that case, this switch waits for the work of the plan
+    /// that they made active, within the same time limit. Without a limit, it first waits until the previous
+    /// plan's work is done.
     pub const fn drain(mut self, at_most: Duration) -> SwitchOptions {
         self.drain = Some(at_most);
         self
     }
 }
 
-/// The active plan at the moment when it was asked for; whoever keeps it keeps that plan.
+/// The plan that was active when [`PlanSet::active`] was called. It keeps that plan alive.
 pub struct Active(Guard<Arc<Plan>>);
 
 impl Deref for Active {
@@ -130,12 +131,12 @@ impl Deref for Active {
 }
 
 impl PlanSet {
-    /// A set for the SMs of a group, with a first plan, which is the active one.
+    /// Creates a set from the SMs of a group, with a first plan, which is active.
     ///
     /// # Errors
     ///
-    /// [`Refused`](crate::error::Refused), which gives the group back, with the reason as of
-    /// [`prepare`](PlanSet::prepare).
+    /// [`Refused`](crate::error::Refused) for the reasons of [`prepare`](PlanSet::prepare). It returns the
+    /// group, unless work on its SMs could not be recorded.
     pub fn new(
         group: SmGroup,
         first: PlanRequest,
@@ -159,32 +160,33 @@ impl PlanSet {
         Ok(PlanSet { inner: Arc::new(inner) })
     }
 
-    /// The device.
+    /// Returns the device.
     #[must_use]
     pub fn device(&self) -> &Device {
         self.inner.base.group().device()
     }
 
-    /// The SMs that floors of the plans' partitions may have.
+    /// Returns the number of SMs that can be in floors of the plans' partitions.
     #[must_use]
     pub fn floor(&self) -> u32 {
         self.inner.base.group().floor()
     }
 
-    /// The SMs that the plans divide, those that can only be shared included.
+    /// Returns the number of SMs that the plans divide, including those that can only be shared.
     #[must_use]
     pub fn sm_count(&self) -> u32 {
         self.inner.base.group().sm_count()
     }
 
-    /// The active plan. Takes no lock.
+    /// Returns the active plan. Takes no lock.
     #[must_use]
     #[inline]
     pub fn active(&self) -> Active {
         Active(self.inner.active.load())
     }
 
-    /// The plans that are prepared, in the order in which they were; none in a forked process.
+    /// Returns the prepared plans, in the order in which they were prepared. Returns none in a forked
+    /// process.
     #[must_use]
     pub fn plans(&self) -> Vec<Arc<Plan>> {
         if self.device().driver().is_forked() {
@@ -193,14 +195,14 @@ impl PlanSet {
         self.inner.plans.lock().clone()
     }
 
-    /// Prepares a plan: chooses its SMs, and makes the contexts and streams that no other plan has.
-    /// Others may run meanwhile.
+    /// Prepares a plan: chooses its SMs, and creates the contexts and streams that no other plan has. Other
+    /// plans can run and be switched in the meantime.
     ///
     /// # Errors
     ///
-    /// [`PlanError::Exists`], [`PlanError::TwoOfOneName`], and in [`PlanError::Error`] what
-    /// [`SmGroup::split`] says of the request: it must be one by count, in the group's granularity.
-    /// Nothing has changed then.
+    /// [`PlanError::Exists`], [`PlanError::TwoOfOneName`], or [`PlanError::Error`] with an error of
+    /// [`SmGroup::split`]. The request must be one by count, with the group's granularity. If it fails,
+    /// nothing has changed.
     pub fn prepare(&self, plan: PlanRequest) -> Result<Arc<Plan>, PlanError> {
         self.device().driver().check_process()?;
         trace::span!("prepare", device = self.device().ordinal(), plan = plan.name());
@@ -213,7 +215,7 @@ impl PlanSet {
         let prepared = build(&self.inner.base, &self.inner.contexts, plan)?;
         let mut plans = self.inner.plans.lock();
         if has(&plans) {
-            // Another thread prepared one of this name meanwhile. Ours ends outside of the lock.
+            // Another thread prepared a plan of this name in the meantime. Ours is dropped without the lock.
             drop(plans);
             return Err(exists());
         }
@@ -221,8 +223,8 @@ impl PlanSet {
         Ok(prepared)
     }
 
-    /// Prepares a plan on a thread of its own.
-    #[must_use = "the plan, or why there is none, comes from joining the thread"]
+    /// Prepares a plan on a new thread.
+    #[must_use = "join the thread to get the plan or the error"]
     pub fn prepare_in_background(
         &self,
         plan: PlanRequest,
@@ -231,7 +233,7 @@ impl PlanSet {
         thread::spawn(move || set.prepare(plan))
     }
 
-    /// The prepared plan of this name.
+    /// Returns the prepared plan with this name.
     ///
     /// # Errors
     ///
@@ -244,26 +246,31 @@ impl PlanSet {
         found.ok_or_else(|| unknown(name, &plans))
     }
 
-    /// Makes a plan the active one. What is submitted to its partitions from now on waits, on the
-    /// device, for the former plan's work on the SMs that they take over. Work submitted through a
-    /// former plan runs concurrently with the new plan's.
+    /// Makes a plan the active one. Work that is submitted to its partitions from now on waits, on the
+    /// device, for the previous plan's work on the SMs that they take over. Work that is still submitted
+    /// through the previous plan runs concurrently with the new plan's.
     ///
     /// # Errors
     ///
-    /// [`PlanError::NotOfThisSet`] for a plan that this set has not, or has retired;
-    /// [`PlanError::NotDrained`]; [`PlanError::Capturing`] where a partition that gives up or takes
-    /// over SMs, or with [`drain`](SwitchOptions::drain) any of the active plan, has a stream that is
-    /// being captured; and the driver's. This call has changed nothing then.
+    /// If it fails, this call has changed nothing.
+    ///
+    /// - [`PlanError::NotOfThisSet`]: the plan belongs to another set or was retired.
+    /// - [`PlanError::NotDrained`]: the work of the active plan did not finish within the time of
+    ///   [`drain`](SwitchOptions::drain).
+    /// - [`PlanError::Capturing`]: a stream is being captured in a partition that gives up or takes over SMs
+    ///   or, with [`drain`](SwitchOptions::drain), in any partition of the active plan.
+    /// - [`PlanError::Error`]: the driver failed.
     pub fn switch(&self, plan: &Arc<Plan>, options: SwitchOptions) -> Result<(), PlanError> {
         self.switch_asking(plan, options, None)
     }
 
-    /// Switches as [`switch`](PlanSet::switch) does, and while [`drain`](SwitchOptions::drain) waits asks
-    /// about every millisecond whether to go on. No lock is held then.
+    /// Switches as [`switch`](PlanSet::switch) does, but can be cancelled while
+    /// [`drain`](SwitchOptions::drain) waits. It calls `go_on` about every millisecond, and gives up if that
+    /// returns false. It holds no lock during these calls.
     ///
     /// # Errors
     ///
-    /// As [`switch`](PlanSet::switch), and [`PlanError::GivenUp`].
+    /// The errors of [`switch`](PlanSet::switch), and [`PlanError::GivenUp`].
     pub fn switch_while(
         &self,
         plan: &Arc<Plan>,
@@ -279,18 +286,18 @@ impl PlanSet {
         options: SwitchOptions,
         mut go_on: Option<GoOn<'_>>,
     ) -> Result<(), PlanError> {
-        // Before any lock: in a forked child its owner may be gone.
+        // Before any lock: in a forked child, the thread that holds the lock may not exist.
         self.device().driver().check_process()?;
         let (mut ended, mut drained) = (Ended::default(), Vec::new());
         let mut left = self.inner.switching.lock();
         self.check_known(plan)?;
         if let Some(at_most) = options.drain {
             left = self.drain(left, plan, at_most, &mut drained, &mut go_on)?;
-            // It may have been retired meanwhile.
+            // The plan may have been retired in the meantime.
             self.check_known(plan)?;
         }
         {
-            // Let go of before the new plan is stored, which is dearer while somebody reads.
+            // Drop this guard before the store below, which is more expensive while a reader holds the plan.
             let former = self.inner.active.load();
             if Arc::ptr_eq(&former, plan) {
                 return Ok(());
@@ -305,18 +312,37 @@ impl PlanSet {
         for partition in plan.partitions() {
             partition.shared().set_name(partition.arc_name());
         }
-        // Outside of the lock: it may be the end of a context, and whoever listens may use the set.
+        // Without the lock: this may drop the last handle of a context, and the clean-up hook may use the
+        // set.
         drop(left);
         drop(ended);
         trace::event!(DEBUG, plan = plan.name(), "another plan is active");
         Ok(())
     }
 
-    /// Forgets a plan. Its contexts go when nobody has them any more, and are used again.
+    /// Removes a plan from the set. Its contexts are available for reuse once no plan and no handle uses
+    /// them.
     ///
     /// # Errors
     ///
-    /// [`PlanError::Unknown`], and [`PlanError::Active`] for the active one.
+    /// [`PlanError::Unknown`] if no plan has the name, and [`PlanError::Active`] for the active plan.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # use green_ctx::{Driver, PlanRequest, PlanSet, SplitRequest, plan::SwitchOptions, sim::Sim};
+    /// # let driver = Driver::simulated(&Sim::new("h200")?)?;
+    /// # let device = driver.device(0)?;
+    /// # let plan = |name, decode| PlanRequest::new(name, SplitRequest::new().group("decode", decode).rest("prefill"));
+    /// let set = PlanSet::new(device.rest("elastic")?, plan("day", 16))?;
+    /// let night = set.prepare(plan("night", 64))?;
+    /// set.switch(&night, SwitchOptions::default())?;
+    /// set.retire("day")?;
+    /// assert_eq!(set.plans().len(), 1);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn retire(&self, name: &str) -> Result<(), PlanError> {
         self.device().driver().check_process()?;
         let mut left = self.inner.switching.lock();
@@ -332,11 +358,11 @@ impl PlanSet {
         let unfenced = left.retire(&retired);
         let (done, failed) = left.settle(self.device());
         let contexts = self.inner.contexts.living();
-        // Outside of the locks: the end of a plan is the end of contexts, and the hook may use the set.
+        // Without the locks: dropping a plan may drop its contexts, and the clean-up hook may use the set.
         drop((plans, left));
         drop((retired, unfenced, done));
         self.device().driver().report(failed);
-        // What the retired plan's contexts stood for is needed no longer where it is done.
+        // Other contexts need not wait for the retired plan's contexts if their work is done.
         for context in contexts {
             self.device().driver().report(context.context().settle());
         }
@@ -350,9 +376,9 @@ impl PlanSet {
         Err(PlanError::NotOfThisSet { name: plan.name().to_owned() })
     }
 
-    /// Waits until the work of the active plan is done, unless that is the next one. Others may switch
-    /// meanwhile; it waits for the plan that they leave active then. Plans that may end with it go to
-    /// `drained`, to be dropped outside of the lock.
+    /// Waits until the work of the active plan is done, unless `next` is already active. Releases the lock
+    /// while it waits. If another thread switches in the meantime, waits for the plan that is active after
+    /// that. Plans whose last handle may be here go to `drained`, to be dropped without the lock.
     fn drain<'a>(
         &'a self,
         mut left: MutexGuard<'a, Former>,
@@ -361,7 +387,7 @@ impl PlanSet {
         drained: &mut Vec<Arc<Plan>>,
         go_on: &mut Option<GoOn<'_>>,
     ) -> Result<MutexGuard<'a, Former>, PlanError> {
-        // Further away than the clock goes is no end.
+        // `None` if the limit exceeds the range of `Instant`, which means no limit.
         let end = Instant::now().checked_add(at_most);
         loop {
             let plan = self.inner.active.load_full();
@@ -388,8 +414,8 @@ impl PlanSet {
         Arc::ptr_eq(plan, &self.inner.active.load())
     }
 
-    /// Waits until what was recorded last in a plan is done, or the plan is not the active one any more;
-    /// false where it was not to go on.
+    /// Waits until the work that was recorded last in a plan is done, or until the plan is no longer active.
+    /// Returns false if `go_on` returned false.
     fn wait_for(
         &self,
         plan: &Arc<Plan>,
@@ -424,16 +450,17 @@ impl PlanSet {
     }
 }
 
-/// Chooses a plan's SMs, and finds or makes their contexts.
+/// Chooses a plan's SMs, and finds or creates their contexts.
 fn build(
     base: &Arc<Parent>,
     contexts: &Contexts,
     plan: PlanRequest,
 ) -> Result<Arc<Plan>, PlanError> {
-    // Before any lock: in a forked process a thread that is gone may hold it.
+    // Before any lock: in a forked child, the thread that holds the lock may not exist.
     base.group().device().driver().check_process()?;
     let PlanRequest { name, request } = plan;
-    // Plans that want as many SMs have the same ones, and a switch between them leaves those alone.
+    // Prefer SMs with a context: plans that need the same number of SMs then use the same SMs, and a switch
+    // between them leaves these alone.
     let living = contexts.living();
     let shared: Vec<_> = living.iter().map(|context| context.placement().clone()).collect();
     if let Some(partition) = request.twice() {
@@ -446,7 +473,7 @@ fn build(
     let mut partitions: Vec<Partition> = Vec::with_capacity(groups.len());
     for (group, beside) in groups.into_iter().zip(beside) {
         let record = group.record().clone();
-        // Partitions of one plan may have the same SMs: `..` beside `..`.
+        // Partitions of one plan can have the same SMs, such as two with `..`. Each needs its own context.
         let is_used = |context: &Arc<SharedContext>| {
             partitions.iter().any(|other| Arc::ptr_eq(other.shared(), context))
         };
@@ -458,7 +485,7 @@ fn build(
     Ok(Arc::new(Plan::new(name, partitions, base)))
 }
 
-/// Who else has units of a group, with how many SMs each.
+/// Returns the groups that share SMs with one group, each with the number of common SMs.
 fn sharers(groups: &[SmGroup], index: usize) -> Vec<Holder> {
     let pool = groups[index].pool();
     let others = groups.iter().enumerate().filter(|(other, _)| *other != index);

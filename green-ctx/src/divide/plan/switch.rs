@@ -2,7 +2,8 @@
 //!
 //! A partition of the next plan waits for another context in two cases (`Candidate::precedes`):
 //!
-//! - **F, floor:** the context is not in the next plan, and its work may still be on the partition's floor.
+//! - **F, floor:** the next plan does not have the context, and the context's work may still be on the
+//!   partition's floor.
 //! - **N, name:** the context had the partition's name in an earlier plan. No job runs in two contexts at a
 //!   time.
 //!
@@ -10,7 +11,7 @@
 //!
 //! Example (H200): plan A has decode `32..` and prefill `..=100`, plan B has decode `64..` and prefill
 //! `..=68`. Decode can use all 132 SMs in both plans, so it has one context. From A to B, prefill is recorded
-//! once. Decode waits for it, because decode's floor grows over its SMs (F), and the new prefill waits for it
+//! once. Decode waits for it, because decode's floor grows over its SMs (F). The new prefill waits for it too
 //! (N). From B to A, only the new prefill waits.
 //!
 //! `Former` holds the contexts that a later switch may have to wait for, by units and by names, until their
@@ -28,7 +29,7 @@ use crate::handle::device::Device;
 use crate::handle::error::Result;
 use crate::ledger::UnitSet;
 
-/// What plans that are not active any more left, as far as nobody has waited for it.
+/// The work of earlier plans that a later switch may have to wait for.
 #[derive(Default)]
 pub(super) struct Former {
     left: Vec<Left>,
@@ -36,19 +37,20 @@ pub(super) struct Former {
     unfenced: Vec<Arc<Plan>>,
 }
 
-/// What somebody may still have to wait for in one context.
+/// The work of one context that a later switch may have to wait for.
 pub(super) struct Left {
     context: Arc<SharedContext>,
-    /// The units on which no floor was since. Who had a floor there waits for the context's work, and a
-    /// fence of its own stands for it.
+    /// The units that have been in no floor since. A partition whose floor takes a unit waits for this
+    /// context's work, so later owners of the unit need to wait only for that partition.
     units: UnitSet,
-    /// The names that it had, of which no partition on other units has waited for it.
+    /// The names that the context had, except those that a later plan used. The partition that got such a name
+    /// has already waited.
     names: Vec<Arc<str>>,
-    /// Whether its work was recorded since.
+    /// Whether its work has been recorded since its plan was left.
     is_recorded: bool,
 }
 
-/// What a switch has no use for any more, to be dropped outside of locks.
+/// Values that a switch no longer needs, to be dropped without locks.
 pub(super) type Ended = (Vec<Left>, Vec<Arc<Plan>>);
 
 /// A context that a partition of the next plan may have to wait for.
@@ -57,20 +59,20 @@ struct Candidate<'a> {
     units: &'a UnitSet,
     names: &'a [Arc<str>],
     is_recorded: bool,
-    /// Whether the next plan has it too.
+    /// Whether the next plan has the context too.
     stays: bool,
 }
 
 impl Candidate<'_> {
-    /// Whether a partition of the next plan comes after its work.
+    /// Returns whether a partition of the next plan must wait for this context's work.
     fn precedes(&self, next: &Partition) -> bool {
         let on_its_floor = || !self.stays && self.units.overlaps(next.floor_units());
         let had_its_name = || self.names.iter().any(|name| **name == *next.name());
         !Arc::ptr_eq(self.context, next.shared()) && (on_its_floor() || had_its_name())
     }
 
-    /// What of it a later plan may have to wait for, once all partitions of the next plan wait that have
-    /// to.
+    /// Returns the work that later switches may have to wait for, once the partitions of the next plan wait
+    /// as `precedes` says.
     fn left(&self, next: &Plan) -> Option<Left> {
         let is_next = |name: &&Arc<str>| next.partitions.get(name).is_some();
         let names: Vec<_> =
@@ -82,7 +84,7 @@ impl Candidate<'_> {
             });
             units
         };
-        // A context that is active stands for its own work when it goes.
+        // A context that stays is recorded when a later switch leaves it.
         let units = if self.stays { UnitSet::default() } else { on_no_floor() };
         let (context, is_recorded) = (Arc::clone(self.context), self.is_recorded);
         let is_over = units.is_empty() && names.is_empty();
@@ -91,12 +93,12 @@ impl Candidate<'_> {
 }
 
 impl Former {
-    /// Fences a switch.
+    /// Sets the fences of a switch.
     pub(super) fn fence(&mut self, from: &Plan, to: &Plan) -> Result<Ended, PlanError> {
         let mut candidates = self.candidates(from, to)?;
         let is_awaited =
             |candidate: &Candidate<'_>| to.partitions.iter().any(|next| candidate.precedes(next));
-        // Who gives up its units is recorded now, so that it is known when it is done.
+        // Record contexts that give up units now. Later switches can then tell when their work is done.
         let mut recorded: Vec<&Arc<SharedContext>> = Vec::with_capacity(candidates.len());
         for candidate in &mut candidates {
             if candidate.is_recorded || (candidate.stays && !is_awaited(candidate)) {
@@ -107,7 +109,7 @@ impl Former {
                 recorded.push(candidate.context);
             }
         }
-        // All are asked before anything is recorded, so that a refused switch has done nothing.
+        // Check for captures before recording anything, so that a refused switch changes nothing.
         for context in &recorded {
             refuse_capture(context, from)?;
         }
@@ -135,8 +137,8 @@ impl Former {
         Ok(ended)
     }
 
-    /// The contexts of the former plan, of those that were left without fences, and of earlier ones as far
-    /// as they are not done; but for those that go on as they are.
+    /// Returns the contexts of the previous plan, of plans that were left without fences, and of earlier
+    /// plans if their work is not done. Leaves out contexts that keep their name in the next plan.
     fn candidates<'a>(&'a self, from: &'a Plan, to: &Plan) -> Result<Vec<Candidate<'a>>> {
         let stays = |context: &Arc<SharedContext>| {
             to.partitions.iter().any(|next| Arc::ptr_eq(next.shared(), context))
@@ -166,25 +168,25 @@ impl Former {
         Ok(candidates)
     }
 
-    /// Notes a switch that fences nothing. The next switch to another plan with fences fences its work too.
+    /// Notes a switch without fences. The next switch with fences to another plan covers its work too.
     pub(super) fn note(&mut self, from: &Arc<Plan>, to: &Arc<Plan>) {
-        // The caller has what is dropped here, so that nothing ends.
+        // The caller holds `to`, so no plan is dropped under the lock here.
         self.unfenced.retain(|plan| !Arc::ptr_eq(plan, to));
         self.unfenced.push(Arc::clone(from));
     }
 
-    /// The plans that were left without fences, whatever may be left of their work.
+    /// Returns the plans that were left without fences.
     pub(super) fn unfenced(&self) -> &[Arc<Plan>] {
         &self.unfenced
     }
 
-    /// The contexts whose work may be left.
+    /// Returns the contexts that may have unfinished work.
     pub(super) fn left_contexts(&self) -> impl Iterator<Item = &Arc<SharedContext>> {
         self.left.iter().map(|left| &left.context)
     }
 
-    /// Forgets a plan, and keeps what its contexts may have left where it was left without fences. Returns the
-    /// plan, to be dropped outside of locks.
+    /// Forgets a plan. If it was left without fences, keeps track of the work that its contexts may have
+    /// left, and returns the plan, to be dropped without locks.
     pub(super) fn retire(&mut self, plan: &Arc<Plan>) -> Option<Arc<Plan>> {
         let index = self.unfenced.iter().position(|other| Arc::ptr_eq(other, plan))?;
         for partition in &plan.partitions {
@@ -195,7 +197,7 @@ impl Former {
         Some(self.unfenced.swap_remove(index))
     }
 
-    /// Adds what may be left in a context.
+    /// Adds work that may be left in a context.
     fn leave(&mut self, more: Left) {
         match self.left.iter_mut().find(|known| Arc::ptr_eq(&known.context, &more.context)) {
             Some(known) => known.join(more),
@@ -203,8 +205,8 @@ impl Former {
         }
     }
 
-    /// Records what was not recorded yet, and takes out what is done. What the driver refuses or cannot answer
-    /// for is kept, and the next switch asks again.
+    /// Records contexts that are not recorded yet, and removes those whose work is done. If the driver
+    /// refuses or fails for a context, it stays, and the next switch tries again.
     pub(super) fn settle(&mut self, device: &Device) -> (Vec<Left>, Result<()>) {
         let mut failed = Ok(());
         for left in self.left.iter_mut().filter(|left| !left.is_recorded) {
@@ -219,7 +221,7 @@ impl Former {
 }
 
 impl Left {
-    /// Records the context's work, unless one of its streams is being captured; whether it did.
+    /// Records the context's work, unless one of its streams is being captured. Returns whether it did.
     fn record(&self) -> Result<bool> {
         let is_capturing = self.context.has_captures()?;
         if !is_capturing {
@@ -228,7 +230,7 @@ impl Left {
         Ok(!is_capturing)
     }
 
-    /// Adds what else is left in the same context.
+    /// Adds more work of the same context.
     fn join(&mut self, more: Left) {
         let Left { units, names, is_recorded, .. } = more;
         if self.units.is_empty() {
@@ -243,13 +245,13 @@ impl Left {
     }
 }
 
-/// Whether what was recorded last in a context is done. The question must not invalidate another
-/// thread's capture.
+/// Returns whether the work that was recorded last in a context is done. The query does not invalidate
+/// captures on other threads.
 pub(super) fn is_done(device: &Device, context: &SharedContext) -> Result<bool> {
     device.driver().while_relaxed(|| context.is_done())
 }
 
-/// Refuses to record a context that has a capture.
+/// Fails if a stream of the context is being captured, because recording would invalidate the capture.
 fn refuse_capture(context: &Arc<SharedContext>, plan: &Plan) -> Result<(), PlanError> {
     if !context.has_captures()? {
         return Ok(());
@@ -258,7 +260,8 @@ fn refuse_capture(context: &Arc<SharedContext>, plan: &Plan) -> Result<(), PlanE
     Err(PlanError::Capturing { partition: named.map(|partition| partition.name().to_owned()) })
 }
 
-/// Refuses to record a partition that has a capture, or to make it wait.
+/// Fails if a stream of the partition is being captured. Recording the partition or making it wait would
+/// invalidate the capture.
 pub(super) fn refuse_captures_of(partition: &Partition) -> Result<(), PlanError> {
     if partition.shared().has_captures()? {
         return Err(PlanError::Capturing { partition: Some(partition.name().to_owned()) });

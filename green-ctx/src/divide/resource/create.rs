@@ -1,4 +1,5 @@
-//! Contexts made of groups: of a driver's context that waits to be used again, or of a new one.
+//! Contexts created from groups: an idle driver context on the same SMs is reused, otherwise a new one is
+//! created.
 #![allow(unsafe_code, reason = "calls the driver")]
 
 use std::ptr;
@@ -19,13 +20,13 @@ use crate::handle::raw::Raw;
 use crate::handle::trace;
 use crate::ledger::Placement;
 
-/// What a context is made of: SMs, and a workqueue if it has one of its own.
+/// The resources for a context: SMs, and optionally its own workqueue.
 #[derive(Debug)]
-#[must_use = "a context is made of it with `Device::create_context`"]
+#[must_use = "resources do nothing until passed to `Device::create_context`"]
 pub struct ContextResources {
     /// The SMs.
     pub group: SmGroup,
-    /// The workqueue.
+    /// The workqueue; `None` for the driver's default.
     pub workqueue: Option<Workqueue>,
 }
 
@@ -36,15 +37,15 @@ impl From<SmGroup> for ContextResources {
 }
 
 impl SmGroup {
-    /// Adds a workqueue, for a context that has both ([`Device::create_context`]).
+    /// Adds a workqueue, for a context with both ([`Device::create_context`]).
     ///
-    /// CUDA 13.1 or newer; not yet run on hardware.
+    /// Needs CUDA 13.1 or newer; not yet run on hardware.
     pub fn with_workqueue(self, workqueue: Workqueue) -> ContextResources {
         ContextResources { group: self, workqueue: Some(workqueue) }
     }
 }
 
-/// Creates a context of a group's SMs.
+/// Creates a context on a group's SMs.
 pub(crate) fn context(
     device: &Device,
     resources: ContextResources,
@@ -73,7 +74,7 @@ pub(crate) fn context(
     }
 }
 
-/// Refuses what is of another device.
+/// Fails if the group or the workqueue belongs to another device.
 fn check(device: &Device, resources: &ContextResources) -> Result<()> {
     let ContextResources { group, workqueue } = resources;
     if group.device() != device {
@@ -85,7 +86,7 @@ fn check(device: &Device, resources: &ContextResources) -> Result<()> {
     Ok(())
 }
 
-/// A context of a group's SMs: one that waits to be used again, or a new one.
+/// Returns a driver context on these units: an idle one if possible, otherwise a new one.
 pub(crate) fn obtain(
     device: &Device,
     units: &Units,
@@ -94,7 +95,7 @@ pub(crate) fn obtain(
     sm_count: u32,
 ) -> Result<RawGreen> {
     let idle = if device.has_failed() {
-        // None of them can be used again.
+        // After a device failure, no idle context can be used.
         device.release_idle();
         None
     } else {
@@ -103,14 +104,14 @@ pub(crate) fn obtain(
     };
     match idle {
         Some(idle) => {
-            trace::event!(DEBUG, sms = sm_count, "a context is used again");
+            trace::event!(DEBUG, sms = sm_count, "a context is reused");
             Ok(idle.raw)
         }
         None => create(device, units, placement, workqueue, sm_count),
     }
 }
 
-/// Creates a green context on a group's SMs, and looks at what the driver gave it.
+/// Creates a green context on these units, and checks the SMs that the driver gave it.
 fn create(
     device: &Device,
     units: &Units,
@@ -121,8 +122,8 @@ fn create(
     let descriptor = describe(device, units, placement, workqueue)?;
     let flags = CUgreenCtxCreate_flags::CU_GREEN_CTX_DEFAULT_STREAM.0;
     let mut raw = ptr::null_mut();
-    // SAFETY: the descriptor was generated for this device just now. The flag is the one that every
-    // driver before 13.3 requires.
+    // SAFETY: `descriptor` was generated for this device just above, and `raw` is a live local. The flag is
+    // the one that every driver before 13.3 requires.
     unsafe {
         call!(
             device.functions()?,
@@ -137,10 +138,11 @@ fn create(
     })
 }
 
-/// The rest of the creation, which the caller undoes where it fails.
+/// Completes the creation of a green context. If it fails, the caller destroys the context.
 fn finish(device: &Device, expected: u32, green: Raw<CUgreenCtx_st>) -> Result<RawGreen> {
     let mut raw = ptr::null_mut();
-    // SAFETY: the green context is alive, the pointer is to a live handle.
+    // SAFETY: `green` was created by the caller, who destroys it at the earliest after this function, and
+    // `raw` is a live local.
     unsafe { call!(device.functions()?, cuCtxFromGreenCtx(&raw mut raw, green.as_ptr())) }?;
     let context = Raw::new(raw).ok_or_else(|| Error::null("cuCtxFromGreenCtx"))?;
     let kind = CUdevResourceType::CU_DEV_RESOURCE_TYPE_SM;
@@ -153,7 +155,7 @@ fn finish(device: &Device, expected: u32, green: Raw<CUgreenCtx_st>) -> Result<R
     }
 }
 
-/// Generates the driver's descriptor of some units, with a workqueue if there is to be one.
+/// Generates the driver's descriptor of these units and the workqueue.
 fn describe(
     device: &Device,
     units: &Units,

@@ -1,15 +1,16 @@
 //! The cuts of a device: how the driver splits it into units.
 //!
 //! A cut by count gives equal units, and one unit for the SMs that are left, if any. The counts are read back
-//! from the driver, and no rule is assumed. A structured request (co-scheduled counts, backfill, locality)
-//! needs the driver's structured split, from CUDA 13.1 on. The driver does not report how its groups overlap
-//! with units. So the request itself is the cut: one unit per group, and one for the SMs that are left. The
+//! from the driver; no rule is assumed. A structured request (co-scheduled counts, backfill, locality) needs
+//! the driver's structured split (CUDA 13.1 or newer). The driver does not report how its groups overlap with
+//! units. The request itself is therefore the cut: one unit per group, and one for the SMs that are left. The
 //! driver's dry run refuses counts (NVIDIA/cuda-python, issue 2765), so a dry run here makes the split and
 //! takes nothing. Structured splits have not yet run on hardware.
 //!
-//! Nor does the driver report how units of different cuts overlap. So all groups of a device that exist at
-//! the same time are of one cut. The ledger refuses a request for another cut, such as another granularity,
-//! until every unit is free again. The exception is an overlapping request while no group has a floor.
+//! The driver does not report how units of different cuts overlap either. All groups of a device that exist
+//! at the same time therefore belong to one cut. The ledger refuses a request for another cut, such as
+//! another granularity, until every unit is free again. The exception is an overlapping request while no
+//! group has a floor.
 #![allow(unsafe_code, reason = "calls the driver")]
 
 use std::ptr;
@@ -30,16 +31,16 @@ use crate::ledger::{
     UnitCounts,
 };
 
-/// The first driver with `cuDevSmResourceSplit`.
+/// The first driver version with `cuDevSmResourceSplit`.
 pub(super) const STRUCTURED: Version = Version::new(13, 1);
-/// The first driver with locality domains.
+/// The first driver version with locality domains.
 pub(super) const LOCALITY: Version = Version::new(13, 4);
-/// The first driver with SMs beyond those that it counts for each domain.
+/// The first driver version with supplemental SMs of a locality domain.
 const SUPPLEMENTAL: Version = Version::new(13, 5);
-/// The number that stands for any domain, unsigned as the fields that it goes into.
+/// The number that means any domain, as unsigned as the fields that hold it.
 const ANY_DOMAIN: u32 = CU_DEV_SM_RESOURCE_GROUP_LOCALITY_DOMAIN_ID_ANY.cast_unsigned();
 
-/// The flag of `cuDevSmResourceSplitByCount`.
+/// Returns the flags of `cuDevSmResourceSplitByCount` for a granularity.
 fn flags(granularity: Granularity) -> u32 {
     match granularity {
         Granularity::Coarse => 0,
@@ -50,11 +51,10 @@ fn flags(granularity: Granularity) -> u32 {
     }
 }
 
-/// Cuts the device into equal pieces. The counts are the driver's own, read back: no rule is
-/// assumed.
+/// Cuts the device into equal pieces. Their SM counts are read back from the driver; no rule is assumed.
 pub(super) fn equal(device: &Device, cut: &Cut) -> Result<Units> {
     let Cut::Equal { granularity, size: least, pieces } = *cut else {
-        return Err(Error::InvalidRequest(format!("{cut} are not cut by count")));
+        return Err(Error::InvalidRequest(format!("{cut} cannot be cut by count")));
     };
     let whole = dev_resource::of_device(
         device.functions()?,
@@ -63,14 +63,15 @@ pub(super) fn equal(device: &Device, cut: &Cut) -> Result<Units> {
     )?;
     let all = dev_resource::sm_part(&whole).smCount;
     if least == all {
-        // A split rounds up what it is asked for.
+        // A split would round the count up.
         return Ok(Units::new(vec![whole], UnitCounts::new([all].into(), all)));
     }
     let api = device.functions()?;
-    // A minimum of 0 asks for units as small as the granularity allows.
+    // A minimum of 0 gives the smallest units of the granularity.
     let flags = flags(granularity);
     let mut count = 0;
-    // SAFETY: a null result asks for the number of groups only (cuda.h).
+    // SAFETY: `whole` came from the driver, and it and `count` are live locals. With a null result, the driver
+    // only writes the number of groups to `count` (cuda.h).
     unsafe {
         call!(
             api,
@@ -89,7 +90,8 @@ pub(super) fn equal(device: &Device, cut: &Cut) -> Result<Units> {
     }
     let mut resources = vec![dev_resource::empty(); count as usize];
     let mut rest = dev_resource::empty();
-    // SAFETY: the result has room for `count` groups, the remainder is one live structure.
+    // SAFETY: `resources` has room for `count` groups, `whole` came from the driver, and it, `count` and `rest`
+    // are live locals.
     unsafe {
         call!(
             api,
@@ -107,22 +109,22 @@ pub(super) fn equal(device: &Device, cut: &Cut) -> Result<Units> {
     let size = resources.first().map(|unit| dev_resource::sm_part(unit).smCount);
     let size = size
         .filter(|size| *size > 0)
-        .ok_or_else(|| Error::InvalidRequest("the driver cut the device into no SMs".to_owned()))?;
+        .ok_or_else(|| Error::InvalidRequest("the driver made groups without SMs".to_owned()))?;
     Ok(units(resources, rest, size))
 }
 
-/// SMs for the driver's structured split: the device's, or those of a group.
+/// The SMs for the driver's structured split: those of the device or of a group.
 pub(super) struct Input<'a> {
     pub(super) resource: CUdevResource,
-    /// The group's name.
+    /// The name of the group; `None` for the device.
     pub(super) within: Option<&'a str>,
-    /// The device's SMs.
+    /// The number of the device's SMs.
     pub(super) total: u32,
-    /// How many SMs of the device are scheduled together.
+    /// The number of SMs that the device schedules together by default.
     pub(super) alignment: u32,
 }
 
-/// Splits SMs into the structured groups of a request.
+/// Splits SMs into the groups of a structured request.
 pub(super) fn structured(
     device: &Device,
     input: &Input<'_>,
@@ -158,7 +160,7 @@ pub(super) fn structured(
     }
 }
 
-/// The SMs that the driver's structured split gives in sets that are scheduled together.
+/// Returns the number of SMs that the driver's structured split gives in sets of `coscheduled` SMs.
 pub(super) fn available(device: &Device, input: &CUdevResource, coscheduled: u32) -> Result<u32> {
     match split_structured(device, input, &[GroupParams::plain(0, coscheduled)]) {
         Ok((resources, _)) => {
@@ -173,7 +175,7 @@ pub(super) fn available(device: &Device, input: &CUdevResource, coscheduled: u32
     }
 }
 
-/// Units of resources, and of what was left beside them.
+/// Creates units from the driver's groups and the SMs that they leave.
 fn units(mut resources: Vec<CUdevResource>, rest: CUdevResource, size: u32) -> Units {
     let left = dev_resource::sm_part(&rest).smCount > 0;
     if left && rest.type_ == CUdevResourceType::CU_DEV_RESOURCE_TYPE_SM {
@@ -183,8 +185,8 @@ fn units(mut resources: Vec<CUdevResource>, rest: CUdevResource, size: u32) -> U
     Units::new(resources, UnitCounts::new(counts, size))
 }
 
-/// The driver's structured split: the groups, and what they leave. Nothing is taken by it, so that it
-/// serves as a dry run too; the driver's own dry run refuses counts (NVIDIA/cuda-python, issue 2765).
+/// Calls the driver's structured split. Returns the groups and the SMs that they leave. The call takes no
+/// SMs, so it also serves dry runs; the driver's own dry run refuses counts (NVIDIA/cuda-python, issue 2765).
 fn split_structured(
     device: &Device,
     input: &CUdevResource,
@@ -198,8 +200,8 @@ fn split_structured(
     let mut resources = vec![dev_resource::empty(); groups.len()];
     let mut rest = dev_resource::empty();
     let count = u32::try_from(groups.len()).unwrap_or(u32::MAX);
-    // SAFETY: result and parameters have room for `count` groups, the input came from the driver,
-    // the remainder is one live structure, and there are no flags (cuda.h of 13.1).
+    // SAFETY: `resources` and `params` have `count` elements each, `input` came from the driver, `rest` is a
+    // live local, and the flags are 0 (cuda.h of 13.1).
     unsafe {
         call!(
             device.functions()?,
@@ -216,7 +218,7 @@ fn split_structured(
     Ok((resources, rest))
 }
 
-/// The first driver that can do what a structure asks for, and what it is that an older one lacks.
+/// Returns the first driver version that supports the structure, and the name of what an older driver lacks.
 pub(super) fn needs(structure: &Structure) -> (Version, &'static str) {
     match (&structure.locality, &structure.supplemental) {
         (_, Some(_)) => (SUPPLEMENTAL, "cuDevSmResourceSplit with supplemental SMs"),
@@ -225,7 +227,7 @@ pub(super) fn needs(structure: &Structure) -> (Version, &'static str) {
     }
 }
 
-/// One group as the driver takes it.
+/// Returns the driver's parameters for one group.
 fn params(group: GroupParams) -> CU_DEV_SM_RESOURCE_GROUP_PARAMS {
     let backfill = if group.backfill { GroupFlags::CU_DEV_SM_RESOURCE_GROUP_BACKFILL.0 } else { 0 };
     let supplemental = match group.supplemental {
@@ -252,7 +254,7 @@ fn params(group: GroupParams) -> CU_DEV_SM_RESOURCE_GROUP_PARAMS {
     }
 }
 
-/// The domain that a resource reports, if its flags say that it has one.
+/// Returns the locality domain of a resource, if its flags say that it has one.
 pub(super) fn locality_domain(flags: GroupFlags, number: u32) -> Option<LocalityDomain> {
     let has = flags.0 & GroupFlags::CU_DEV_SM_RESOURCE_GROUP_LOCALITY_DOMAIN_ID.0 != 0;
     has.then_some(match number {

@@ -1,4 +1,4 @@
-//! Groups divided by count, among the units that they have.
+//! Groups divided by count into groups of their own units.
 
 use std::sync::Arc;
 
@@ -11,22 +11,22 @@ use crate::handle::group::{Hold, Parent, SmGroup};
 use crate::ledger::{Cut, DryRun, GroupUnits, Placement, SplitRequest, UnitSet, UnitSizes};
 
 impl SmGroup {
-    /// Splits the group into smaller ones, whose SMs are among its own: their floors are of its floor, and
-    /// what it shares can only be shared. What no group takes is free again, unless the request takes the
-    /// rest. Where the request has groups that share SMs, all of the group's SMs stay held until the last
-    /// of them is gone, and nobody else shares its floor.
+    /// Splits the group into smaller ones, whose SMs are among its own. Their floors come from its floor, and
+    /// SMs that it shares can only be shared. SMs that no new group takes become free, unless the request
+    /// takes the rest. If new groups share SMs, all SMs of this group stay held until the last new group is
+    /// gone, and partitions outside it never use its floor.
     ///
-    /// A structured request, and any of a group that a structured request gave, is split by the driver
-    /// among the SMs of a context that is made for it (CUDA 13.1 or newer, not yet run on hardware).
-    /// All of the group's SMs stay held then until the last of the new groups is gone.
+    /// If the request is structured, or the group comes from a structured request, the driver makes the
+    /// split, among the SMs of a context created for the purpose (CUDA 13.1 or newer, not yet run on
+    /// hardware). In that case, too, all SMs of the group stay held until the last new group is gone.
     ///
     /// # Errors
     ///
-    /// [`Refused`](crate::error::Refused), which gives the group back, for the reasons of
-    /// [`SmResource::split`](crate::resource::SmResource::split): here [`Error::NotEnoughSms`] speaks of the
+    /// [`Refused`](crate::error::Refused), which returns the group, for the reasons of
+    /// [`SmResource::split`](crate::resource::SmResource::split). [`Error::NotEnoughSms`] refers to the
     /// group, the granularity must be the group's own, and an overlapping request is refused.
     ///
-    /// # Example
+    /// # Examples
     ///
     /// ```
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -61,7 +61,7 @@ impl SmGroup {
         } else {
             let parent = Parent::of(self);
             let hold = |group: &GroupUnits| {
-                // Sharing waits for nothing.
+                // Shared SMs wait for nothing.
                 let waits = group.sms.floor > 0;
                 let fences =
                     if waits { parent.group().fences().clone() } else { Fences::default() };
@@ -73,12 +73,12 @@ impl SmGroup {
         Ok(Split::of(&device, &units, &request, chosen, holds))
     }
 
-    /// What a split would give now, without taking anything. Where the driver has to split, a context
-    /// is made for the group as for the split itself, and kept to be used again.
+    /// Returns the result that a split would have now, without taking SMs. If the driver has to make the
+    /// split, this creates the same context as the split itself and keeps it for reuse.
     ///
     /// # Errors
     ///
-    /// As [`split`](SmGroup::split).
+    /// The errors of [`split`](SmGroup::split), without the group.
     pub fn dry_run(&self, request: impl Into<SplitRequest>) -> Result<DryRun> {
         let request = request.into();
         self.check_request(&request)?;
@@ -91,14 +91,14 @@ impl SmGroup {
         Ok(DryRun::new(units, free, chosen))
     }
 
-    /// Whether only the driver's structured split can do it: such a request, or any of SMs that are
-    /// no units.
+    /// Returns whether only the driver's structured split can divide the group: for a structured request, or
+    /// for SMs that are not units of equal size.
     fn needs_driver(&self, request: &SplitRequest) -> bool {
         request.is_structured() || matches!(self.placement().cut, Cut::Structured { .. })
     }
 
-    /// Chooses units for a request that was checked: preferred units before all others, and no
-    /// units in quarantine.
+    /// Chooses units for a checked request. Preferred units come before all others, and units in quarantine
+    /// are left out.
     fn choose(
         &self,
         request: &SplitRequest,
@@ -111,7 +111,8 @@ impl SmGroup {
             return Err(Error::CutInUse { held: cut.to_string(), holders: Vec::new() });
         }
         let request = &*request.counted(|| {
-            // Of the floor, since that is what floors can be of; of what it shares, if it has none.
+            // Percentages refer to the group's floor, since new floors come from it, or to what it shares if
+            // it has no floor.
             let (counts, own) = (self.units().counts().counts(), self.floor_unit_indices());
             let members = if own.is_empty() { &self.placement().members } else { &own };
             let counts: Vec<u32> = members.iter().map(|unit| counts[*unit]).collect();
@@ -122,23 +123,23 @@ impl SmGroup {
         Ok(ledger.choose_within(self.units().counts(), &divided, request, preferred)?)
     }
 
-    /// Refuses what no group can be split into.
+    /// Fails for requests that cannot split a group.
     fn check_request(&self, request: &SplitRequest) -> Result<()> {
         self.device().driver().check_process()?;
         request.validate()?;
         if request.overlapping {
-            let reason = "an overlapping request is for a device; within a group, ask for shares \
-                          such as ..=16";
+            let reason = "only a device accepts an overlapping request; within a group, ask for \
+                          shares such as ..=16";
             return Err(Error::InvalidRequest(reason.to_owned()));
         }
         if request.is_partial() {
-            let reason = "one group alone can be taken of a device; take all groups here, and drop \
-                          those that are not needed";
+            let reason = "`only` applies to a device; within a group, take all groups and drop those \
+                          that are not needed";
             return Err(Error::InvalidRequest(reason.to_owned()));
         }
         if self.needs_driver(request) && (!self.pool().is_empty() || !request.is_exclusive()) {
-            let reason = "the driver splits a group into exclusive ones only, and only a group of \
-                          which nothing is shared";
+            let reason = "the driver splits only an exclusive group, and only into exclusive groups; \
+                          ask for counts";
             return Err(Error::InvalidRequest(reason.to_owned()));
         }
         Ok(())
@@ -146,23 +147,23 @@ impl SmGroup {
 }
 
 impl Parent {
-    /// Divides the group by count, whatever others have of it; where there is a choice, into
-    /// units that are time-shared already.
+    /// Divides the group by count, regardless of other divisions of it. If there is a choice, prefers units
+    /// that already have a context of the set.
     pub(crate) fn divide(
         self: &Arc<Self>,
         request: &SplitRequest,
         preferred: &[Placement],
     ) -> Result<Split> {
         if self.group().needs_driver(request) {
-            let reason = "a structured request cannot be a plan; plans divide by count";
+            let reason = "a plan cannot be a structured request; plans divide by count";
             return Err(Error::InvalidRequest(reason.to_owned()));
         }
         let group = self.group();
         group.check_request(request)?;
         let quarantined = self.retry_quarantine();
         let chosen = group.choose(request, preferred, &quarantined)?;
-        // After the choice: a context whose work is recorded meanwhile has left its fence before its
-        // SMs were free to be chosen.
+        // Read the fences after the choice: if the work of a quarantined context is recorded in the meantime,
+        // its fence was added before its SMs could be chosen.
         let fences = self.fences();
         let holds =
             std::iter::repeat_with(|| (fences.clone(), Hold::Parent(Arc::clone(self), None)));

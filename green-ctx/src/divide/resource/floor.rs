@@ -1,4 +1,4 @@
-//! A context of some of a partition's units, to see where they are.
+//! A context on some of a partition's units, to find out which SMs they are.
 
 use std::sync::Arc;
 
@@ -9,9 +9,9 @@ use crate::handle::error::{Error, Result};
 use crate::handle::green::{self, RawGreen};
 use crate::ledger::Placement;
 
-/// A context on units that a partition has, for as long as it keeps to running beside or before the
-/// partition's own work: nothing accounts for it, and nobody else waits for what it runs. Whoever makes it
-/// waits until its work is done.
+/// Creates a context on units of a partition. The ledger does not know it, and no other owner waits for its
+/// work. The caller must submit work to it only alongside or before the partition's own work, and must wait
+/// until that work is done.
 pub(crate) fn context_of_units(owner: &Context, units: &[usize], sm_count: u32) -> Result<Context> {
     let Some(group) = owner.group() else {
         return Err(Error::InvalidRequest("a context without a group has no units".to_owned()));
@@ -22,14 +22,15 @@ pub(crate) fn context_of_units(owner: &Context, units: &[usize], sm_count: u32) 
     let raw = obtain(device, group.units(), &placement, None, sm_count)?;
     let (device, keeps) = (device.clone(), owner.clone());
     let lent = Lent { device: device.clone(), placement, sm_count, raw, _keeps: keeps };
-    // SAFETY: the context is alive until its owner is dropped, which is kept with it.
+    // SAFETY: the handles in `raw` are alive until `lent` is dropped, which is the only place that gives them
+    // back, and the adopted context owns `lent`. `raw.green` is the green context of `raw.context`.
     #[allow(unsafe_code, reason = "the handles are those of a living context")]
     unsafe {
         Context::adopt(device.driver(), raw.context, Some(raw.green), Arc::new(lent))
     }
 }
 
-/// A driver's context of a partition's units, and the partition.
+/// A driver context on a partition's units. It holds a reference to the partition's context.
 struct Lent {
     device: Device,
     placement: Placement,

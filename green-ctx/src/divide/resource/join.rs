@@ -1,4 +1,4 @@
-//! Groups put together.
+//! Joining groups.
 
 use std::sync::Arc;
 
@@ -12,22 +12,24 @@ use crate::handle::group::SmGroup;
 use crate::ledger::Cut;
 
 impl SmGroup {
-    /// Puts two groups together: the result has the SMs of both, its name and its priority are this one's, and
-    /// its [share](SmGroup::share) is its count. A context of it has all the SMs, and waits for what was still
-    /// running on any of them.
+    /// Joins two groups. The result has the SMs of both, and the name and priority of `self`. Its
+    /// [share](SmGroup::share) is its count. A context created from it waits for the work that was still
+    /// running on any of the SMs.
     ///
-    /// The driver makes one context of several results of one split only. Groups by count are made of such
-    /// results whichever request gave them; those of structured requests must be of one split, and have
-    /// the same co-scheduling and locality domain (cuda.h; not yet run on hardware). Parts of a group that
-    /// was divided with shares, or by the driver, join parts of the same division. Groups that share SMs do not
-    /// join: a request for both shares' sum says which of the SMs are to be shared.
+    /// The driver makes one context only from results of the same split. All groups by count of one
+    /// granularity meet this condition, whichever request made them. Groups of structured requests must come
+    /// from one split and have the same co-scheduling and locality domain (cuda.h; not yet run on hardware).
+    /// Parts of a group that was divided with shares, or by the driver, join only parts of the same division.
+    /// Groups that share SMs cannot be joined. Request one share of the total instead, which states how many
+    /// SMs are shared.
     ///
     /// # Errors
     ///
-    /// [`Refused`](crate::error::Refused), which gives both groups back: [`Error::DeviceMismatch`] for groups of two devices,
-    /// [`Error::InvalidRequest`] for others that do not join, and [`Error::Unsupported`] before CUDA 12.5.
+    /// [`Refused`](crate::error::Refused), which returns both groups, with one of these reasons:
+    /// [`Error::DeviceMismatch`] for groups of two devices, [`Error::InvalidRequest`] for other groups that
+    /// cannot be joined, and [`Error::Unsupported`] before CUDA 12.5.
     ///
-    /// # Example
+    /// # Examples
     ///
     /// ```
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -53,7 +55,7 @@ impl SmGroup {
     }
 }
 
-/// Refuses what the driver would make no context of.
+/// Fails if the driver could not make one context of both groups.
 fn check(one: &SmGroup, other: &SmGroup) -> Result<()> {
     one.device().driver().check_process()?;
     if one.device() != other.device() {
@@ -68,11 +70,11 @@ fn check(one: &SmGroup, other: &SmGroup) -> Result<()> {
     }
     let of_one_split = match &one.placement().cut {
         cut @ Cut::Equal { .. } => *cut == other.placement().cut,
-        // Each split of the driver is of its own.
+        // The driver combines only groups of the same structured split.
         Cut::Structured { .. } => Arc::ptr_eq(one.units(), other.units()),
     };
     if !of_one_split || !one.has_account_of(other) {
-        return refused("they are not of one split");
+        return refused("they do not come from the same split");
     }
     if let Cut::Structured { .. } = &one.placement().cut {
         let constraints = |group: &SmGroup| {
@@ -88,7 +90,7 @@ fn check(one: &SmGroup, other: &SmGroup) -> Result<()> {
         };
         let (first, rest) = (constraints(one), constraints(other));
         if first.iter().chain(&rest).any(|unit| *unit != first[0]) {
-            return refused("they differ in how many SMs are scheduled together, or in locality");
+            return refused("they differ in co-scheduled SMs or in locality domain");
         }
     }
     check_version(one.device(), COMPOSITION, "cuDevResourceGenerateDesc with several resources")

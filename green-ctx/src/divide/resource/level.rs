@@ -1,4 +1,4 @@
-//! Resources at their three levels: of a device, of a context, of a stream.
+//! Resources at three levels: of a device, a context or a stream.
 #![allow(unsafe_code, reason = "calls the driver")]
 
 use green_ctx_sys::{CUdevResource, CUdevResourceType};
@@ -12,10 +12,10 @@ use crate::handle::error::Result;
 use crate::handle::error::call;
 use crate::work::stream::Stream;
 
-/// What a device has, or what a context or a stream was provisioned with. Asking makes no driver call
-/// until one of the resources is asked for.
+/// The resources of a device, or those that a context or a stream was provisioned with. Creating this value
+/// makes no driver call; reading one of the resources does.
 ///
-/// # Example
+/// # Examples
 ///
 /// ```
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -32,7 +32,7 @@ use crate::work::stream::Stream;
 /// # }
 /// ```
 #[derive(Clone, Debug)]
-#[must_use = "resources do nothing until one of them is asked for"]
+#[must_use = "resources do nothing until one of them is queried"]
 #[doc(alias("CUdevResource"))]
 pub struct Resources {
     of: Owner,
@@ -64,13 +64,13 @@ impl From<&Stream> for Resources {
 }
 
 impl Resources {
-    /// The SMs: of a device all that it has, of a context or a stream those that its work runs on. A
-    /// primary context's are the device's.
+    /// Returns the SMs: all SMs of a device, or those on which work of a context or stream runs. A primary
+    /// context has all SMs of the device.
     ///
     /// # Errors
     ///
-    /// [`Error::Driver`](crate::Error::Driver), and
-    /// [`Error::Unsupported`](crate::Error::Unsupported) before CUDA 12.4.
+    /// [`Error::Unsupported`](crate::Error::Unsupported) before CUDA 12.4, and
+    /// [`Error::Driver`](crate::Error::Driver) if the driver fails.
     #[doc(alias(
         "cuDeviceGetDevResource",
         "cuCtxGetDevResource",
@@ -85,15 +85,15 @@ impl Resources {
         SmResource::new(self.device(), *dev_resource::sm_part(&resource), self.is_green())
     }
 
-    /// The workqueues: of a device its budget, of a context what it was provisioned with, of a stream
-    /// its context's.
+    /// Returns the workqueues: the budget of a device, or the queues that a context was provisioned with. A
+    /// stream has those of its context.
     ///
-    /// CUDA 13.1 or newer; not yet run on hardware.
+    /// Needs CUDA 13.1 or newer; not yet run on hardware.
     ///
     /// # Errors
     ///
-    /// [`Error::Driver`](crate::Error::Driver), and
-    /// [`Error::Unsupported`](crate::Error::Unsupported) before CUDA 13.1.
+    /// [`Error::Unsupported`](crate::Error::Unsupported) before CUDA 13.1, and
+    /// [`Error::Driver`](crate::Error::Driver) if the driver fails.
     #[doc(alias = "CU_DEV_RESOURCE_TYPE_WORKQUEUE_CONFIG")]
     pub fn workqueue(&self) -> Result<WorkqueueResource> {
         WorkqueueResource::read(self.device(), |kind| self.fetch(kind))
@@ -128,37 +128,38 @@ impl Resources {
 }
 
 impl Context {
-    /// How many SMs the context's work runs on, by the driver's own account.
+    /// Returns the number of SMs on which the context's work runs, as the driver reports it.
     ///
     /// # Errors
     ///
-    /// [`Error::Driver`](crate::Error::Driver).
+    /// [`Error::Driver`](crate::Error::Driver) if the driver fails.
     #[doc(alias("cuCtxGetDevResource", "cuGreenCtxGetDevResource"))]
     pub fn sm_count(&self) -> Result<u32> {
         Ok(self.resources().sm()?.sm_count())
     }
 
-    /// What the context was provisioned with: SMs, and workqueues from CUDA 13.1 on.
+    /// Returns the resources that the context was provisioned with: SMs, and workqueues (CUDA 13.1 or newer).
     pub fn resources(&self) -> Resources {
         Resources::from(self)
     }
 }
 
 impl Stream {
-    /// What the stream's work runs on.
+    /// Returns the resources that the stream's work runs on.
     pub fn resources(&self) -> Resources {
         Resources::from(self)
     }
 }
 
-/// What a stream's work runs on. The header of 13.1 has a call for SMs and none for workqueues.
+/// Returns a resource of a stream. The header of 13.1 has a call for a stream's SMs, but none for its
+/// workqueues.
 fn of_stream(stream: &Stream, kind: CUdevResourceType) -> Result<CUdevResource> {
     let api = stream.context().device().functions()?;
     if kind != CUdevResourceType::CU_DEV_RESOURCE_TYPE_SM || api.cuStreamGetDevResource().is_err() {
         return stream.context().dev_resource(kind);
     }
     let mut resource = dev_resource::empty();
-    // SAFETY: the stream is alive, the pointer is to a live structure.
+    // SAFETY: the handle of a `Stream` is valid while the `Stream` exists, and `resource` is a live local.
     unsafe { call!(api, cuStreamGetDevResource(stream.raw(), &raw mut resource, kind)) }?;
     Ok(resource)
 }

@@ -1,4 +1,4 @@
-//! Locality domains: parts of a device whose SMs are near to one memory.
+//! Locality domains: parts of a device whose SMs are close to one memory.
 
 use green_ctx_sys::CUdevice_attribute as Attribute;
 
@@ -7,16 +7,16 @@ use super::sm::check_version;
 use crate::handle::device::Device;
 use crate::handle::error::Result;
 
-/// The locality domains of a device, from CUDA 13.4 on.
+/// The locality domains of a device (CUDA 13.4 or newer).
 ///
-/// From the header; not yet run on hardware.
+/// Taken from the header; not yet run on hardware.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LocalityDomains {
-    /// How many there are; their numbers are 0 and up. 1 where the device is not divided.
+    /// The number of domains, which are numbered from 0. 1 if the device is not divided into domains.
     pub count: u32,
-    /// The SMs that the driver counts for each. A larger domain has
-    /// [supplemental](crate::SplitRequest::supplemental) ones, and what is over belongs to none.
+    /// The SMs that the driver counts for each domain. A larger domain also has
+    /// [supplemental](crate::SplitRequest::supplemental) SMs. SMs beyond those belong to no domain.
     pub sm_count: u32,
 }
 
@@ -24,7 +24,7 @@ impl LocalityDomains {
     pub(crate) fn of(device: &Device) -> Result<LocalityDomains> {
         check_version(device, LOCALITY, "cuDeviceGetAttribute of locality domains")?;
         let count = device.attribute(Attribute::CU_DEVICE_ATTRIBUTE_LOCALITY_DOMAIN_COUNT)?;
-        // A device that is not divided is one domain, of which the driver says nothing.
+        // A device that is not divided is one domain. The driver reports no SM count for it.
         if count <= 1 {
             return Ok(LocalityDomains { count: 1, sm_count: device.sm_count()? });
         }

@@ -1,15 +1,15 @@
 //! Groups that the driver splits out of another group's SMs.
 //!
-//! Structured requests within a group are split by the driver, and so are all requests within a group that a
-//! structured split made, since each of its groups is one unit. All parts are exclusive. CUDA 13.1 or newer;
-//! not yet run on hardware.
+//! The driver splits structured requests within a group, and all requests within a group that a structured
+//! split made, because each of its groups is one unit. All parts are exclusive. Needs CUDA 13.1 or newer; not
+//! yet run on hardware.
 //!
 //! The driver does not split the results of a split again, but it splits the resource of a context (recorded
-//! on an H200 for splits by count; the header says so for structured splits). So the group gets a context
-//! that runs no work. Group and context are held until the last part is gone. The pieces of a destroyed
-//! context stay valid (recorded on an H200: `lifetime/children-outlive-their-parent`).
+//! on an H200 for splits by count; the header says the same for structured splits). The group therefore gets
+//! a context that runs no work. Group and context are held until the last part is gone. The pieces of a
+//! destroyed context stay valid (recorded on an H200: `lifetime/children-outlive-their-parent`).
 //!
-//! A dry run makes the same split, takes nothing, and leaves the context to be used again.
+//! A dry run makes the same split, takes nothing, and leaves the context for reuse.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -31,7 +31,7 @@ use crate::ledger::{
     UnitSizes,
 };
 
-/// Splits a group, which comes back where that fails.
+/// Splits a group. If that fails, the group is returned.
 pub(super) fn split(
     group: SmGroup,
     request: &SplitRequest,
@@ -51,19 +51,19 @@ pub(super) fn split(
     Ok(Split::of(&device, &units, request, chosen, holds))
 }
 
-/// What a split would give, of pieces of what size.
+/// Returns the result that a split would have.
 pub(super) fn dry_run(group: &SmGroup, request: &SplitRequest) -> Result<DryRun> {
     let Pieces { context, units, chosen } = pieces(group, request)?;
     green::leave(group.device(), context, group.placement(), None, group.sm_count());
     Ok(DryRun::new(units.counts(), UnitSet::all(units.counts().counts().len()), chosen))
 }
 
-/// A group's SMs, split.
+/// The result of the driver's split of a group.
 struct Pieces {
-    /// The context that they were split in.
+    /// The context in which the group's SMs were split.
     context: RawGreen,
     units: Arc<Units>,
-    /// Which group of the request gets which.
+    /// The groups of the request with their units.
     chosen: Vec<GroupUnits>,
 }
 
@@ -72,7 +72,7 @@ fn pieces(group: &SmGroup, request: &SplitRequest) -> Result<Pieces> {
     let (needs, call) = cut::needs(&request.structure);
     check_version(device, needs.max(STRUCTURED), call)?;
     let sms = SmResource::of_device(device)?;
-    // Before a context is made, so that a wrong request leaves none.
+    // Check before creating a context, so that an invalid request leaves none behind.
     let guess = |sets: u32| Ok::<_, Error>(group.sm_count() / sets * sets);
     params(group, &sms, &*counted(group, &sms, request, guess)?)?;
     let context = obtain(device, group.units(), group.placement(), None, group.sm_count())?;
@@ -98,7 +98,7 @@ fn pieces(group: &SmGroup, request: &SplitRequest) -> Result<Pieces> {
     })
 }
 
-/// A request with counts in place of percentages of the group's SMs.
+/// Returns the request with counts in place of percentages of the group's SMs.
 fn counted<'a>(
     group: &SmGroup,
     sms: &SmResource,
@@ -115,7 +115,7 @@ fn counted<'a>(
     })
 }
 
-/// The groups of a request without percentages as the driver takes them.
+/// Returns the driver's parameters for a request without percentages.
 fn params(group: &SmGroup, sms: &SmResource, request: &SplitRequest) -> Result<Arc<[GroupParams]>> {
     if request.is_structured() {
         return Ok(request.structured_groups(sms.coscheduling()?)?.into());
@@ -123,20 +123,20 @@ fn params(group: &SmGroup, sms: &SmResource, request: &SplitRequest) -> Result<A
     plain_groups(request, alignment(group, sms))
 }
 
-/// How many of a group's SMs are scheduled together.
+/// Returns the number of the group's SMs that are scheduled together.
 fn alignment(group: &SmGroup, sms: &SmResource) -> u32 {
     match &group.placement().cut {
         Cut::Equal { .. } => sms.alignment(),
         Cut::Structured { groups, .. } => {
             let own = group.placement().members.iter().filter_map(|index| groups.get(*index));
-            // What a structured split leaves has no structure but that SMs come in pairs (cuda.h).
+            // In the rest of a structured split, SMs only come in pairs (cuda.h).
             own.map(|group| group.coscheduled).min().unwrap_or(2)
         }
     }
 }
 
-/// The groups of a request by count, rounded up as such a request always is: the structured split
-/// itself rounds nothing.
+/// Returns the parameters for a request by count. Counts are rounded up as in every such request, because the
+/// structured split itself rounds nothing.
 fn plain_groups(request: &SplitRequest, alignment: u32) -> Result<Arc<[GroupParams]>> {
     let sizes = UnitSizes { sms: 0, unit: alignment, odd: 0 };
     let group = |wanted: &RequestedGroup| {

@@ -1,5 +1,5 @@
-//! SMs described: how many there are, how they can be cut, how many are free. The splits themselves are in
-//! `split`.
+//! SMs of a device, context or stream: their number, their limits, and how many are free. `split` makes the
+//! splits.
 
 use std::fmt;
 use std::sync::Arc;
@@ -13,13 +13,12 @@ use crate::handle::error::{Error, Result};
 use crate::handle::group::SmGroup;
 use crate::ledger::{Coscheduling, DryRun, Granularity, LocalityDomain, SplitRequest, UnitSizes};
 
-/// The SMs of a device, or those that a context or a stream was provisioned with: how many there
-/// are, how they may be cut, how many are free.
+/// The SMs of a device, or those that a context or a stream was provisioned with.
 ///
-/// It describes and owns nothing. [`split`](SmResource::split) takes SMs out of the device's one
-/// ledger, so that no group of a process has SMs of another's floor, wherever they were made.
+/// It describes SMs and owns none. [`split`](SmResource::split) takes SMs from the device's ledger. A process
+/// has one ledger per device, so no group has SMs of another group's floor, wherever it was created.
 ///
-/// # Example
+/// # Examples
 ///
 /// ```
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -50,17 +49,17 @@ pub struct SmResource {
     min_partition: u32,
     alignment: u32,
     limits_from: LimitSource,
-    /// Whether these are the SMs of a partition, which its group owns.
+    /// Whether these are the SMs of a partition, which belong to its group.
     pub(super) is_green: bool,
 }
 
-/// Where the limits of a split come from.
+/// The source of the limits of a split.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum LimitSource {
-    /// The driver said so (CUDA 13.0 or newer).
+    /// The driver reports them (CUDA 13.0 or newer).
     Driver,
-    /// The driver is too old to say; the documented rule for the compute capability does.
+    /// The driver is too old to report them, so the documented rule for the compute capability applies.
     Architecture,
 }
 
@@ -73,11 +72,11 @@ impl fmt::Display for LimitSource {
     }
 }
 
-/// The first driver that says more than the count.
+/// The first driver version that reports more than the number of SMs.
 const LIMITS: Version = Version::new(13, 0);
-/// The first driver that says flags.
+/// The first driver version that reports flags.
 const FLAGS: Version = Version::new(13, 1);
-/// The first version whose descriptors take several resources.
+/// The first version whose descriptors accept several resources.
 pub(super) const COMPOSITION: Version = Version::new(12, 5);
 
 impl SmResource {
@@ -96,45 +95,47 @@ impl SmResource {
         Ok(SmResource { device, sms, min_partition, alignment, limits_from, is_green })
     }
 
-    /// The SMs that there are.
+    /// Returns the number of SMs.
     #[must_use]
     pub fn sm_count(&self) -> u32 {
         self.sms.smCount
     }
 
-    /// The smallest group that the driver makes, in SMs; [`limits_from`](SmResource::limits_from)
-    /// returns who says so.
+    /// Returns the size of the smallest group that the driver makes, in SMs.
+    /// [`limits_from`](SmResource::limits_from) returns the source of this number.
     #[must_use]
     #[doc(alias = "minSmPartitionSize")]
     pub fn min_partition(&self) -> u32 {
         self.min_partition
     }
 
-    /// How many SMs are scheduled together by default, and of what a group's count is a multiple;
-    /// [`limits_from`](SmResource::limits_from) returns who says so.
+    /// Returns the number of SMs that are scheduled together by default. The SMs of a group are a multiple of
+    /// it. [`limits_from`](SmResource::limits_from) returns the source of this number.
     #[must_use]
     #[doc(alias = "smCoscheduledAlignment")]
     pub fn alignment(&self) -> u32 {
         self.alignment
     }
 
-    /// Who says what the smallest group and the alignment are: the driver from CUDA 13.0 on, before
-    /// that the rule for the device's compute capability, of which particular parts may differ. Splits
-    /// do not rely on either: they read back what the driver really gives.
+    /// Returns the source of [`min_partition`](SmResource::min_partition) and
+    /// [`alignment`](SmResource::alignment): the driver from CUDA 13.0 on, before that the rule for the
+    /// device's compute capability, from which particular GPUs may differ. Splits rely on neither number:
+    /// they read back what the driver gives.
     #[must_use]
     pub fn limits_from(&self) -> LimitSource {
         self.limits_from
     }
 
-    /// How the SMs were split off, from CUDA 13.1 on; before, no split has any of these flags.
+    /// Returns the flags of the split that the SMs come from. Returns 0 before CUDA 13.1, where splits have no
+    /// such flags.
     #[must_use]
     pub fn flags(&self) -> CUdevSmResourceGroup_flags {
         let flags = if self.device.driver().version() >= FLAGS { self.sms.flags } else { 0 };
         CUdevSmResourceGroup_flags(flags)
     }
 
-    /// The locality domain that the SMs are of, from CUDA 13.4 on; `None` where they were not split
-    /// off by domain, and on drivers that know none.
+    /// Returns the locality domain of the SMs. Returns `None` if they were not split off by domain, and
+    /// before CUDA 13.4.
     #[must_use]
     #[doc(alias = "localityDomainId")]
     pub fn locality_domain(&self) -> Option<LocalityDomain> {
@@ -142,8 +143,9 @@ impl SmResource {
         cut::locality_domain(self.flags(), self.sms.localityDomainId).filter(|_| known)
     }
 
-    /// SMs that are free for floors: those that no group has, and whose last work is recorded, so that the
-    /// next owner can wait for it. A partition's SMs are never free, and a forked process has none.
+    /// Returns the number of SMs that are free for floors: those that no group has and whose last work is
+    /// recorded, so that the next owner can wait for it. Returns 0 for the SMs of a partition, and in a
+    /// forked process.
     #[must_use]
     pub fn free_sm_count(&self) -> u32 {
         if self.is_green {
@@ -153,64 +155,96 @@ impl SmResource {
         counts.map_or(self.sm_count(), |counts| counts.free)
     }
 
-    /// The pieces that the device is cut into at a granularity, each in SMs: equal ones, and at the
-    /// end what was left over. 15 of 8 and one of 12 on an H200, or 66 of 2.
+    /// Returns the units that the device is cut into at a granularity, each in SMs. Units of equal size come
+    /// first, and the odd unit last. An H200 has 15 units of 8 SMs and one of 12, or 66 of 2.
     ///
     /// # Errors
     ///
-    /// [`Error::Driver`].
+    /// [`Error::Driver`] if the driver fails.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # use green_ctx::{Driver, resource::Granularity, sim::Sim};
+    /// # let driver = Driver::simulated(&Sim::new("h200")?)?;
+    /// # let device = driver.device(0)?;
+    /// let units = device.resources().sm()?.unit_counts(Granularity::Coarse)?;
+    /// assert_eq!((units.len(), units[0], units[15]), (16, 8, 12));
+    /// # Ok(())
+    /// # }
+    /// ```
     #[doc(alias = "cuDevSmResourceSplitByCount")]
     pub fn unit_counts(&self, granularity: Granularity) -> Result<Vec<u32>> {
         Ok(split::smallest(self, granularity)?.1.counts().counts().to_vec())
     }
 
-    /// The sizes of the pieces that [`unit_counts`](SmResource::unit_counts) lists, to round counts to them.
+    /// Returns the sizes of the units that [`unit_counts`](SmResource::unit_counts) lists, for rounding
+    /// counts to them.
     ///
     /// # Errors
     ///
-    /// [`Error::Driver`].
+    /// [`Error::Driver`] if the driver fails.
     pub fn unit_sizes(&self, granularity: Granularity) -> Result<UnitSizes> {
         Ok(UnitSizes::of(split::smallest(self, granularity)?.1.counts().counts()))
     }
 
-    /// The SMs of each group of a structured request were all SMs of the device free, and at the end what
-    /// they leave, if anything. It only asks; [`dry_run`](SmResource::dry_run) says what a request would give
-    /// now.
+    /// Returns the SMs that each group of a structured request would have if all SMs of the device were free,
+    /// and at the end the SMs that the groups leave, if any. Takes nothing. [`dry_run`](SmResource::dry_run)
+    /// returns what a request would give now.
     ///
     /// # Errors
     ///
-    /// As [`split`](SmResource::split); [`Error::InvalidRequest`] for a request that is not structured.
+    /// The errors of [`split`](SmResource::split), and [`Error::InvalidRequest`] for a request that is not
+    /// structured.
     pub fn structured_counts(&self, request: impl Into<SplitRequest>) -> Result<Vec<u32>> {
         let request = request.into();
         request.validate()?;
         if !request.is_structured() {
-            let reason = "only a structured request has counts that do not depend on what is free";
+            let reason = "only a structured request has counts that do not depend on free SMs; use `dry_run`";
             return Err(Error::InvalidRequest(reason.to_owned()));
         }
         Ok(split::units_for(self, &*split::counted(self, &request)?)?.1.counts().counts().to_vec())
     }
 
-    /// What a split would give now, without taking anything. It only reads: what a split first tries to get
-    /// back does not count here, which is SMs in quarantine ([`DryRun::quarantined`]) and partitions that
-    /// functions of [`Driver::on_reclaim`](crate::Driver::on_reclaim) let go of. So a split may give what a
-    /// dry run refuses.
+    /// Returns the result that a split would have now, without taking SMs.
+    ///
+    /// A dry run only reads. A split first tries to free more SMs: those in quarantine
+    /// ([`DryRun::quarantined`]), and those of partitions that the functions of
+    /// [`Driver::on_reclaim`](crate::Driver::on_reclaim) release. A split can therefore succeed where a dry
+    /// run fails.
     ///
     /// # Errors
     ///
-    /// As [`split`](SmResource::split).
+    /// The errors of [`split`](SmResource::split).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # use green_ctx::{Driver, SplitRequest, sim::Sim};
+    /// # let driver = Driver::simulated(&Sim::new("h200")?)?;
+    /// # let device = driver.device(0)?;
+    /// let request = SplitRequest::new().group("decode", 17).group("prefill", ..=100);
+    /// let given = device.resources().sm()?.dry_run(request)?;
+    /// assert_eq!((given.groups[0].floor, given.groups[1].sm_count), (24, 100));
+    /// assert_eq!(given.free_for_floors, 8);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn dry_run(&self, request: impl Into<SplitRequest>) -> Result<DryRun> {
         self.dry_run_without(request, &[])
     }
 
-    /// What a split would give if these groups were given back first, as [`dry_run`](SmResource::dry_run): for a
-    /// program that gives them up only if that makes enough room. Groups of other devices, and parts of other
-    /// groups, make no difference.
+    /// Returns the result of a dry run as if these groups were returned first. Use it to release groups only
+    /// if that makes enough room. Groups of other devices and parts of other groups make no difference.
+    /// Otherwise it works as [`dry_run`](SmResource::dry_run).
     ///
     /// # Errors
     ///
-    /// As [`split`](SmResource::split).
+    /// The errors of [`split`](SmResource::split).
     ///
-    /// # Example
+    /// # Examples
     ///
     /// ```
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -236,47 +270,64 @@ impl SmResource {
             .map_err(|error| split::corrected(self, &request, groups, error))
     }
 
-    /// Takes groups of SMs. Each has the share asked for, with a floor rounded up and a ceiling rounded
-    /// down to what the device can give, and says all of it.
+    /// Takes groups of SMs. The floor of each group is rounded up and its ceiling is rounded down to what the
+    /// device can give. The groups report the requested shares and the results.
     ///
-    /// A driver before CUDA 12.5 makes a context of one piece, so there it is either groups of one
-    /// size, with the rest if asked for, or groups that all share all SMs (`..`), or an error; and one
-    /// size at a time. `None` alone, and the rest alone, are one piece too: of a device of which nothing is
-    /// held, or one that others have left.
+    /// Drivers before CUDA 12.5 make a context from one piece only. On them, the groups must all have one
+    /// size (the rest may be taken too), or all share all SMs (`..`), and the device can have only one size
+    /// at a time. `None` alone and the rest alone are also one piece. They need a device without held SMs, or
+    /// a piece that other groups left.
     ///
-    /// A structured request ([`SplitRequest::coscheduled`] and others, CUDA 13.1 or newer, not yet
-    /// run on hardware) is split by the driver, which rounds nothing, out of all SMs of the device. So
-    /// no group may be out that another request gave, until all of its groups are back; within a
-    /// group [`SmGroup::split`](crate::resource::SmGroup::split) takes such a request too.
+    /// The driver makes the split of a structured request ([`SplitRequest::coscheduled`] and others; CUDA
+    /// 13.1 or newer, not yet run on hardware). It rounds nothing and divides all SMs of the device. Groups
+    /// of another request may therefore not exist at the same time.
+    /// [`SmGroup::split`](crate::resource::SmGroup::split) takes such a request for the SMs of a group.
     ///
     /// # Errors
     ///
-    /// [`Error::InvalidRequest`] for a count of 0, no group at all or what the constraints rule out,
-    /// [`Error::NotEnoughSms`] when not all groups fit, with how many do, what would fit and who holds
-    /// the rest, [`Error::CutInUse`], and [`Error::Unsupported`] for what the driver is too old for.
-    /// Nothing is taken then. The SMs of a partition are split as its group
-    /// ([`Context::close`](crate::context::Context::close) gives it back): of its resource this is an
-    /// [`Error::InvalidRequest`].
+    /// If it fails, it takes nothing.
+    ///
+    /// - [`Error::InvalidRequest`]: a count is 0, there is no group, the options exclude each other, or the
+    ///   SMs belong to a partition. To split a partition's SMs, split the group that
+    ///   [`Context::close`](crate::context::Context::close) returns.
+    /// - [`Error::NotEnoughSms`]: not all groups fit. The error has the number that do, shares that would
+    ///   fit, and the holders of the other SMs.
+    /// - [`Error::CutInUse`]: groups of another cut exist.
+    /// - [`Error::Unsupported`]: the driver is too old for the request.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # use green_ctx::{Driver, SplitRequest, sim::Sim};
+    /// # let driver = Driver::simulated(&Sim::new("h200")?)?;
+    /// # let device = driver.device(0)?;
+    /// let split = device.resources().sm()?.split(SplitRequest::new().group("decode", 32).rest("prefill"))?;
+    /// assert_eq!(split.groups[0].sm_count(), 32);
+    /// assert_eq!(split.remainder.map(|group| group.sm_count()), Some(100));
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn split(&self, request: impl Into<SplitRequest>) -> Result<Split> {
         crate::handle::trace::span!("split", device = self.device.ordinal());
         let request = request.into();
         split::take(self, &request).map_err(|error| split::corrected(self, &request, &[], error))
     }
 
-    /// Takes all SMs that are free, as one group of this name.
+    /// Takes all free SMs as one group with this name.
     pub(crate) fn take_rest(&self, name: Arc<str>) -> Result<SmGroup> {
         split::take_rest(self, name)
     }
 
-    /// What the device makes of co-scheduled counts (cuda.h of 13.1).
+    /// Returns the co-scheduled counts that the device accepts (cuda.h of 13.1).
     pub(super) fn coscheduling(&self) -> Result<Coscheduling> {
         let most = if self.device.compute_capability()?.major >= 9 { 32 } else { 2 };
         Ok(Coscheduling { default: self.alignment, most })
     }
 }
 
-/// The least count of a group and what it is a multiple of, as documented for the compute capability
-/// (CUDA C++ programming guide and the header's general guideline).
+/// Returns the smallest count of a group and the number that it must be a multiple of, as documented for the
+/// compute capability (CUDA C++ programming guide and the header's general guideline).
 fn architecture_rule(capability: ComputeCapability) -> (u32, u32) {
     match capability.major {
         ..=6 => (1, 1),
@@ -286,7 +337,7 @@ fn architecture_rule(capability: ComputeCapability) -> (u32, u32) {
     }
 }
 
-/// Refuses what the driver is too old for.
+/// Fails if the driver is too old for `call`.
 pub(super) fn check_version(device: &Device, needs: Version, call: &'static str) -> Result<()> {
     let found = device.driver().version();
     if found >= needs { Ok(()) } else { Err(Error::Unsupported { call, needs, found }) }

@@ -1,4 +1,4 @@
-//! Splits of a device: which units a request is met from, and the groups that it takes.
+//! Splits of a device: the units that serve a request, and the groups that it takes.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -17,18 +17,18 @@ use crate::ledger::{
     SplitRequest, UnitSizes,
 };
 
-/// The groups that a split took. Make contexts of them, or drop them.
+/// The groups that a split took. Create contexts from them, or drop them.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Split {
-    /// The groups, in the request's order.
+    /// The groups, in the order of the request.
     pub groups: Vec<SmGroup>,
-    /// What remained, when the request takes it and something did.
+    /// The group that takes the rest, if the request has one and SMs remained.
     pub remainder: Option<SmGroup>,
 }
 
 impl Split {
-    /// Groups of chosen units, each with what still runs on its floor and who accounts for it.
+    /// Creates the groups of chosen units. `holds` has each group's fences and the owner of its SMs.
     pub(super) fn of(
         device: &Device,
         units: &Arc<Units>,
@@ -73,8 +73,8 @@ pub(super) fn would_give(
     Ok(DryRun { quarantined, ..DryRun::new(units.counts(), free, chosen) })
 }
 
-/// What a refusal says of what fits, asked for where the driver makes a context of one piece only:
-/// the ledger counts the smallest pieces, as if they could be put together.
+/// Corrects what a shortage reports to fit on drivers that cannot make a context of several pieces. The
+/// ledger counts the smallest pieces, as if they could be combined.
 #[cold]
 pub(super) fn corrected(
     sms: &SmResource,
@@ -96,14 +96,14 @@ pub(super) fn corrected(
     Error::NotEnoughSms(shortage)
 }
 
-/// Takes all SMs that are free, as one group of this name.
+/// Takes all free SMs as one group with this name.
 pub(super) fn take_rest(sms: &SmResource, name: Arc<str>) -> Result<SmGroup> {
     loop {
         let rest = sms.split(SplitRequest::new().rest(Arc::clone(&name)))?.remainder;
         if let Some(rest) = rest {
             return Ok(rest);
         }
-        // A request for one SM says who has them all.
+        // The shortage of a request for one SM names all holders.
         match sms.dry_run([1]) {
             Err(Error::NotEnoughSms(shortage)) => {
                 let requested = vec![Share::REST];
@@ -111,7 +111,7 @@ pub(super) fn take_rest(sms: &SmResource, name: Arc<str>) -> Result<SmGroup> {
                 return Err(Error::NotEnoughSms(Box::new(shortage)));
             }
             Err(error) => return Err(error),
-            // Another thread has given some back since.
+            // Another thread has returned SMs in the meantime, so try again.
             Ok(_) => {}
         }
     }
@@ -135,7 +135,7 @@ pub(super) fn take(sms: &SmResource, request: &SplitRequest) -> Result<Split> {
     Ok(Split::of(&sms.device, &units, request, chosen, holds))
 }
 
-/// A valid request with counts in place of percentages of the device's SMs.
+/// Returns a valid request with counts in place of percentages of the device's SMs.
 pub(super) fn counted<'a>(
     sms: &SmResource,
     request: &'a SplitRequest,
@@ -153,7 +153,7 @@ pub(super) fn counted<'a>(
             return request.structured_rounding(sms.sm_count(), sms.coscheduling()?, available);
         }
         let sizes = UnitSizes::of(smallest(sms, request.granularity)?.1.counts().counts());
-        // Older drivers make equal groups only.
+        // Older drivers make only equal groups.
         Ok(match sms.device.driver().version() < COMPOSITION {
             true => Rounding { is_equal: true, ..UnitSizes { odd: 0, ..sizes }.into() },
             false => sizes.into(),
@@ -161,11 +161,11 @@ pub(super) fn counted<'a>(
     })
 }
 
-/// The units that a valid request is met from.
+/// Returns the units that serve a valid request, and their cut.
 pub(super) fn units_for(sms: &SmResource, request: &SplitRequest) -> Result<(Cut, Arc<Units>)> {
     if sms.is_green {
-        let reason = "these SMs are a context's own; split the device's, or the group that \
-                      `Context::close` of a partition gives back";
+        let reason = "these SMs belong to a context; split those of the device, or the group that \
+                      `Context::close` returns";
         return Err(Error::InvalidRequest(reason.to_owned()));
     }
     if request.is_structured() {
@@ -176,7 +176,7 @@ pub(super) fn units_for(sms: &SmResource, request: &SplitRequest) -> Result<(Cut
         return Ok((smallest, units));
     }
     if request.groups.iter().all(|group| group.share.kind() == ShareKind::Regular) {
-        // A piece that others left, of the cut that is in use.
+        // Without combined pieces, only a piece that others left in the current cut can serve the request.
         let cut = sms.device.ledger()?.cut_in_use();
         let same = |cut: &Cut| cut.granularity() == Some(request.granularity);
         if let Some(cut) = cut.filter(same) {
@@ -186,8 +186,8 @@ pub(super) fn units_for(sms: &SmResource, request: &SplitRequest) -> Result<(Cut
     if !request.is_exclusive() || request.groups.is_empty() {
         return undivided(sms, &request.shares());
     }
-    // One piece a group: the device is cut into pieces of the size asked for, or into one of all units
-    // but the odd ones.
+    // Each group must be one piece: cut the device into pieces of the requested size, or into one piece of
+    // all regular units.
     let regular = || {
         let counts = units.counts().counts().iter();
         counts.filter(|count| **count == units.counts().size()).sum()
@@ -214,13 +214,13 @@ pub(super) fn units_for(sms: &SmResource, request: &SplitRequest) -> Result<(Cut
     let (counts, size) = (sized.counts().counts(), sized.counts().size());
     let made = counts.iter().filter(|count| **count == size).count();
     if made < request.groups.len() && !sms.device.ledger()?.is_cut(&cut) {
-        // What would fit, and whether a newer driver could do it, shows in the smallest pieces.
+        // The smallest pieces show how many groups would fit, and whether a newer driver could make them.
         return Ok((smallest, units));
     }
     Ok((cut, sized))
 }
 
-/// The device as one piece, which several may share where the driver makes contexts of one piece.
+/// Returns the device as one piece. On drivers that cannot combine pieces, only groups of all SMs can share.
 fn undivided(sms: &SmResource, shares: &[Share]) -> Result<(Cut, Arc<Units>)> {
     if shares.iter().any(|share| *share != Share::from(..)) {
         check_version(&sms.device, COMPOSITION, "a share other than a count or `..`")?;
@@ -253,7 +253,7 @@ fn structured(sms: &SmResource, request: &SplitRequest) -> Result<(Cut, Arc<Unit
     Ok((cut, units))
 }
 
-/// A 12.4 driver takes one resource a descriptor.
+/// Fails if a group has several units and the driver (CUDA 12.4) accepts only one resource per descriptor.
 fn check_composition(device: &Device, chosen: &[GroupUnits]) -> Result<()> {
     if chosen.iter().all(|group| group.placement.members.len() == 1) {
         return Ok(());

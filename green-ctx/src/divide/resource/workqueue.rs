@@ -1,6 +1,6 @@
-//! Workqueues: through how many queues a context's work reaches the device, from CUDA 13.1 on.
+//! Workqueues: the queues through which a context's work reaches the device (CUDA 13.1 and newer).
 //!
-//! Everything here follows the header of CUDA 13.1 and newer and has not run on hardware yet.
+//! Everything here follows the header of CUDA 13.1 and newer. It has not yet run on hardware.
 
 use green_ctx_sys::{CUdevResource, CUdevResourceType, CUdevWorkqueueConfigScope, Version};
 
@@ -11,7 +11,7 @@ use crate::handle::device::Device;
 use crate::handle::error::{Error, Result};
 use crate::ledger::{WorkqueueConfig as Config, WorkqueueScope};
 
-/// The first driver with workqueues.
+/// The first driver version with workqueues.
 const WORKQUEUES: Version = Version::new(13, 1);
 const CALL: &str = "the workqueue resource";
 
@@ -39,12 +39,12 @@ fn raw_scope(scope: WorkqueueScope) -> CUdevWorkqueueConfigScope {
 
 /// The workqueues of a device, or those that a context was provisioned with.
 ///
-/// Two partitions with SMs of their own can still wait for each other where their work goes through
-/// one queue. A partition that is made with queues of its own has the best chance not to (cuda.h).
+/// Two partitions on different SMs can still wait for each other if their work goes through the same queue.
+/// Creating a partition with its own queues gives it the best chance to avoid this (cuda.h).
 ///
-/// CUDA 13.1 or newer; not yet run on hardware.
+/// Needs CUDA 13.1 or newer; not yet run on hardware.
 ///
-/// # Example
+/// # Examples
 ///
 /// ```
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -71,7 +71,7 @@ pub struct WorkqueueResource {
     config: Config,
 }
 
-/// How to configure workqueues. What is not set stays as the driver reports it.
+/// Options for configuring workqueues. Values that are not set stay as the driver reports them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[must_use = "options do nothing until passed to a call"]
 pub struct WorkqueueOptions {
@@ -81,54 +81,55 @@ pub struct WorkqueueOptions {
 }
 
 impl WorkqueueOptions {
-    /// Sets who shares the queues.
+    /// Sets which contexts share the queues.
     pub const fn scope(mut self, scope: WorkqueueScope) -> WorkqueueOptions {
         self.scope = Some(scope);
         self
     }
 
-    /// Sets how many streams' work is expected to go on at the same time: from 1 to the device's
-    /// budget, or more where that is [allowed](WorkqueueOptions::beyond_budget).
+    /// Sets the number of streams whose work is expected to run at the same time: from 1 to the device's
+    /// budget, or more if [`beyond_budget`](WorkqueueOptions::beyond_budget) allows it.
     pub const fn concurrency_limit(mut self, limit: u32) -> WorkqueueOptions {
         self.concurrency_limit = Some(limit);
         self
     }
 
-    /// Whether the limit may be above the budget. The driver takes that, and does not guarantee then that
-    /// work is submitted through queues that do not overlap (cuda.h).
+    /// Sets whether the limit may exceed the budget. The driver accepts such a limit, but no longer
+    /// guarantees that work is submitted through queues that do not overlap (cuda.h).
     pub const fn beyond_budget(mut self, allowed: bool) -> WorkqueueOptions {
         self.beyond_budget = allowed;
         self
     }
 }
 
-/// Workqueues for a context that is to be made
-/// ([`SmGroup::with_workqueue`](crate::resource::SmGroup::with_workqueue)): a configuration, or those of another context
-/// ([`Context::shared_workqueue`]). Contexts that are made with clones of a configuration have the same one, each
-/// its own queues as far as the scope says.
+/// The workqueue of a context to be created
+/// ([`SmGroup::with_workqueue`](crate::resource::SmGroup::with_workqueue)). It is either a configuration, or
+/// the queues of another context ([`Context::shared_workqueue`]).
+///
+/// Contexts created with clones of a configuration have equal configurations. Each has its own queues as far
+/// as the scope allows.
 #[derive(Clone, Debug)]
 pub struct Workqueue {
     device: Device,
     config: Config,
-    /// The context whose queues they are.
+    /// The context whose queues these are; `None` for a configuration.
     owner: Option<Context>,
 }
 
 impl Context {
-    /// The queues themselves that this context's work goes through, for another context that is to use the
-    /// same: their work then waits for each other where queues do, and neither needs queues of its own.
+    /// Returns the queues through which this context's work goes, for use by another context. Work of the two
+    /// contexts can then wait for each other in the queues, and the other context needs no queues of its own.
     ///
-    /// The other context keeps this one, with its SMs, for as long as it lives: whether queues outlive the
-    /// context that they were made for, the header does not say. Of the primary context they are the
-    /// device's.
+    /// The other context keeps this one and its SMs alive, because the header does not say whether queues
+    /// outlive the context that they were created for. A primary context uses the device's queues.
     ///
-    /// CUDA 13.1 or newer; not yet run on hardware.
+    /// Needs CUDA 13.1 or newer; not yet run on hardware.
     ///
     /// # Errors
     ///
-    /// [`Error::Driver`], and [`Error::Unsupported`] before CUDA 13.1.
+    /// [`Error::Unsupported`] before CUDA 13.1, and [`Error::Driver`] if the driver fails.
     ///
-    /// # Example
+    /// # Examples
     ///
     /// ```
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -154,7 +155,7 @@ impl Context {
 }
 
 impl WorkqueueResource {
-    /// Reads what the driver says, once it is known to be new enough.
+    /// Reads the workqueues from the driver, if it is new enough.
     pub(super) fn read(
         device: &Device,
         fetch: impl FnOnce(CUdevResourceType) -> Result<CUdevResource>,
@@ -167,57 +168,59 @@ impl WorkqueueResource {
         Ok(WorkqueueResource { device: device.clone(), config })
     }
 
-    /// The device that the queues are of.
+    /// Returns the device that the queues belong to.
     #[must_use]
     pub fn device(&self) -> &Device {
         &self.device
     }
 
-    /// How many streams' work can go on at the same time without sharing a queue: of a device its
-    /// budget, which `CUDA_DEVICE_MAX_CONNECTIONS` sets, of a context what it was provisioned with.
+    /// Returns the number of streams whose work can run at the same time without sharing a queue. For a
+    /// device it is the budget, which `CUDA_DEVICE_MAX_CONNECTIONS` sets. For a context it is the number that
+    /// the context was provisioned with.
     #[must_use]
     #[doc(alias = "wqConcurrencyLimit")]
     pub fn concurrency_limit(&self) -> u32 {
         self.config.limit
     }
 
-    /// Who shares the queues.
+    /// Returns which contexts share the queues.
     #[must_use]
     #[doc(alias = "sharingScope")]
     pub fn scope(&self) -> WorkqueueScope {
         self.config.scope
     }
 
-    /// A configuration for a context, within what these queues allow. No driver call is made.
+    /// Returns a configuration for a context, within the limits of these queues. Makes no driver call.
     ///
     /// # Errors
     ///
-    /// [`Error::InvalidRequest`] for a concurrency limit of 0, or above the limit of these queues where that
-    /// is not [allowed](WorkqueueOptions::beyond_budget).
+    /// [`Error::InvalidRequest`] for a concurrency limit of 0, or for one above the limit of these queues if
+    /// that is not [allowed](WorkqueueOptions::beyond_budget).
     pub fn configure(&self, options: WorkqueueOptions) -> Result<Workqueue> {
         let most = self.config.limit;
         let limit = options.concurrency_limit.unwrap_or(most);
         if limit == 0 || (limit > most && !options.beyond_budget) {
             return Err(Error::InvalidRequest(format!(
-                "a concurrency limit of {limit} was asked for; it can be from 1 to {most}"
+                "the concurrency limit {limit} is out of range; use 1 to {most}"
             )));
         }
         let config = Config { limit, scope: options.scope.unwrap_or(self.config.scope), of: None };
         Ok(Workqueue { device: self.device.clone(), config, owner: None })
     }
 
-    /// An equal part of these queues for each of `contexts` contexts, balanced among them: the
-    /// concurrency limit divided, rounded down. No driver call is made.
+    /// Returns a configuration for each of `contexts` contexts with an equal part of these queues, balanced
+    /// among them. Its concurrency limit is the limit of these queues divided by `contexts`, rounded down.
+    /// Makes no driver call.
     ///
     /// # Errors
     ///
-    /// [`Error::InvalidRequest`] for no contexts, or for more than there are queues.
+    /// [`Error::InvalidRequest`] if `contexts` is 0 or exceeds the number of queues.
     pub fn divide(&self, contexts: u32) -> Result<Workqueue> {
         let most = self.config.limit;
         match most.checked_div(contexts) {
             None | Some(0) => Err(Error::InvalidRequest(format!(
-                "{most} queues cannot be divided among {contexts} contexts; it can be from 1 to \
-                 {most} of them"
+                "{most} queues cannot be divided among {contexts} contexts; divide them among 1 to \
+                 {most}"
             ))),
             Some(limit) => self.configure(
                 WorkqueueOptions::default()
@@ -229,13 +232,13 @@ impl WorkqueueResource {
 }
 
 impl Workqueue {
-    /// The concurrency limit.
+    /// Returns the concurrency limit.
     #[must_use]
     pub fn concurrency_limit(&self) -> u32 {
         self.config.limit
     }
 
-    /// Who shares the queues.
+    /// Returns which contexts share the queues.
     #[must_use]
     pub fn scope(&self) -> WorkqueueScope {
         self.config.scope
@@ -249,13 +252,13 @@ impl Workqueue {
         self.config
     }
 
-    /// The context that one with these queues keeps.
+    /// Returns the context whose queues these are. A context that uses them must keep it alive.
     pub(crate) fn into_owner(self) -> Option<Context> {
         self.owner
     }
 
-    /// The driver's resource: another context's queues, or the device's configuration, changed in place as
-    /// the header says.
+    /// Returns the driver's resource: another context's queues, or the device's configuration with changed
+    /// values, as the header prescribes.
     pub(super) fn provide(&self) -> Result<CUdevResource> {
         if let Some(owner) = &self.owner {
             return owner.dev_resource(CUdevResourceType::CU_DEV_RESOURCE_TYPE_WORKQUEUE);

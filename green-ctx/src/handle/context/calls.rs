@@ -1,37 +1,33 @@
-//! Calls on one green context, one thread at a time.
+//! A lock that serialises driver calls on one green context.
 //!
-//! The header up to CUDA 13.4 requires this. `Calls` is a lock for calls of a few microseconds:
+//! cuda.h up to CUDA 13.4 allows one thread at a time to use a `CUgreenCtx`. `Calls` is a lock for calls of about
+//! 4 µs. Putting a thread to sleep and waking it takes longer than that. With an ordinary mutex, two threads that
+//! created streams in one context were slower than with the driver's own locks (seen on an H200's host).
 //!
-//! - A thread releases it with a plain store. A second atomic operation would cost an uncontended thread most
-//!   of what the lock adds to a call.
-//! - A waiting thread checks less and less often, and finally sleeps between checks. So the other thread
-//!   makes several calls in a row, with the driver's data in its caches.
-//! - Once two threads have contended, streams of the context are also destroyed one at a time.
+//! - A thread releases the lock with a plain store. A second atomic operation would cost an uncontended thread most
+//!   of the time that the lock adds to a call.
+//! - A waiting thread checks the lock at growing intervals, and finally sleeps between checks. The owner can
+//!   therefore make several calls in a row, with the driver's data in its caches.
+//! - After two threads have contended for the lock once, streams of the context are also destroyed under it.
 
 use std::hint;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-/// The turns of threads that call the driver with one green context: its header up to 13.4 allows one
-/// at a time.
-///
-/// A turn is as long as one call, some 4 µs, and to sleep and to be woken takes longer: with a common
-/// mutex, two threads that made streams in one context were slower than with the driver's own locks (seen on an
-/// H200's host). Nor does such a mutex end with a plain store, which is what
-/// a thread that is alone would notice most.
+/// The lock of one green context.
 #[derive(Default)]
 pub(super) struct Calls {
     taken: AtomicBool,
-    /// Whether two threads ever came at once; streams are destroyed in turn from then on.
+    /// Set when two threads first contend for the lock. From then on, streams are destroyed under it.
     contended: AtomicBool,
 }
 
-/// A thread's turn, until it is dropped.
+/// Ownership of the lock, until dropped.
 pub(super) struct Turn<'a>(&'a AtomicBool);
 
 impl Calls {
-    /// Waits for this thread's turn.
+    /// Waits for the lock and takes it.
     #[inline]
     pub(super) fn turn(&self) -> Turn<'_> {
         if !self.take() {
@@ -40,8 +36,8 @@ impl Calls {
         Turn(&self.taken)
     }
 
-    /// Waits where threads were seen to come at once, before a call that may come at any time: the
-    /// driver's own locks keep such calls apart too, but take longer.
+    /// Takes the lock if threads have ever contended for it. For calls that the driver allows at any time. The driver's
+    /// own locks also serialise those, but threads wait longer for them.
     #[inline]
     pub(super) fn turn_if_contended(&self) -> Option<Turn<'_>> {
         self.contended.load(Ordering::Relaxed).then(|| self.turn())
@@ -52,8 +48,8 @@ impl Calls {
         self.taken.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed).is_ok()
     }
 
-    /// Looks ever less often: a thread that has several turns in a row finds the driver's data in its
-    /// caches, where threads that alternate fetch them from each other.
+    /// Waits for the lock, checking it at growing intervals. If threads took turns after every call, each would have to
+    /// fetch the driver's data from the other one's caches.
     #[cold]
     fn wait(&self) {
         const MOST: u32 = 1 << 10;
@@ -64,7 +60,7 @@ impl Calls {
             if tries < SPINS {
                 (0..MOST.min(1 << tries)).for_each(|_| hint::spin_loop());
             } else {
-                // A call that waits for the device, or a thread that has lost its processor.
+                // The owner's call waits for the device, or its thread was preempted.
                 thread::sleep(PAUSE);
             }
             if !self.taken.load(Ordering::Relaxed) && self.take() {
@@ -98,7 +94,8 @@ mod tests {
                         let _turn = calls.turn();
                         assert_eq!(inside.fetch_add(1, Ordering::Relaxed), 0);
                         if round % 500 == 0 {
-                            // As long as one call takes that waits for the device: the others sleep.
+                            // Hold the lock as long as a call that waits for the device, so that the other threads
+                            // sleep.
                             thread::sleep(Duration::from_millis(2));
                         }
                         inside.fetch_sub(1, Ordering::Relaxed);

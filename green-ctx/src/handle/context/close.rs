@@ -1,13 +1,13 @@
-//! Closing a context, and the reasons why one stays open.
+//! Closing a context.
 //!
-//! 1. `seclude` removes the context, and the stream that a partition comes with, from the registry. It counts
-//!    their handles under the registry's lock, so afterwards no thread can get another one.
-//! 2. `ready_to_close` waits for the context's work and for graphs that other contexts launched here.
-//! 3. `finish_close` ends both and returns the group.
+//! 1. `seclude` removes the context, and a partition's own stream, from the registry. It counts their handles under
+//!    the registry's lock, so no thread can get a new handle afterwards.
+//! 2. `ready_to_close` waits for the context's work and for graphs that other contexts launched in it.
+//! 3. `finish_close` ends the context and returns its group.
 //!
-//! If a step refuses, `reveal` enters the same objects again. The partition then has the stream, the context
-//! and the identity that it had before. A set of plans is closed in the same steps (`divide/plan/close.rs`):
-//! every context of every plan is ready before the first one ends.
+//! If a step refuses, `reveal` enters the same objects again, so the partition still has the stream, the context and
+//! the identity that it had before. A plan set is closed in the same steps (`divide/plan/close.rs`): the contexts of
+//! all its plans must be ready before the first one ends.
 
 use std::borrow::Cow;
 use std::mem;
@@ -19,40 +19,43 @@ use crate::handle::error::{Error, Refused, Result};
 use crate::handle::group::SmGroup;
 use crate::handle::trace;
 
-/// The stream that a partition comes with, which is closed with its context.
+/// A partition's own stream, which is closed together with its context.
 pub(crate) trait OwnStream {
-    /// Whether this is the only handle and `and` holds, which is asked under the registry's lock; from then on the
-    /// stream is not found.
+    /// Removes the stream from its registry, and returns true, if this is its only handle and `and` returns true. `and`
+    /// is called under the registry's lock.
     fn seclude(&self, and: &mut dyn FnMut() -> bool) -> bool;
 
     /// Undoes [`seclude`](OwnStream::seclude).
     fn reveal(&self);
 }
 
-/// Why a context was not closed.
+/// The reason why a context was not closed.
 #[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum CloseReason {
-    /// Something else keeps it.
+    /// The context is still in use.
     #[error("the context is still in use: {}", keepers(*.streams))]
     Shared {
-        /// How many of a partition's streams are alive, apart from the one that it comes with; where none is,
-        /// another handle of its context, a guard, a graph or a capture keeps it. `None` for a primary
-        /// context, which partitions, events and buffers keep too, and for a borrowed one: their streams are
-        /// not counted.
+        /// The number of living streams of the context, without a partition's own stream. If it is 0, another handle of
+        /// the context, a guard, a graph or a capture uses the context.
+        ///
+        /// `None` for a primary context, which partitions, events and buffers also use, and for a borrowed context.
+        /// Streams of these contexts are not counted.
         streams: Option<usize>,
     },
-    /// It is one of a set of plans, whose other plans use its SMs too. Its last handle ends it.
-    #[error("the context's SMs are those of a set of plans; drop the context instead")]
+    /// The context belongs to a plan set, and other plans use its SMs. It ends when its last handle is dropped.
+    #[error("the context belongs to a plan set; drop the context instead of closing it")]
     InPlans,
-    /// It is this thread's current context.
-    #[error("the context is current on this thread")]
+    /// The context is current on the calling thread.
+    #[error(
+        "the context is current on this thread; drop its guard or make another context current"
+    )]
     Current,
-    /// A stream of the partition is being captured: the one that it comes with, or one that was
-    /// [kept](crate::Stream::keep_alive). Waiting for its work would invalidate the capture.
+    /// A stream of the partition is being captured: its own stream, or one that was
+    /// [kept alive](crate::Stream::keep_alive). Waiting for its work would invalidate the capture.
     #[error("a stream of the partition is being captured; end the capture first")]
     Capturing,
-    /// The driver failed.
+    /// The driver returned an error.
     #[error(transparent)]
     Driver(#[from] Error),
 }
@@ -61,28 +64,56 @@ green_ctx_sys::debug_as_text!(CloseReason);
 
 fn keepers(streams: Option<usize>) -> Cow<'static, str> {
     match streams {
-        None => "something else that needs it is alive".into(),
-        Some(0) => "another handle of it, a guard, a graph, a capture or a context that shares its workqueues is alive".into(),
-        Some(1) => "a stream of it is alive".into(),
-        Some(streams) => format!("{streams} streams of it are alive").into(),
+        None => "another object that uses it is alive; drop that object first".into(),
+        Some(0) => {
+            "a clone, a guard, a graph, a capture or a context that shares its workqueues is \
+             alive; drop that first"
+                .into()
+        }
+        Some(1) => "one of its streams is alive; drop the stream first".into(),
+        Some(streams) => {
+            format!("{streams} of its streams are alive; drop the streams first").into()
+        }
     }
 }
 
 impl Context {
-    /// Waits for the context's work and gives its group back, ready for another context. A primary
-    /// context is released and has no group; nor has a borrowed one, whose owner is dropped.
+    /// Waits for the context's work, closes the context, and returns its group for use in another context. A primary or
+    /// borrowed context has no group: the primary context is released, and the owner of a borrowed context is dropped.
     ///
     /// # Errors
     ///
-    /// [`Refused`](crate::error::Refused), which gives the context back: when another handle of it lives (a clone, a
-    /// stream, a guard), when its SMs are those of a set of plans, when a stream of it that was
-    /// [kept](crate::Stream::keep_alive) is being captured, when it is current on this thread, and when the driver
-    /// fails.
+    /// [`Refused`](crate::error::Refused), which returns the context, with one of these reasons:
+    ///
+    /// - [`CloseReason::Shared`] if a clone, a stream, a guard or another object still uses the context.
+    /// - [`CloseReason::InPlans`] if the SMs belong to a plan set.
+    /// - [`CloseReason::Capturing`] if a stream that was [kept alive](crate::Stream::keep_alive) is being captured.
+    /// - [`CloseReason::Current`] if the context is current on this thread.
+    /// - [`CloseReason::Driver`] if a driver call fails.
     ///
     /// # Panics
     ///
-    /// Where a function of [`Driver::on_reclaim`](crate::Driver::on_reclaim) panics. The context is dropped
-    /// then.
+    /// Panics if a hook of [`Driver::on_reclaim`](crate::Driver::on_reclaim) panics. The context is dropped.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # use green_ctx::{Driver, context::CloseReason, sim::Sim};
+    /// # let driver = Driver::simulated(&Sim::new("h200")?)?;
+    /// # let device = driver.device(0)?;
+    /// let group = device.resources().sm()?.split([32])?.groups.remove(0);
+    /// let context = device.create_context(group)?;
+    /// let clone = context.clone();
+    /// let refused = context.close().expect_err("the clone uses the context");
+    /// assert!(matches!(refused.reason, CloseReason::Shared { streams: Some(0) }));
+    ///
+    /// drop(clone);
+    /// let group = refused.given.close()?.ok_or("a green context has a group")?;
+    /// assert_eq!(group.sm_count(), 32);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn close(self) -> Result<Option<SmGroup>, Refused<Context, CloseReason>> {
         trace::span!("close_context", device = self.device().ordinal(), green = self.is_green());
         let refused = |context, reason| Err(Refused { given: context, reason });
@@ -105,14 +136,14 @@ impl Context {
         Ok(self.finish_close())
     }
 
-    /// Whether nobody else has a handle of the context, nor of the stream, which is its own; nobody finds
-    /// either from then on.
+    /// Removes the context, and `stream` if it is given, from their registries. Returns false and changes nothing if
+    /// other handles of either exist.
     pub(crate) fn seclude(&self, stream: Option<&dyn OwnStream>) -> bool {
         let contexts = self.device().driver().contexts();
         let handles = 1 + usize::from(stream.is_some());
         let mut seclude = || contexts.seclude(self.inner.raw.address(), &self.inner, handles);
-        // A stream gives out its context, so the context is counted while no other handle of the stream exists.
-        // Either both leave their registries or neither does.
+        // A handle of the stream can give out its context. The context's handles are therefore counted while the stream
+        // is known to have no other handle. Either both objects leave their registries or neither does.
         let mut alone = match stream {
             Some(stream) => stream.seclude(&mut seclude),
             None => seclude(),
@@ -137,8 +168,8 @@ impl Context {
         self.enter_again()
     }
 
-    /// The object of the context's handle: this one, unless another thread came with the primary context's
-    /// handle meanwhile.
+    /// Enters the context in the registry again, and returns the registered object. That is another object if another
+    /// thread has entered the primary context's handle in the meantime.
     fn enter_again(&self) -> Context {
         let (contexts, inner) = (self.device().driver().contexts(), Arc::clone(&self.inner));
         let (inner, late) = contexts.get_or_enter(self.inner.raw.address(), inner);
@@ -154,10 +185,10 @@ impl Context {
                     return Err(CloseReason::Capturing);
                 }
                 if current::get(self.device().driver())? == self.raw() {
-                    // The next owner of the context would find it current on another thread.
+                    // The next owner's context would be current on this thread.
                     return Err(CloseReason::Current);
                 }
-                // The group is handed out as free, so its work must be done.
+                // The group is returned as free, so the work on its SMs must be done.
                 self.synchronize()?;
                 Ok(green.fencing.synchronize_guests()?)
             }
@@ -166,8 +197,8 @@ impl Context {
         }
     }
 
-    /// Closes a context of which this is the only handle: it was secluded, and its streams have gone since.
-    /// The group of a green one comes back. Its work must be done, or the group's fences stand for it.
+    /// Ends a secluded context that has no streams left, and returns its group if it is green. The context's work must
+    /// be done, or be covered by the group's fences.
     pub(crate) fn finish_close(self) -> Option<SmGroup> {
         let mut inner = Arc::into_inner(self.inner)?;
         match mem::replace(&mut inner.kind, Kind::Closed) {
@@ -176,7 +207,7 @@ impl Context {
                 inner.leave(&mut green);
                 Some(green.group)
             }
-            // The owner of a borrowed one goes here.
+            // Dropping `inner` drops the owner of a borrowed context.
             Kind::Primary | Kind::Borrowed(_) | Kind::Closed => None,
         }
     }

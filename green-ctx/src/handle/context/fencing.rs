@@ -1,4 +1,4 @@
-//! What a green context keeps for its fencing, as `ordering` describes it.
+//! The fence state of a green context. `ordering` describes its use.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::sync::{Arc, OnceLock};
@@ -11,30 +11,30 @@ use crate::handle::driver::Driver;
 use crate::handle::error::Result;
 use crate::handle::fence::{Fence, Fences, Pending};
 
-/// A green context's side of fencing.
+/// The fence state of a green context.
 pub(super) struct Fencing {
-    /// What the context's streams wait for.
+    /// The fences that the context's streams wait for.
     pub(super) pending: Pending,
-    /// How many streams objects stand for.
+    /// The number of streams that have an object.
     pub(super) streams: AtomicUsize,
-    /// Of a context that shares its SMs in time.
+    /// Set for a context that takes turns on its SMs with other contexts (those of plans).
     pub(super) shared: OnceLock<Shared>,
-    /// Graphs that streams of other contexts launched, and that run here.
+    /// Graphs that run here and were launched on streams of other contexts.
     pub(super) guests: OnceLock<Guests>,
-    /// Whether the context's handle has been given out: from then on there may be work in its default
-    /// stream, and in streams that no object stands for.
+    /// Set when the context's handle is first given out. From then on, foreign code may submit work to the default
+    /// stream, and to streams without an object.
     pub(super) exposed: AtomicBool,
-    /// Whether the default stream waits for what was pending when the handle was given out.
+    /// Set once the default stream waits for the fences that were pending when the handle was given out.
     pub(super) default_waits: AtomicBool,
 }
 
-/// What a context has that is recorded while it lives, since it shares its SMs in time.
+/// The additional state of a context that takes turns on its SMs. Its work is recorded while it lives.
 pub(super) struct Shared {
-    /// Stands for the context's work up to its last record.
+    /// Covers the context's work up to the last record.
     pub(super) work: Arc<Fence>,
-    /// The streams that objects stand for.
+    /// The streams that have an object.
     pub(super) streams: Streams,
-    /// What the active plan calls it, where plans have several names for it.
+    /// The context's name in the active plan, if plans give it different names.
     pub(super) name: Mutex<Option<Arc<str>>>,
 }
 
@@ -50,17 +50,17 @@ impl Fencing {
         }
     }
 
-    /// Whether other contexts have the same SMs at other times.
+    /// Returns whether other contexts take turns with this one on the same SMs.
     pub(super) fn shares_sms(&self) -> bool {
         self.shared.get().is_some()
     }
 
-    /// Takes out what is pending, done or not.
+    /// Takes out all pending fences, whether or not their work is done.
     pub(super) fn take_pending(&self) -> impl Iterator<Item = Arc<Fence>> + use<> {
         self.pending.take()
     }
 
-    /// Waits on the host until the graphs that others launched here are done.
+    /// Blocks the calling thread until graphs that other contexts launched here are done.
     pub(super) fn synchronize_guests(&self) -> Result<()> {
         self.guests.get().map_or(Ok(()), Guests::synchronize)
     }
@@ -69,14 +69,14 @@ impl Fencing {
     pub(super) fn record_guests(&self, driver: &Driver) -> Option<Arc<Fence>> {
         let guests = self.guests.get()?;
         if let Err(error) = guests.record() {
-            // Nobody else can wait for them then: the host does.
+            // The next owner of the SMs has no event to wait for, so this thread waits instead.
             driver.report(Err(error));
             driver.report(guests.synchronize());
         }
         Some(Arc::clone(guests.fence()))
     }
 
-    /// Ends what stands for those graphs.
+    /// Destroys the gate stream and its events.
     pub(super) fn end_guests(&mut self) {
         drop(self.guests.take());
     }

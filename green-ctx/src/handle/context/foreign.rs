@@ -1,12 +1,12 @@
 //! Contexts that other libraries created.
 //!
-//! `get_or_enter` looks a raw handle up and enters a new object under one lock, so that one handle has one
-//! object. A borrowed context is not destroyed, and its object keeps the owner alive. A device's primary
-//! context is never borrowed: the result is the retained one.
+//! `get_or_enter` looks up a raw handle and enters a new object under one lock, so that each handle has one object. A
+//! borrowed context is not destroyed, and its object keeps the owner alive. The primary context of a device is never
+//! borrowed: the result is the retained primary context.
 //!
-//! To find out whether a context is green, this module makes it current and asks for the green context of the
-//! legacy default stream (recorded on an H200, driver 580.159.04). The SMs of a borrowed green context are in
-//! no ledger, so partitions of this crate can overlap with it.
+//! To find out whether a context is green, this module makes it current and queries the green context of the legacy
+//! default stream (recorded on an H200, driver 580.159.04). The SMs of a borrowed green context are in no ledger, so
+//! partitions of this crate can overlap with it.
 #![allow(unsafe_code, reason = "calls the driver")]
 
 use std::ptr;
@@ -26,26 +26,28 @@ use crate::handle::raw::Raw;
 use crate::work::stream::DefaultStream;
 
 impl Context {
-    /// Uses a foreign context: a green context that somebody else made, or one that `cuCtxCreate`
-    /// made. Nothing destroys it; `owner` is kept until the last handle of the result is gone, its
-    /// streams included.
+    /// Wraps a context that other code owns: a foreign green context, or a context from `cuCtxCreate`. The context is
+    /// never destroyed by this crate. `owner` is kept alive until the last clone of the result, and every stream
+    /// created from it, is dropped.
     ///
-    /// A context that an object of this crate stands for already is that object, and a device's
-    /// primary context is the [primary context](Device::primary_context), which is retained; `owner`
-    /// is dropped then. The SMs of a borrowed green context are in no ledger: it has no
-    /// [`group`](Context::group), and nothing keeps partitions of this crate off them.
+    /// If a [`Context`] of this crate already represents the handle, that context is returned and `owner` is dropped.
+    /// For a device's primary context, the result is the retained [primary context](Device::primary_context).
+    ///
+    /// The SMs of a borrowed green context are in no ledger. The context has no [`group`](Context::group), and
+    /// partitions of this crate may use the same SMs.
     ///
     /// # Errors
     ///
-    /// [`Error::InvalidRequest`] for a null handle, [`Error::Forked`], [`Error::Driver`].
+    /// - [`Error::InvalidRequest`] if the handle is null.
+    /// - [`Error::Forked`] or [`Error::Driver`].
     ///
     /// # Safety
     ///
-    /// `raw` must be a living context of this driver, and stay alive until `owner` is dropped. Where
-    /// it is a green one, nobody may use its `CUgreenCtx` on another thread during a call of this
-    /// crate (the header's rule up to CUDA 13.4).
+    /// - `raw` must be a living context of this driver, and must stay alive until `owner` is dropped.
+    /// - If it is a green context, no other code may use its `CUgreenCtx` on another thread during a call of this crate
+    ///   (the rule in cuda.h up to CUDA 13.4).
     ///
-    /// # Example
+    /// # Examples
     ///
     /// ```
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -54,9 +56,9 @@ impl Context {
     /// # let device = driver.device(0)?;
     /// # let group = device.resources().sm()?.split([16])?.groups.remove(0);
     /// let ours = device.create_context(group)?;
-    /// // From here to another library and back.
+    /// // Another library receives this handle and passes it back.
     /// let raw = ours.as_raw();
-    /// // SAFETY: `ours` keeps the context.
+    /// // SAFETY: the clone of `ours` keeps the context alive.
     /// let same = unsafe { Context::from_raw_borrowed(&driver, raw, ours.clone()) }?;
     /// assert_eq!(same, ours);
     /// # Ok(())
@@ -73,13 +75,14 @@ impl Context {
         if let Some(inner) = driver.contexts().find(raw.address()) {
             return Ok(Context { inner });
         }
-        // SAFETY: the context is alive by this function's contract.
+        // SAFETY: the context is alive, by this function's contract.
         let green = unsafe { green_of(driver, raw) }?;
-        // SAFETY: the owner keeps the context by this function's contract.
+        // SAFETY: the context is alive until `owner` is dropped, by this function's contract. `green_of` returned
+        // its green context.
         unsafe { Context::adopt(driver, raw, green, Arc::new(owner)) }
     }
 
-    /// The device of a context.
+    /// Returns the device of a context.
     ///
     /// # Safety
     ///
@@ -87,7 +90,7 @@ impl Context {
     pub(crate) unsafe fn device_of_raw(driver: &Driver, raw: CUcontext) -> Result<Device> {
         let _scope = Scope::enter(driver, raw)?;
         let mut number = 0;
-        // SAFETY: the pointer is to a live integer; the context is current.
+        // SAFETY: `number` is a live local that the driver writes. The context is current while `_scope` lives.
         unsafe { call!(driver.functions()?, cuCtxGetDevice(&raw mut number)) }?;
         driver
             .devices()
@@ -95,11 +98,11 @@ impl Context {
             .ok_or_else(|| Error::InvalidRequest(format!("the driver has no device {number}")))
     }
 
-    /// The object of a context, borrowed where there is none.
+    /// Returns the object that represents a context. If there is none, creates a borrowed one.
     ///
     /// # Safety
     ///
-    /// The context must be alive until the owner is dropped, `green` its green context if it is one.
+    /// The context must stay alive until `owner` is dropped. If it is a green context, `green` must be its handle.
     pub(crate) unsafe fn adopt(
         driver: &Driver,
         raw: Raw<CUctx_st>,
@@ -109,7 +112,7 @@ impl Context {
         if let Some(inner) = driver.contexts().find(raw.address()) {
             return Ok(Context { inner });
         }
-        // SAFETY: the context is alive.
+        // SAFETY: the context is alive, by this function's contract.
         let device = unsafe { Context::device_of_raw(driver, raw.as_ptr()) }?;
         if green.is_none()
             && let Some(primary) = active_primary(&device)?
@@ -125,7 +128,7 @@ impl Context {
     }
 }
 
-/// The green context behind a context.
+/// Returns the green context behind a context, or `None` if the context is not green.
 ///
 /// # Safety
 ///
@@ -135,15 +138,16 @@ unsafe fn green_of(driver: &Driver, raw: Raw<CUctx_st>) -> Result<Option<Raw<CUg
     let token = DefaultStream::Legacy.as_raw();
     let mut green = ptr::null_mut();
     // The driver answers for the current context (recorded on an H200, driver 580.159.04).
-    // SAFETY: the token is looked up in the current context; the pointer is to a live handle.
+    // SAFETY: the driver resolves the token in the current context, which `_scope` keeps current. `green` is a live
+    // local that the driver writes.
     unsafe { call!(driver.functions()?, cuStreamGetGreenCtx(token, &raw mut green)) }?;
     Ok(Raw::new(green))
 }
 
-/// The primary context of a device, if somebody has brought it up.
+/// Returns the primary context of a device if it is active. Does not activate it.
 fn active_primary(device: &Device) -> Result<Option<Context>> {
     let (mut flags, mut active) = (0, 0);
-    // SAFETY: both pointers are to live integers, the device comes from the driver.
+    // SAFETY: `flags` and `active` are live locals that the driver writes, and the device is one of the driver's.
     unsafe {
         call!(
             device.functions()?,

@@ -1,4 +1,4 @@
-//! Making a context current on a thread: always scoped.
+//! A guard that makes a context current on a thread.
 
 use std::marker::PhantomData;
 
@@ -7,13 +7,13 @@ use crate::handle::current::{get, pop, push};
 use crate::handle::driver::Driver;
 use crate::handle::error::{Error, Result};
 
-/// Keeps a context current on this thread until it is dropped.
+/// A guard that makes a context current on its thread until it is dropped.
 ///
-/// Nothing of this crate needs one: it is for other libraries, which look at the thread's current
-/// context. Guards nest and end in reverse order; one that ends out of order leaves the thread as it
-/// is and reports to the driver's clean-up hook.
+/// This crate never needs one. Guards are for other libraries, which use the current context of the thread. Guards
+/// can be nested, and the newest must be dropped first. A guard that is dropped out of order leaves the current context
+/// unchanged, and the error goes to the driver's clean-up hook.
 ///
-/// # Example
+/// # Examples
 ///
 /// ```
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -30,7 +30,7 @@ use crate::handle::error::{Error, Result};
 /// # }
 /// ```
 ///
-/// A guard cannot leave its thread, so this does not compile:
+/// A guard cannot be sent to another thread. This does not compile:
 ///
 /// ```compile_fail,E0277
 /// fn leave(guard: green_ctx::context::Current) {
@@ -39,10 +39,10 @@ use crate::handle::error::{Error, Result};
 /// ```
 #[must_use = "the context is current only while the guard lives"]
 pub struct Current {
-    /// Kept whole: a guard that is leaked keeps its context alive, so that the thread's stack never
-    /// holds a destroyed context.
+    /// A full handle, not a weak one: a leaked guard keeps its context alive, so the thread's stack of contexts never
+    /// contains a destroyed context.
     context: Option<Context>,
-    /// The driver's stack of contexts is the thread's.
+    /// Makes the guard `!Send`, because each thread has its own stack of contexts.
     _thread: PhantomData<*const ()>,
 }
 
@@ -65,34 +65,35 @@ impl Drop for Current {
         let result = pop(driver, context.raw());
         let stays = match &result {
             Ok(()) => false,
-            // Below another context.
+            // The context is still on the stack, below another one.
             Err(Error::GuardOrder) => true,
             Err(_) => get(driver).is_ok_and(|current| current == context.raw()),
         };
         driver.report(result);
         if stays {
-            // Nothing that is on a thread's stack may be destroyed.
+            // A context on a thread's stack must never be destroyed.
             std::mem::forget(context);
         }
     }
 }
 
 impl Context {
-    /// Makes the context current on this thread while the guard lives.
+    /// Makes the context current on this thread until the guard is dropped.
     ///
     /// # Errors
     ///
-    /// [`Error::Driver`].
+    /// [`Error::Driver`], or [`Error::Forked`] in a forked process.
     #[doc(alias = "cuCtxPushCurrent")]
     pub fn make_current(&self) -> Result<Current> {
         Current::enter(self)
     }
 
-    /// The thread's current context, when it is one of this crate's.
+    /// Returns the thread's current context. Returns `None` if no context is current, or if it is not one of this
+    /// crate's.
     ///
     /// # Errors
     ///
-    /// [`Error::Driver`].
+    /// [`Error::Driver`], or [`Error::Forked`] in a forked process.
     #[doc(alias = "cuCtxGetCurrent")]
     pub fn current(driver: &Driver) -> Result<Option<Context>> {
         Ok(driver.find_context(get(driver)?))

@@ -1,13 +1,13 @@
-//! Graphs with nodes in a context that streams of other contexts launch.
+//! Graphs that run in a context but are launched on streams of other contexts.
 //!
-//! To the driver, a graph is work of the stream that launches it, wherever its nodes run (recorded on an
-//! H200, driver 580.159.04). So before such a launch, the launching stream waits for the fences that are
-//! pending in the context. After it, the *gate*, a stream of the context that gets no work, waits for the
-//! launching stream. An event on the gate then covers all such launches, however many there were.
+//! The driver treats a graph as work of the stream that launches it, wherever its nodes run (recorded on an H200,
+//! driver 580.159.04). Before such a launch, the launching stream therefore waits for the fences that are pending in
+//! the context. After the launch, the *gate* waits for the launching stream. The gate is a stream of the context
+//! without work, so an event on it covers all such launches, however many there were.
 //!
-//! The gate is made at the first launch. Its fence is recorded with the context's own work and goes to the
-//! next owner of the SMs. Closing the context waits for the gate. If the driver cannot make the gate wait,
-//! the host waits for the launching stream.
+//! The gate is created at the first launch. Its fence is recorded together with the context's own work and goes to the
+//! next owner of the SMs. Closing the context waits for the gate. If the driver cannot make the gate wait, the host
+//! waits for the launching stream.
 #![allow(unsafe_code, reason = "calls the driver")]
 
 use std::sync::Arc;
@@ -22,21 +22,18 @@ use crate::handle::fence::Fence;
 use crate::handle::raw::Raw;
 use crate::handle::raw_stream::RawStream;
 
-/// What stands for the graphs that others launched and that run in a context. The driver counts them
-/// as work of the stream that launched them alone (recorded on an H200, driver 580.159.04).
-///
-/// A stream of the context, which nobody submits work to, waits for each of them. So one event of that
-/// stream covers them all, however many there were.
+/// The gate of a context, with the fence that covers foreign launches.
 pub(super) struct Guests {
     gate: Raw<CUstream_st>,
     fence: Arc<Fence>,
-    /// Recorded on launching streams of this device, and waited for by the gate at once.
+    /// An event that is recorded on launching streams of this device. The gate waits for each record immediately, so
+    /// one event serves all of them.
     arrival: Mutex<Fence>,
     device: Device,
 }
 
 impl Guests {
-    /// Stands for the graphs that run in the context of a new stream, the gate.
+    /// Creates the events and, with `gate`, the gate stream.
     pub(super) fn new(
         device: &Device,
         gate: impl FnOnce() -> Result<Raw<CUstream_st>>,
@@ -46,39 +43,39 @@ impl Guests {
         Ok(Guests { gate: gate()?, fence, arrival, device: device.clone() })
     }
 
-    /// Makes the gate wait for what a stream of a device was given up to now.
+    /// Makes the gate wait for all work submitted so far to `launching`, a stream of `device`.
     pub(super) fn note(&self, launching: RawStream<'_>, device: &Device) -> Result<()> {
         let arrives = |arrival: &Fence| {
             launching.record(arrival.raw())?;
             self.gate().wait(arrival.raw())
         };
         if *device != self.device {
-            // A stream records events of its own device only.
+            // A stream can record only events of its own device.
             return arrives(&Fence::new(device)?);
         }
         arrives(&self.arrival.lock())
     }
 
-    /// Records the graphs that were launched up to now.
+    /// Records the fence after all launches so far.
     pub(super) fn record(&self) -> Result<()> {
         self.gate().record(self.fence.raw())?;
         self.fence.note_record();
         Ok(())
     }
 
-    /// The fence of the graphs that were recorded last.
+    /// Returns the fence, which covers the launches up to the last record.
     pub(super) fn fence(&self) -> &Arc<Fence> {
         &self.fence
     }
 
-    /// Waits on the host until all of them are done.
+    /// Blocks the calling thread until all noted launches are done.
     pub(super) fn synchronize(&self) -> Result<()> {
         self.device.driver().while_relaxed(|| self.gate().synchronize())
     }
 
     fn destroy(&self) -> Result<()> {
-        // SAFETY: nobody else has the handle, and this is its only end. Events that were recorded in the
-        // stream keep what they stand for.
+        // SAFETY: this object owns the gate, and `drop` is the only caller. Events recorded on the gate stay valid
+        // after it is destroyed.
         unsafe { call!(self.device.functions()?, cuStreamDestroy(self.gate.as_ptr())) }
     }
 

@@ -1,4 +1,4 @@
-//! The driver's streams of a context: making them, and those that are kept for good.
+//! The driver's streams of a context: creating them, and keeping some forever.
 #![allow(unsafe_code, reason = "calls the driver")]
 
 use std::ptr;
@@ -15,7 +15,7 @@ use crate::handle::raw_stream::is_capturing;
 const FLAGS: u32 = CUstream_flags::CU_STREAM_NON_BLOCKING.0;
 
 impl Context {
-    /// The driver's green context, of one that this crate made.
+    /// Returns the driver's green context, if this crate created it.
     #[inline]
     fn own_green(&self) -> Option<Raw<CUgreenCtx_st>> {
         match &self.inner.kind {
@@ -24,7 +24,7 @@ impl Context {
         }
     }
 
-    /// Keeps the driver's context for good; false where this crate did not make it.
+    /// Keeps the driver's context forever. Returns false if this crate did not create it.
     pub(crate) fn keep(&self) -> Result<bool> {
         let Some(green) = self.own_green() else { return Ok(false) };
         let kept = &self.device().state().kept;
@@ -34,12 +34,12 @@ impl Context {
         Ok(true)
     }
 
-    /// Takes a kept stream that has no handle, with its priority.
+    /// Takes a kept stream that has no object, together with its priority.
     #[inline]
     pub(crate) fn take_kept_stream(&self, priority: i32) -> Option<(Raw<CUstream_st>, i32)> {
         let (green, kept) = (self.own_green()?, &self.device().state().kept);
         let (stream, priority) = kept.take(green, priority)?;
-        // Foreign code may still capture it, or the driver may not say.
+        // Do not reuse the stream if foreign code captures it, or if the driver cannot answer.
         let functions = self.device().functions().ok()?;
         if !matches!(is_capturing(functions, stream.as_ptr()), Ok(false)) {
             self.put_kept_stream(stream, priority);
@@ -48,25 +48,25 @@ impl Context {
         Some((stream, priority))
     }
 
-    /// Leaves a stream that is kept to whoever makes one of its priority next.
+    /// Stores a kept stream that has no object any longer. The next stream of its priority in this context reuses it.
     pub(crate) fn put_kept_stream(&self, stream: Raw<CUstream_st>, priority: i32) {
         if let Some(green) = self.own_green() {
             self.device().state().kept.put(green, stream, priority);
         }
     }
 
-    /// Makes a stream that does not synchronise with the default stream.
+    /// Creates a stream that does not synchronise with the default stream.
     #[inline]
     pub(crate) fn create_raw_stream(&self, priority: i32) -> Result<Raw<CUstream_st>> {
         let driver = self.device().driver();
-        // Drivers before 12.5 make a green context's stream while it is current.
+        // Before CUDA 12.5, the driver creates a green context's stream only while the context is current.
         if driver.version() < Version::new(12, 5) {
             return self.create_while_current(priority);
         }
         let mut raw = ptr::null_mut();
         let created = self.with_green(|green| {
             let (api, green) = (driver.functions()?, green.as_ptr());
-            // SAFETY: the green context is alive, the pointer is to a live handle.
+            // SAFETY: the green context is valid while `self` lives, and `raw` is a live local that the driver writes.
             unsafe { call!(api, cuGreenCtxStreamCreate(&raw mut raw, green, FLAGS, priority)) }
         });
         match created {
@@ -81,7 +81,7 @@ impl Context {
         let driver = self.device().driver();
         let mut raw = ptr::null_mut();
         let _scope = Scope::enter(driver, self.raw())?;
-        // SAFETY: the pointer is to a live handle.
+        // SAFETY: `raw` is a live local that the driver writes. The context is current while `_scope` lives.
         unsafe {
             call!(driver.functions()?, cuStreamCreateWithPriority(&raw mut raw, FLAGS, priority))
         }?;

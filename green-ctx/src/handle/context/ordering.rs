@@ -1,19 +1,19 @@
-//! The order between a partition's work and other work on its SMs.
+//! The order between the work of one owner of SMs and the work of the next.
 //!
-//! **Giving up SMs.** One fence covers all work of the context. A switch records it on the first stream if
-//! the context never had another one and neither was exposed to foreign code. Otherwise, and when the last
-//! handle is dropped, the whole context is recorded. That covers destroyed streams, default streams, and
-//! streams without an object. Recording invalidates captures, so a switch first asks whether a stream is
-//! being captured.
+//! **Giving up SMs.** One fence covers all work of the context. A switch records the fence on the first stream if the
+//! context has had no other stream and neither the stream nor the context was exposed to foreign code. In all other
+//! cases, and when the last handle is dropped, the fence records the whole context. That covers destroyed streams,
+//! default streams, and streams without an object. Recording invalidates captures, so a switch first queries whether
+//! a stream is being captured.
 //!
-//! **Getting SMs.** A lone stream waits for each fence itself; several streams wait as a whole context. That
-//! wait does not hold streams that are created later, so these wait by themselves. The default stream waits
-//! once the context's handle is given out.
+//! **Getting SMs.** A context's only stream waits for each fence itself. If there are several streams, the whole
+//! context waits. That wait does not affect streams that are created later, so each of them waits when it is created.
+//! The default stream waits once the context's handle is given out.
 //!
-//! A record of the whole context covers what the whole context waits for. It covers what a single stream
-//! waits for only if there is work behind that wait (recorded on an H200, driver 580.159.04). So waits of
-//! single streams are first repeated for the whole context, and a fence that is done means that these waits
-//! are over.
+//! A record of the whole context covers the waits of the whole context. It covers the wait of a single stream only if
+//! work was submitted after that wait (recorded on an H200, driver 580.159.04). The waits of single streams are
+//! therefore repeated for the whole context before it is recorded, so that a fence whose work is done also means that
+//! these waits are over.
 #![allow(unsafe_code, reason = "calls the driver")]
 
 use std::sync::Arc;
@@ -38,17 +38,18 @@ use crate::handle::raw_stream::RawStream;
 use crate::work::stream::DefaultStream;
 
 impl Green {
-    /// Whether a stream that is kept, since foreign code has its handle, is being captured.
+    /// Returns whether foreign code is capturing a kept stream of this context.
     pub(super) fn has_kept_captures(&self, device: &Device) -> Result<bool> {
         device.state().kept.are_capturing(device.functions()?, self.raw)
     }
 
-    /// Records all work of the context when no handle is left; `None` where all of it is done.
+    /// Records all work of the context after its last handle was dropped. Returns `None` if all work is done.
     pub(super) fn record(&self, device: &Device) -> Result<Option<Arc<Fence>>> {
         let Some(Shared { work, .. }) = self.fencing.shared.get() else {
             return green::record(device, self.raw);
         };
-        // Recorded in place, so that who waits for the former record relies on what that covered.
+        // Record the existing fence again. A context that waits for the earlier record relies on the work it covered,
+        // and the new record covers that too.
         self.fencing.pending.wait_as_a_whole(|fence| green::wait_for(device, self.raw, fence))?;
         green::record_in(device, self.raw, work.raw())?;
         work.note_record();
@@ -64,7 +65,7 @@ impl Context {
         }
     }
 
-    /// Makes a new stream wait for what the context's streams wait for.
+    /// Makes a new stream wait for the fences that the context's other streams wait for.
     #[inline]
     pub(crate) fn hold_new(&self, stream: RawStream<'_>) -> Result<()> {
         match self.fencing() {
@@ -80,22 +81,21 @@ impl Context {
         if fences.is_empty() || !stream.is_capturing()? {
             return fences.iter().try_for_each(|fence| stream.wait(fence.raw()));
         }
-        // A wait would become part of the capture, or invalidate it: the host waits instead.
+        // A wait on the stream would become part of the capture, or invalidate it. The host waits instead.
         let _relaxed = RelaxedCapture::enter(driver)?;
         fences.iter().try_for_each(|fence| fence.synchronize(driver.functions()?))
     }
 
-    /// Notes that the context's handle is given out, and makes its default stream wait as the others
-    /// do.
+    /// Notes that the context's handle is given out, and makes its default stream wait like the other streams.
     #[inline]
     pub(crate) fn expose(&self) -> Result<()> {
         match self.fencing() {
             Some(fencing) if !fencing.default_waits.load(Ordering::Acquire) => {
-                // In one order with `Pending::add` and the look at this by `hold`: either that sees
-                // the context exposed, or the fence is seen here.
+                // Sequentially consistent with `Pending::add` and with the load of `exposed` in `hold`. Either `hold`
+                // sees that the context is exposed, or this thread sees the added fence.
                 fencing.exposed.store(true, Ordering::SeqCst);
                 self.hold_default_stream(fencing)?;
-                // Only now: where it failed, the next call tries again.
+                // Set only after success, so that a failed attempt is repeated by the next call.
                 fencing.default_waits.store(true, Ordering::Release);
                 Ok(())
             }
@@ -112,20 +112,20 @@ impl Context {
         let _scope = Scope::enter(driver, self.raw())?;
         let stream = DefaultStream::Legacy.as_raw();
         fences.iter().try_for_each(|fence| {
-            // SAFETY: the token is looked up in the current context, the event is alive; 0 is the
-            // only flag outside of a capture.
+            // SAFETY: the driver resolves the token in the current context, which `_scope` keeps current. `fence` keeps
+            // its event alive. Outside captures, 0 is the only valid flag.
             unsafe { call!(driver.functions()?, cuStreamWaitEvent(stream, fence.raw(), 0)) }
         })
     }
 
-    /// Whether the context's only work can be that of its first stream.
+    /// Returns whether only the context's first stream can have work.
     fn is_lone(&self, fencing: &Fencing) -> bool {
         let is_lone = || fencing.shared.get().is_some_and(|shared| shared.streams.is_lone());
         !fencing.exposed.load(Ordering::SeqCst) && is_lone()
     }
 
-    /// Whether a stream of the context that an object stands for, or that is kept, is being captured.
-    /// Recording the context, or making it wait, would invalidate the capture.
+    /// Returns whether a stream of the context that has an object, or is kept, is being captured. Recording the
+    /// context, or making it wait, would invalidate the capture.
     pub(crate) fn has_captures(&self) -> Result<bool> {
         let Kind::Green(green) = &self.inner.kind else { return Ok(false) };
         let Some(shared) = green.fencing.shared.get() else { return Ok(false) };
@@ -133,12 +133,12 @@ impl Context {
             || green.has_kept_captures(self.device())?)
     }
 
-    /// Whether other contexts have the same SMs at other times, as those of plans do.
+    /// Returns whether other contexts take turns with this one on the same SMs, as the contexts of plans do.
     pub(crate) fn shares_sms(&self) -> bool {
         self.fencing().is_some_and(Fencing::shares_sms)
     }
 
-    /// Prepares a new context for sharing its SMs in time, before it has a stream.
+    /// Prepares a new context for taking turns on its SMs. Must be called before the context has a stream.
     pub(crate) fn share_sms(&self) -> Result<()> {
         let Some(fencing) = self.fencing() else { return Ok(()) };
         let work = Arc::new(Fence::new(self.device())?);
@@ -147,7 +147,7 @@ impl Context {
         Ok(())
     }
 
-    /// How many of its streams objects stand for; `None` where that is not counted.
+    /// Returns the number of the context's streams that have an object, or `None` if they are not counted.
     pub(crate) fn stream_count(&self) -> Option<usize> {
         Some(self.fencing()?.streams.load(Ordering::Relaxed))
     }
@@ -156,23 +156,22 @@ impl Context {
         self.fencing()?.shared.get()
     }
 
-    /// The name of the partition that has the context: of several plans, in the active one. `None` for a
-    /// context without SMs of its own.
+    /// Returns the name of the partition that the context belongs to. If several plans use the context, it is the name
+    /// in the active plan. Returns `None` for a context that owns no SMs.
     #[must_use]
     pub fn partition_name(&self) -> Option<Arc<str>> {
         let renamed = self.shared().and_then(|shared| shared.name.lock().clone());
         renamed.or_else(|| Some(Arc::clone(&self.group()?.record().sms.name)))
     }
 
-    /// Sets what the active plan calls the context.
+    /// Sets the context's name in the active plan.
     pub(crate) fn set_partition_name(&self, name: &Arc<str>) {
         if let Some(shared) = self.shared() {
             *shared.name.lock() = Some(Arc::clone(name));
         }
     }
 
-    /// A handle for an object that is to stand for a stream, counted until
-    /// [`count_out`](Context::count_out).
+    /// Returns a handle for a new stream object, and counts the stream until [`count_out`](Context::count_out).
     #[inline]
     pub(crate) fn for_stream(&self) -> Context {
         if let Some(fencing) = self.fencing() {
@@ -181,7 +180,7 @@ impl Context {
         self.clone()
     }
 
-    /// Counts a stream that no object stands for any more.
+    /// Removes a stream from the count when its object is dropped.
     #[inline]
     pub(crate) fn count_out(&self) {
         if let Some(fencing) = self.fencing() {
@@ -189,13 +188,13 @@ impl Context {
         }
     }
 
-    /// Enters a stream where the context shares its SMs in time. Returns the number by which it leaves.
+    /// Adds a stream to the list of a context that takes turns on its SMs. Returns its slot.
     #[inline]
     pub(crate) fn enter_stream(&self, stream: Raw<CUstream_st>) -> Option<usize> {
         self.shared().map(|shared| shared.streams.enter(stream))
     }
 
-    /// Removes a stream, before it is destroyed.
+    /// Removes a stream from the list. Must be called before the stream is destroyed.
     #[inline]
     pub(crate) fn leave_stream(&self, slot: usize) {
         if let Some(shared) = self.shared() {
@@ -203,8 +202,8 @@ impl Context {
         }
     }
 
-    /// Records the work up to now of a context that shares its SMs in time, with all that the context
-    /// waits for: when the fence is done, so is that. `first` is the stream that was made first.
+    /// Records the work submitted so far to a context that takes turns on its SMs, including everything that the
+    /// context waits for. When the fence is done, all of that is done. `first` is the context's first stream.
     pub(crate) fn record_work(&self, first: RawStream<'_>) -> Result<()> {
         let Some(fencing) = self.fencing() else { return Ok(()) };
         let Some(Shared { work, .. }) = fencing.shared.get() else { return Ok(()) };
@@ -218,25 +217,25 @@ impl Context {
         fencing.guests.get().map_or(Ok(()), Guests::record)
     }
 
-    /// The fences of the work that was recorded last.
+    /// Returns the fences that cover the work recorded last.
     pub(crate) fn work(&self) -> impl Iterator<Item = &Arc<Fence>> {
         let fencing = self.fencing();
         let guests = fencing.and_then(|fencing| fencing.guests.get()).map(Guests::fence);
         self.shared().map(|shared| &shared.work).into_iter().chain(guests)
     }
 
-    /// Whether all streams wait for the last record of a fence already.
+    /// Returns whether all streams already wait for the last record of a fence.
     pub(crate) fn waits_for(&self, fence: &Arc<Fence>) -> bool {
         self.fencing().is_some_and(|fencing| fencing.pending.covers(fence))
     }
 
-    /// Makes what is submitted from now on wait for a fence: in streams that there are, those that no
-    /// object stands for included, and in those that are made later. `first` is the stream that was
-    /// made first. Only one thread at a time may call it.
+    /// Makes later work of the context wait for a fence: on all existing streams, including those without an object,
+    /// and on streams that are created later. `first` is the context's first stream. Only one thread at a time may call
+    /// this.
     pub(crate) fn hold(&self, fence: &Arc<Fence>, first: RawStream<'_>) -> Result<()> {
         let Some(fencing) = self.fencing() else { return Ok(()) };
         let record = fence.records();
-        // First, so that a stream that comes too late to be held finds the fence here.
+        // Add the fence first, so that a stream created too late for the wait below finds it here.
         fencing.pending.add(fence);
         let whole = !self.is_lone(fencing);
         if whole {
@@ -248,26 +247,26 @@ impl Context {
         Ok(())
     }
 
-    /// Forgets what its streams wait for as far as it is done.
+    /// Drops the pending fences whose work is done.
     pub(crate) fn settle(&self) -> Result<()> {
         let Some(fencing) = self.fencing() else { return Ok(()) };
         fencing.pending.settle(self.device().driver()).map(drop)
     }
 
-    /// Prepares for a graph that runs here and that a stream of another context is about to launch:
-    /// the stream waits for what this context's streams wait for.
+    /// Prepares for a graph that runs in this context and that a stream of another context is about to launch. The
+    /// stream waits for the fences that are pending here.
     pub(crate) fn expect_guest(&self, launching: RawStream<'_>) -> Result<()> {
         let Some(fencing) = self.fencing() else { return Ok(()) };
         if fencing.guests.get().is_none() {
             let fresh = Guests::new(self.device(), || self.create_raw_stream(0))?;
-            // Where another thread was first, ours ends here.
+            // If another thread stored its gate first, this one is dropped.
             fencing.guests.get_or_init(|| fresh);
         }
         let fences = fencing.pending.settle(self.device().driver())?;
         fences.iter().try_for_each(|fence| launching.wait(fence.raw()))
     }
 
-    /// Counts what a stream of another context was given up to now as this context's work too. Where the
+    /// Counts the work submitted so far to `launching`, a stream of another context, as work of this context. If the
     /// driver fails, the host waits for that work.
     pub(crate) fn note_guest(&self, launching: RawStream<'_>, device: &Device) {
         let Some(guests) = self.fencing().and_then(|fencing| fencing.guests.get()) else { return };
@@ -283,7 +282,7 @@ impl Context {
     fn record_whole(&self, event: CUevent) -> Result<()> {
         let api = self.device().functions()?;
         self.with_green(|green| {
-            // SAFETY: both handles are alive.
+            // SAFETY: the green context is valid while `self` lives, and the caller keeps the event alive.
             unsafe { call!(api, cuGreenCtxRecordEvent(green.as_ptr(), event)) }
         })
         .unwrap_or(Ok(()))
@@ -292,7 +291,7 @@ impl Context {
     fn wait_whole(&self, event: CUevent) -> Result<()> {
         let api = self.device().functions()?;
         self.with_green(|green| {
-            // SAFETY: both handles are alive.
+            // SAFETY: the green context is valid while `self` lives, and the caller keeps the event alive.
             unsafe { call!(api, cuGreenCtxWaitEvent(green.as_ptr(), event)) }
         })
         .unwrap_or(Ok(()))

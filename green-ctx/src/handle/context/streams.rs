@@ -1,4 +1,4 @@
-//! The streams of a context that objects stand for.
+//! The streams of a context that have an object.
 
 use green_ctx_sys::{Api, CUstream_st};
 use parking_lot::Mutex;
@@ -7,11 +7,11 @@ use crate::handle::error::Result;
 use crate::handle::raw::Raw;
 use crate::handle::raw_stream::is_capturing;
 
-/// The raw handles of the streams of a context that shares its SMs in time. A stream is here from its
-/// making until just before it is destroyed.
+/// The raw handles of the streams of a context that takes turns on its SMs. A stream is in the list from its creation
+/// until just before it is destroyed.
 ///
-/// Under the lock no object ends and no driver call waits: the driver is only asked whether a stream
-/// is being captured, which keeps the handle alive meanwhile.
+/// No object is dropped under the lock, and no driver call under it waits. The only call is the query whether a stream
+/// is being captured. That stream cannot be destroyed during the query, because it leaves the list first.
 #[derive(Default)]
 pub(super) struct Streams {
     list: Mutex<List>,
@@ -19,16 +19,16 @@ pub(super) struct Streams {
 
 #[derive(Default)]
 struct List {
-    /// By the number that `enter` returned.
+    /// The streams, by the slot that `enter` returned.
     slots: Vec<Option<Raw<CUstream_st>>>,
-    /// The slots that are empty.
+    /// The empty slots.
     empty: Vec<usize>,
-    /// How many streams the context has ever had.
+    /// The number of streams that the context has ever had.
     entered: usize,
 }
 
 impl Streams {
-    /// Enters a stream. Returns the number by which it leaves.
+    /// Adds a stream. Returns its slot, for `leave`.
     pub(super) fn enter(&self, stream: Raw<CUstream_st>) -> usize {
         let mut list = self.list.lock();
         list.entered += 1;
@@ -40,24 +40,24 @@ impl Streams {
         list.slots.len() - 1
     }
 
-    /// Removes a stream.
+    /// Removes the stream in `slot`.
     pub(super) fn leave(&self, slot: usize) {
         let mut list = self.list.lock();
         list.slots[slot] = None;
         list.empty.push(slot);
     }
 
-    /// Whether the context has never had more than one stream, and has it still.
+    /// Returns whether the context has had exactly one stream, which still exists.
     pub(super) fn is_lone(&self) -> bool {
         let list = self.list.lock();
         list.entered == 1 && list.empty.is_empty()
     }
 
-    /// Whether one of the streams is being captured.
+    /// Returns whether one of the streams is being captured.
     pub(super) fn are_capturing(&self, api: &Api) -> Result<bool> {
         let list = self.list.lock();
         for stream in list.slots.iter().flatten() {
-            // Alive, since it leaves the list before it is destroyed.
+            // The stream is alive: it is removed from the list, under the lock, before it is destroyed.
             if is_capturing(api, stream.as_ptr())? {
                 return Ok(true);
             }

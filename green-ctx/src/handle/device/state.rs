@@ -1,4 +1,4 @@
-//! What the process keeps of a device: its ledger, and what it remembers.
+//! Per-device state of the process: the ledger, and values that are read from the driver once.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
@@ -21,34 +21,34 @@ use crate::handle::quarantine::Quarantine;
 use crate::handle::report::Reporter;
 use crate::ledger::{ContextCounts, Cut, Ledger};
 
-/// How many ways of cutting a device are remembered, so that structured requests do not make them ever
-/// more. Cutting again takes about 5 µs.
+/// The maximum number of cuts that are remembered per device. Structured requests can cut a device in any number of
+/// ways, and cutting it again takes only about 5 µs.
 pub(crate) const MOST_CUTS: usize = 32;
 
-/// The ledger of a device.
+/// The ledger of one device.
 pub(crate) type DeviceLedger = Ledger<Arc<Fence>, RawGreen>;
 
-/// What the process keeps of a device, once.
+/// The state of one device. It exists once per driver.
 #[derive(Default)]
 pub(crate) struct DeviceState {
-    /// The primary context while a handle of it lives.
+    /// The primary context, while a handle to it exists.
     pub(crate) primary: Mutex<Weak<context::Inner>>,
-    /// How events find what keeps the primary context.
+    /// References to the primary context that events use.
     pub(crate) primary_shares: ShareSlots<Context>,
-    /// Whether the device's contexts are lost, as far as somebody has seen it.
+    /// Set when a driver call reports that the contexts of the device are lost.
     failed: AtomicBool,
     ledger: Mutex<DeviceLedger>,
     pub(crate) quarantine: Quarantine,
     pub(crate) kept: KeptStreams,
-    /// What the device was cut into, and asked for last, at the end. The pieces stay good, even when the primary context was
-    /// released meanwhile (recorded on an H200).
+    /// The units of each remembered cut, the most recently used last. Units stay valid even if the primary context is
+    /// released in the meantime (recorded on an H200).
     units: Mutex<Vec<(Cut, Arc<Units>)>>,
-    /// What the driver says of the device's SMs, once asked: it takes 0.4 µs (measured on an H200), and the
-    /// pieces that were made of it stay good all the same.
+    /// The driver's description of the SMs, read once. The query takes 0.4 µs (measured on an H200). Units that were
+    /// made from it stay valid.
     sms: OnceLock<CUdevSmResource>,
 }
 
-/// The states of a driver's devices.
+/// The states of a driver's devices, by ordinal.
 struct States(Vec<DeviceState>);
 
 impl InSlot for States {
@@ -59,7 +59,7 @@ impl InSlot for States {
     }
 
     fn end(&self, api: &Api, reporter: &Reporter) {
-        // A program may capture without this crate.
+        // The program may still be capturing without this crate, and the queries here must not invalidate that.
         let relaxed = RelaxedCapture::of(api, reporter);
         for device in &self.0 {
             let idle = device.ledger.lock().recycler.drain();
@@ -67,7 +67,7 @@ impl InSlot for States {
                 reporter.report(green::destroy_raw(api, idle.raw.green));
             }
             let fences = device.ledger.lock().fences();
-            // One fence may be in both, and each ends once.
+            // A fence can be in both lists. `with` removes duplicates, since each fence must end only once.
             let fences = Fences::from(fences).with(device.quarantine.end(api));
             fences.end(api, |result| reporter.report(result));
         }
@@ -76,16 +76,35 @@ impl InSlot for States {
 }
 
 impl Device {
-    /// How many green contexts were made, used again, and wait to be; all 0 in a forked process.
+    /// Returns the number of green contexts that were created, that were reused, and that are idle. All are 0 in a
+    /// forked process.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # use green_ctx::{Driver, sim::Sim};
+    /// # let driver = Driver::simulated(&Sim::new("h200")?)?;
+    /// # let device = driver.device(0)?;
+    /// drop(device.partition([32])?);
+    /// let counts = device.context_counts();
+    /// assert_eq!((counts.created, counts.reused, counts.idle), (1, 0, 1));
+    ///
+    /// let _same_sms = device.partition([32])?;
+    /// assert_eq!(device.context_counts().reused, 1);
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn context_counts(&self) -> ContextCounts {
         self.ledger().map(|ledger| ledger.recycler.counts()).unwrap_or_default()
     }
 
-    /// Sets how many idle contexts the device keeps, 64 unless set; those above the limit are
-    /// destroyed, the oldest first. Destroying one gives back no device memory (measured on an H200,
-    /// driver 580.159.04). Contexts of streams that are [kept](crate::Stream::keep_alive) stay, and are not
-    /// counted.
+    /// Sets the maximum number of idle contexts that the device keeps for reuse. The default is 64. Contexts above the
+    /// limit are destroyed, the oldest first.
+    ///
+    /// Destroying a context frees no device memory (measured on an H200, driver 580.159.04). Contexts of streams that
+    /// are [kept alive](crate::Stream::keep_alive) are never destroyed and do not count towards the limit.
     pub fn set_idle_limit(&self, limit: usize) {
         let Ok(mut ledger) = self.ledger() else { return };
         let surplus = ledger.recycler.set_limit(limit);
@@ -93,10 +112,11 @@ impl Device {
         green::destroy(&self.driver, surplus);
     }
 
-    /// Destroys all idle contexts, and returns how many they were; those of streams that are
-    /// [kept](crate::Stream::keep_alive) stay. What is kept to find out whether
-    /// work of dropped partitions is done goes too, where it is done. Before that it tries again to
-    /// record the work of contexts for which this has failed.
+    /// Destroys the idle contexts, and returns how many there were. Contexts of streams that are
+    /// [kept alive](crate::Stream::keep_alive) are not destroyed.
+    ///
+    /// It also tries again to record the work of contexts in quarantine, and destroys the events of dropped partitions
+    /// whose work is done.
     #[doc(alias = "cuGreenCtxDestroy")]
     pub fn release_idle(&self) -> usize {
         if self.driver.is_forked() {
@@ -112,16 +132,16 @@ impl Device {
         count
     }
 
-    /// Tries again to record the work that SMs in quarantine wait for.
+    /// Tries again to record the work of contexts in quarantine.
     #[inline]
     pub(crate) fn retry_quarantine(&self) {
         self.state().quarantine.retry(self);
     }
 
-    /// Lets go of fences in the ledger whose work is done.
+    /// Drops the fences in the ledger whose work is done.
     pub(crate) fn settle_fences(&self) {
         let Ok(mut fences) = self.ledger().map(|ledger| ledger.fences()) else { return };
-        // Asked without the lock, as whoever takes the SMs meanwhile gets the fences too.
+        // The ledger is not locked during the queries. A partition that takes the SMs now also gets the fences.
         let mut running = Fences::gather(&fences);
         running.settle(&self.driver);
         fences.retain(|fence| !running.as_slice().contains(fence));
@@ -129,7 +149,7 @@ impl Device {
         drop(done);
     }
 
-    /// The driver's description of all SMs of the device.
+    /// Returns the driver's description of all SMs of the device.
     pub(crate) fn sms(&self) -> Result<&CUdevSmResource> {
         self.driver.check_process()?;
         let sms = &self.state().sms;
@@ -141,7 +161,7 @@ impl Device {
         Ok(sms.get_or_init(|| *dev_resource::sm_part(&resource)))
     }
 
-    /// The device cut in some way, most often from memory.
+    /// Returns the units of `cut`. Calls `make` to cut the device if they are not remembered.
     pub(crate) fn units(
         &self,
         cut: &Cut,
@@ -156,7 +176,7 @@ impl Device {
         if let Some(units) = find(&mut self.state().units.lock()) {
             return Ok(units);
         }
-        // Two threads may both cut; whoever is first is right for both.
+        // Two threads may cut the device at the same time. Both get the result that was stored first.
         let fresh = Arc::new(make()?);
         let mut made = self.state().units.lock();
         if let Some(units) = find(&mut made) {
@@ -174,7 +194,7 @@ impl Device {
         self.state().units.lock().len()
     }
 
-    /// Notes where an error means that the device's contexts are lost: none is used again.
+    /// Marks the device as failed if the error means that its contexts are lost. None of them is reused after that.
     #[cold]
     pub(crate) fn note(&self, error: &Error) {
         if error.is_sticky() {
@@ -186,8 +206,8 @@ impl Device {
         self.state().failed.load(Ordering::Relaxed)
     }
 
-    /// The device's ledger, in the process that loaded the driver. In a forked one a thread that is gone may
-    /// hold its lock for ever.
+    /// Locks the device's ledger. Fails in a forked process, where a thread that no longer exists may hold the lock
+    /// forever.
     pub(crate) fn ledger(&self) -> Result<MutexGuard<'_, DeviceLedger>> {
         self.driver.check_process()?;
         Ok(self.state().ledger.lock())

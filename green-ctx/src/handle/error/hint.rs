@@ -1,54 +1,55 @@
-//! What a driver's answer says about the call, where its own text does not.
+//! Advice for statuses that do not explain themselves.
 
 use green_ctx_sys::CUresult;
 
-/// Which constraint failed and what would work, as a clause that follows the driver's answer. Empty
-/// where the answer speaks for itself.
+/// Returns the violated constraint and the remedy, as a clause that follows the driver's status in a message. The text
+/// is empty if the status explains itself.
 pub(super) fn clause(status: CUresult) -> &'static str {
     if is_sticky(status) {
-        return "; work on the device failed, and no context of the device can be used again in this \
-                process: start a new one";
+        return "; work on the device failed, so no context of the device can be used in this \
+                process: start a new process";
     }
     match status {
         CUresult::CUDA_ERROR_CALL_REQUIRES_NEWER_DRIVER => {
-            "; the installed driver is older than the call: update the driver, or do without what \
-             needs the call"
+            "; the installed driver is older than the call: update the driver, or avoid the \
+             feature that needs the call"
         }
         CUresult::CUDA_ERROR_CONTEXT_IS_DESTROYED => {
-            "; somebody destroyed the context, or reset the device, while handles of it were in use: \
-             make a new context, and destroy one only after its streams"
+            "; the context was destroyed, or the device was reset, while handles of the context \
+             were in use: create a new context, and destroy a context only after its streams"
         }
         CUresult::CUDA_ERROR_NOT_SUPPORTED => {
-            "; the device or the system lacks this, whatever the driver: ask the device's attributes \
-             first"
+            "; the device or the system does not support this, with any driver: check the device's \
+             attributes first"
         }
         CUresult::CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED => {
-            "; a stream that is being captured takes no call that waits, asks or allocates at once, \
-             nor does any thread while another captures in the mode `Global`: end the capture first, \
-             use a stream that is not part of it, or ask within `graph::RelaxedCapture`"
+            "; a stream that is being captured accepts no call that waits, queries or allocates \
+             outside stream order, and no thread may make such a call while another captures in \
+             the mode `Global`: end the capture first, use a stream outside the capture, or make \
+             the call within `graph::RelaxedCapture`"
         }
         CUresult::CUDA_ERROR_INVALID_RESOURCE_TYPE => {
-            "; the resource is not of the type that the call takes, or is none: SMs are asked for \
-             and split as SMs, workqueues as workqueues"
+            "; the resource is empty, or has the wrong type for the call: query and split SMs as \
+             SMs, and workqueues as workqueues"
         }
         CUresult::CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION => {
-            "; the resources cannot be cut or combined that way: counts must be what the device's minimum \
-             and alignment allow and no more than it has, and the pieces of one context must come \
-             from one split; `SmResource::dry_run` returns what fits"
+            "; the resources cannot be split or combined this way: counts must follow the device's \
+             minimum and alignment and must not exceed its SMs, and the pieces of one context must \
+             come from one split; `SmResource::dry_run` returns what fits"
         }
         CUresult::CUDA_ERROR_STREAM_DETACHED => {
-            "; the stream's green context was destroyed before the stream, which can only be \
-             destroyed now: make a new stream in a living context"
+            "; the stream's green context was destroyed before the stream, which can now only be \
+             destroyed: create a new stream in a living context"
         }
         _ => "",
     }
 }
 
-/// Whether an answer means that the device's contexts are lost: from then on every call answers the
-/// same, in every context, until the process ends.
+/// Returns whether the status means that the contexts of the device are lost. Every later call in every context then
+/// returns the same status until the process ends.
 pub(super) fn is_sticky(status: CUresult) -> bool {
-    // Those of which cuda.h says so. Of an ECC or NVLink error that was not corrected and of an
-    // assertion it says less; their contexts cannot be used any more either.
+    // The statuses for which cuda.h says this. For uncorrected ECC and NVLink errors and for assertions, cuda.h says
+    // less, but their contexts cannot be used afterwards either.
     matches!(
         status,
         CUresult::CUDA_ERROR_ECC_UNCORRECTABLE
@@ -68,7 +69,8 @@ pub(super) fn is_sticky(status: CUresult) -> bool {
     )
 }
 
-/// Whether an answer means that the call was wrong at this place or time, and not that it failed.
+/// Returns whether the status means that the call was wrong, or made at the wrong time, as opposed to a call that
+/// failed.
 pub(super) fn is_misuse(status: CUresult) -> bool {
     matches!(
         status,

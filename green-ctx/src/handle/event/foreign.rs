@@ -1,4 +1,4 @@
-//! Events that others made.
+//! Events that other code created.
 #![allow(unsafe_code, reason = "takes raw handles")]
 
 use std::mem;
@@ -14,24 +14,26 @@ use crate::handle::owner::Ownership;
 use crate::handle::raw::Raw;
 
 impl Event {
-    /// Takes over a foreign event: the last handle destroys it.
+    /// Takes ownership of a foreign event. The last clone of the result destroys it.
     ///
     /// # Errors
     ///
-    /// [`Error::AlreadyOwned`] for an event that an object of this crate stands for,
-    /// [`Error::InvalidRequest`] for a null handle, [`Error::Forked`], [`Error::Driver`]. The event
-    /// stays the caller's then.
+    /// - [`Error::AlreadyOwned`] if an [`Event`] of this crate already represents the handle.
+    /// - [`Error::InvalidRequest`] if the handle is null.
+    /// - [`Error::Forked`] or [`Error::Driver`].
+    ///
+    /// If the call fails, the caller still owns the event.
     ///
     /// # Safety
     ///
-    /// `raw` must be a living event of this device, which the driver has no way to ask for, and
-    /// nobody else may destroy it. Others may use it no longer than a handle of the result lives.
+    /// - `raw` must be a living event of this device. The driver has no call to check this.
+    /// - No other code may destroy the event, or use it after the last clone of the result is dropped.
     pub unsafe fn from_raw_owned(device: &Device, raw: CUevent) -> Result<Event> {
         let fresh = Event::foreign(device, raw, Ownership::Owned)?;
         let address = fresh.raw.address();
         let (inner, late) = device.driver().events().get_or_enter(address, fresh);
         let Some(mut late) = late else { return Ok(Event { inner }) };
-        // It stays with whoever has it.
+        // The event still belongs to the caller: dropping `late` must not destroy it.
         match Arc::get_mut(&mut late) {
             Some(late) => late.ownership = Ownership::borrowed(()),
             None => mem::forget(late),
@@ -39,23 +41,23 @@ impl Event {
         Err(Error::AlreadyOwned { what: "event" })
     }
 
-    /// Uses an event that is somebody else's. Nothing destroys it; `owner` is kept until the last
-    /// handle of the result is gone.
+    /// Wraps an event that other code owns. The event is never destroyed by this crate. `owner` is kept alive until the
+    /// last clone of the result is dropped.
     ///
-    /// An event that an object of this crate stands for already is that object, and `owner` is
-    /// dropped.
+    /// If an [`Event`] of this crate already represents the handle, that event is returned and `owner` is dropped.
     ///
     /// # Errors
     ///
-    /// [`Error::DeviceMismatch`] where that object is of another device, [`Error::InvalidRequest`]
-    /// for a null handle, [`Error::Forked`], [`Error::Driver`].
+    /// - [`Error::DeviceMismatch`] if the existing [`Event`] belongs to another device.
+    /// - [`Error::InvalidRequest`] if the handle is null.
+    /// - [`Error::Forked`] or [`Error::Driver`].
     ///
     /// # Safety
     ///
-    /// `raw` must be a living event of this device, which the driver has no way to ask for, and stay
-    /// alive until `owner` is dropped.
+    /// `raw` must be a living event of this device, and must stay alive until `owner` is dropped. The driver has no
+    /// call to check this.
     ///
-    /// # Example
+    /// # Examples
     ///
     /// ```
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -63,9 +65,9 @@ impl Event {
     /// # let driver = Driver::simulated(&Sim::new("h200")?)?;
     /// # let device = driver.device(0)?;
     /// let ours = device.create_event(EventOptions::default())?;
-    /// // From here to another library and back.
+    /// // Another library receives this handle and passes it back.
     /// let raw = ours.as_raw();
-    /// // SAFETY: `ours` keeps the event.
+    /// // SAFETY: the clone of `ours` keeps the event alive.
     /// let same = unsafe { Event::from_raw_borrowed(&device, raw, ours.clone()) }?;
     /// assert_eq!(same, ours);
     /// # Ok(())
@@ -95,14 +97,14 @@ impl Event {
         }
     }
 
-    /// An object for a foreign handle, not yet in the registry. Of the driver's calls only the one
-    /// for the context is made, before there is an object that could end the event.
+    /// Creates an object for a foreign handle, without entering it in the registry. The only driver call here retains
+    /// the primary context. It comes first, so that a failure drops no object that would destroy the event.
     fn foreign(device: &Device, raw: CUevent, ownership: Ownership) -> Result<Arc<Inner>> {
         device.driver().check_process()?;
         let raw = Raw::new(raw)
             .ok_or_else(|| Error::InvalidRequest("the event's handle is null".to_owned()))?;
         let primary = device.primary_reference()?;
-        // Others have the handle: it goes into the registry at once.
+        // Foreign code has the handle, so the caller enters the object in the registry immediately.
         let known = AtomicBool::new(true);
         Ok(Arc::new(Inner { raw, primary, known, ownership }))
     }

@@ -1,16 +1,15 @@
 //! The fences that the streams of one context wait for.
 //!
-//! A fence is added to the list before the existing streams are made to wait for it. A stream that is created
-//! at the same time is covered by that wait, or finds the fence in the list. Streams that are created later
-//! wait for every fence in the list that is not done.
+//! A fence enters the list before the existing streams start to wait for it. A stream that is created at the same time
+//! is covered by that wait, or finds the fence in the list. Streams that are created later wait for every fence in the
+//! list that is not done.
 //!
-//! An entry says which record of its fence all streams wait for, so that a switch repeats no wait, and
-//! whether the context waits as a whole. `wait_as_a_whole` repeats the waits of single streams for the whole
-//! context.
+//! An entry stores which record of its fence all streams wait for, so that a switch does not repeat a wait. It also
+//! stores whether the whole context waits. `wait_as_a_whole` repeats the waits of single streams for the whole context.
 //!
-//! `settle` removes fences that are done. It runs when the context gets a stream, when its handle is first
-//! given out, when another context's stream launches a graph here, and when a plan of its set is retired.
-//! `take` hands on all fences, done or not, with the SMs of a context that ends.
+//! `settle` removes fences whose work is done. It runs when the context gets a stream, when its handle is first given
+//! out, when a stream of another context launches a graph here, and when a plan of its set is retired. `take` hands on
+//! all fences, done or not, with the SMs of a context that ends.
 
 use std::mem;
 use std::sync::Arc;
@@ -23,23 +22,22 @@ use crate::handle::capture::RelaxedCapture;
 use crate::handle::driver::Driver;
 use crate::handle::error::Result;
 
-/// The fences that a context's streams wait for: those of its SMs from before it was made, and those
-/// that switches of plans add. Streams that are made later wait for them too, so that none is
-/// forgotten before it is done.
+/// The fences that a context's streams wait for: those left on its SMs by earlier owners, and those added by switches
+/// between plans.
 ///
-/// No driver call and no drop of a fence happens under the lock.
+/// No driver call is made, and no fence is dropped, while the lock is held.
 #[derive(Default)]
 pub(crate) struct Pending {
     waits: Mutex<Vec<Wait>>,
-    /// Whether there may be any.
+    /// False only if the list is empty.
     any: AtomicBool,
 }
 
 struct Wait {
     fence: Arc<Fence>,
-    /// The record that every stream of the context waits for; 0 where some may not.
+    /// The record that every stream of the context waits for, or 0 if some streams may not wait.
     record: u64,
-    /// Whether the context waits as a whole: only then does a record of the whole cover the wait.
+    /// Set if the whole context waits. Only then does a record of the whole context cover the wait.
     whole: bool,
 }
 
@@ -50,14 +48,14 @@ impl Pending {
         pending
     }
 
-    /// Whether nothing is pending. Takes no lock.
+    /// Returns whether no fence is pending. Takes no lock.
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
         !self.any.load(Ordering::SeqCst)
     }
 
-    /// Has streams that are made from now on wait for a fence. Whether those that there are do, the
-    /// caller says with [`note_wait`](Pending::note_wait).
+    /// Makes streams that are created from now on wait for a fence. The caller makes the existing streams wait, and
+    /// reports that with [`note_wait`](Pending::note_wait).
     pub(crate) fn add(&self, fence: &Arc<Fence>) {
         let mut waits = self.waits.lock();
         match waits.iter_mut().find(|wait| Arc::ptr_eq(&wait.fence, fence)) {
@@ -67,7 +65,7 @@ impl Pending {
         self.any.store(true, Ordering::SeqCst);
     }
 
-    /// Notes that every stream that there is waits for a record of a fence, or the whole context does.
+    /// Notes that every existing stream waits for this record of a fence, or that the whole context does.
     pub(crate) fn note_wait(&self, fence: &Arc<Fence>, record: u64, whole: bool) {
         let mut waits = self.waits.lock();
         if let Some(wait) = waits.iter_mut().find(|wait| Arc::ptr_eq(&wait.fence, fence)) {
@@ -75,7 +73,7 @@ impl Pending {
         }
     }
 
-    /// Makes the whole context wait for what only single streams of it wait for.
+    /// Makes the whole context wait for fences that only some of its streams wait for.
     pub(crate) fn wait_as_a_whole(&self, wait: impl Fn(&Fence) -> Result<()>) -> Result<()> {
         let of_streams: Vec<_> = {
             let waits = self.waits.lock();
@@ -89,14 +87,14 @@ impl Pending {
         Ok(())
     }
 
-    /// Whether every stream waits for the fence's last record.
+    /// Returns whether every stream waits for the fence's last record.
     pub(crate) fn covers(&self, fence: &Arc<Fence>) -> bool {
         let waits = self.waits.lock();
         let known = waits.iter().find(|wait| Arc::ptr_eq(&wait.fence, fence));
         known.is_some_and(|wait| wait.record == fence.records())
     }
 
-    /// Forgets what is done, and returns the rest.
+    /// Removes the fences whose work is done, and returns the others.
     pub(crate) fn settle(&self, driver: &Driver) -> Result<Vec<Arc<Fence>>> {
         if self.is_empty() {
             return Ok(Vec::new());
@@ -115,7 +113,7 @@ impl Pending {
             }
         }
         let mut waits = self.waits.lock();
-        // Not what was recorded again meanwhile.
+        // Keep a fence that was recorded again after the query.
         let is_done = |wait: &mut Wait| {
             let is_one = |(fence, records): &(&Arc<Fence>, u64)| {
                 Arc::ptr_eq(fence, &wait.fence) && *records == wait.fence.records()
@@ -130,7 +128,7 @@ impl Pending {
         Ok(left)
     }
 
-    /// Takes everything out, done or not.
+    /// Takes out all fences, whether or not their work is done.
     pub(crate) fn take(&self) -> impl Iterator<Item = Arc<Fence>> + use<> {
         let waits = mem::take(&mut *self.waits.lock());
         waits.into_iter().map(|wait| wait.fence)

@@ -1,4 +1,4 @@
-//! Checking each launch that is made through this crate.
+//! Checks of launches that are made through this crate.
 #![allow(unsafe_code, reason = "calls the driver")]
 
 use std::fmt;
@@ -19,20 +19,42 @@ use crate::handle::raw::Raw;
 use crate::work::launch;
 use crate::work::stream::{Stream, context_of};
 
-/// While it lives, every launch that its thread makes through this crate, of a kernel or a graph, is
-/// checked by its [`Watch`]. What escapes is collected, and launched all the same.
+/// A guard. While it exists, its [`Watch`] checks every launch of a kernel or graph that its thread makes through
+/// this crate. Launches that escape are collected, and run nevertheless.
 #[must_use = "launches are watched only while it lives"]
 pub struct Watching {
     watch: Watch,
-    /// It is one thread's section.
+    /// Launches are watched on one thread, so the guard must stay on that thread.
     _thread: PhantomData<*const ()>,
 }
 
 impl Watch {
-    /// Watches every launch that this thread makes through this crate, while the guard lives. Guards
-    /// of several watches collect each for its own partition.
+    /// Checks every launch that this thread makes through this crate while the guard exists. With guards of several
+    /// watches, each watch checks the launch for its own partition.
     ///
-    /// A launch into a stream that is being captured is not checked: its graph is checked when it is launched.
+    /// A launch into a stream that is being captured is not checked. Its graph is checked when it is launched.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # use green_ctx::{Driver, LaunchConfig, Library, StreamOptions, sim::Sim, watch::Watch};
+    /// # let driver = Driver::simulated(&Sim::new("h200")?)?;
+    /// # let device = driver.device(0)?;
+    /// # let ptx = ".version 7.0 .target sm_52 .visible .entry step() { ret; }";
+    /// # let step = Library::from_ptx(&device, ptx)?.kernel("step")?;
+    /// let parts = device.partition([16])?;
+    /// let outside = device.primary_context()?.create_stream(StreamOptions::default())?;
+    /// let watch = Watch::new(parts[0].context());
+    /// {
+    ///     let _watching = watch.launches();
+    ///     // SAFETY: the kernel takes no parameters.
+    ///     unsafe { outside.launch(&step, LaunchConfig::new(64, 128), ()) }?;
+    /// }
+    /// assert_eq!(watch.escapes()[0].name, "step");
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn launches(&self) -> Watching {
         let checks = self.driver().checks();
         checks.watches.lock().push((thread::current().id(), self.clone()));
@@ -52,16 +74,16 @@ impl Drop for Watching {
         let mut watches = checks.watches.lock();
         let index = watches.iter().rposition(is_ours);
         let ended = index.map(|index| watches.swap_remove(index));
-        // Outside of the lock: it may be the last handle of the partition.
+        // Dropped outside the lock: it may be the last handle of the partition.
         drop(watches);
         drop(ended);
     }
 }
 
-/// What a driver's launches are checked for.
+/// The checks of a driver's launches.
 #[derive(Default)]
 struct Checks {
-    /// How many sections there are, and one more while [`Driver::check_launches`] is on.
+    /// The number of [`Watching`] guards, plus one while [`Driver::check_launches`] is on.
     armed: AtomicUsize,
     strict: AtomicUsize,
     watches: Mutex<Vec<(ThreadId, Watch)>>,
@@ -75,21 +97,21 @@ impl InSlot for Checks {
     }
 }
 
-/// What is about to be launched.
+/// The work that is about to be launched.
 enum Launched<'a> {
     Kernel(&'a str),
-    /// A graph, with what its nodes need.
+    /// A graph, with the needs of its nodes.
     Graph(&'a Needs),
 }
 
 impl Checks {
-    /// Whether launches are checked. This is all that a launch pays for that are not.
+    /// Returns whether launches are checked. An unchecked launch reads nothing else.
     #[inline]
     fn are_armed(&self) -> bool {
         self.armed.load(Ordering::Relaxed) != 0
     }
 
-    /// Has launches checked once more, until `armed` is lowered.
+    /// Raises `armed` by one, and sets the hooks that check launches.
     fn arm(&self) {
         launch::CHECK
             .get_or_init(|| |stream, kernel| check(stream, &Launched::Kernel(kernel.name())));
@@ -99,20 +121,42 @@ impl Checks {
 }
 
 impl Driver {
-    /// What launches are checked for.
+    /// Returns the checks of this driver's launches.
     #[inline]
     fn checks(&self) -> &Checks {
         self.slot()
     }
 
-    /// Has every launch that is made through this crate checked, on any thread, or no longer: a
-    /// switch for debugging. A launch then asks the driver where the stream's work runs, and is
-    /// refused with [`Error::Escapes`] where that is no partition, where it is another context than
-    /// the stream's object says, and where nodes of a graph run elsewhere than the stream's work, as
-    /// far as the driver reports it: before CUDA 13.2 of kernels only.
+    /// Turns a check of every launch through this crate on or off, on all threads. Use it for debugging.
     ///
-    /// A launch into a stream that is being captured is not checked: a graph may be captured anywhere and then
-    /// [moved](crate::Graph::retarget), and is checked when it is launched.
+    /// While it is on, each launch asks the driver where the work would run. The launch is refused with
+    /// [`Error::Escapes`] in these cases:
+    ///
+    /// - The stream is not in a partition.
+    /// - The driver reports another context than the [`Stream`] has.
+    /// - The graph has nodes in another context than the stream's. Before CUDA 13.2 the driver reports the contexts
+    ///   of kernel nodes only.
+    ///
+    /// A launch into a stream that is being captured is not checked. A graph may be captured anywhere and then
+    /// [moved](crate::Graph::retarget), so it is checked when it is launched.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # use green_ctx::{Driver, Error, LaunchConfig, Library, StreamOptions, sim::Sim};
+    /// # let driver = Driver::simulated(&Sim::new("h200")?)?;
+    /// # let device = driver.device(0)?;
+    /// # let ptx = ".version 7.0 .target sm_52 .visible .entry step() { ret; }";
+    /// # let step = Library::from_ptx(&device, ptx)?.kernel("step")?;
+    /// let outside = device.primary_context()?.create_stream(StreamOptions::default())?;
+    /// driver.check_launches(true);
+    /// // SAFETY: the kernel takes no parameters.
+    /// let refused = unsafe { outside.launch(&step, LaunchConfig::new(64, 128), ()) };
+    /// assert!(matches!(refused, Err(Error::Escapes(_))));
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn check_launches(&self, on: bool) {
         let checks = self.checks();
         let was = checks.strict.swap(usize::from(on), Ordering::Relaxed) != 0;
@@ -124,12 +168,13 @@ impl Driver {
     }
 }
 
-/// Checks a launch on a stream.
+/// Checks a launch on a stream. An escape is an error only if [`Driver::check_launches`] is on.
 fn check(stream: &Stream, launched: &Launched<'_>) -> Result<()> {
     if !stream.driver().checks().are_armed() {
         return Ok(());
     }
-    // A capture runs nothing. Its graph may be moved before it is launched, and is checked then. The question invalidates no capture (cuda.h, `cuStreamIsCapturing`).
+    // A captured launch does not run. Its graph may be moved, and is checked when it is launched. The query
+    // invalidates no capture (cuda.h, `cuStreamIsCapturing`).
     if stream.is_capturing()? {
         return Ok(());
     }
@@ -158,27 +203,27 @@ fn check(stream: &Stream, launched: &Launched<'_>) -> Result<()> {
     escape.map_or(Ok(()), |escape| Err(Error::Escapes(Box::new(escape))))
 }
 
-/// What of a launch is outside of a partition.
+/// Returns the escape of a launch, if it would run in another context than `expected`.
 fn escape(stream: &Stream, launched: &Launched<'_>, expected: &Context) -> Result<Option<Escape>> {
     let driver = stream.driver();
     let found = |kind, location| Some(Escape::new(launched.name(), expected, kind, location));
     match *launched {
         Launched::Kernel(_) => {
             let raw = Raw::new(stream.raw()).ok_or_else(|| Error::null("cuStreamCreate"))?;
-            // SAFETY: the handle keeps its stream.
+            // SAFETY: `stream` keeps the raw stream alive.
             let (context, green) = unsafe { context_of(driver, raw) }?;
             if context.as_ptr() == expected.raw() {
                 return Ok(None);
             }
             let kind = EscapeKind::of_stream(green.is_some());
-            // SAFETY: the stream keeps its context.
+            // SAFETY: the stream is alive, and so its context is alive.
             let location = unsafe { Location::of_raw(driver, context.as_ptr()) }?;
             Ok(found(kind, Some(location)))
         }
         Launched::Graph(needs) => {
             let Some(context) = needs.outside(expected) else { return Ok(None) };
-            // SAFETY: the graph keeps the contexts of its nodes; of foreign ones whoever launches it
-            // sees to that.
+            // SAFETY: the executable keeps its nodes' contexts alive. For foreign contexts, the caller of
+            // `launch_graph` guarantees that they are alive.
             let location = unsafe { Location::of_raw(driver, context.as_ptr()) }?;
             Ok(found(EscapeKind::GraphLaunch, Some(location)))
         }

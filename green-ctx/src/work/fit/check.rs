@@ -1,4 +1,4 @@
-//! Kernels and launches held against what fits.
+//! Fit questions about kernels of this crate, and the check before a launch.
 
 use std::ptr;
 
@@ -13,15 +13,35 @@ use crate::work::library::Kernel;
 use crate::work::stream::Stream;
 
 impl Kernel {
-    /// What of this kernel fits at once on a context's SMs, in a configuration that is not launched.
-    /// Whether the configuration asks for a cooperative launch makes no difference.
+    /// Returns the number of blocks and clusters of this kernel that fit at the same time on a context's SMs.
+    /// Nothing is launched. The answer does not depend on whether the configuration is cooperative.
     ///
     /// # Errors
     ///
-    /// [`Error::InvalidRequest`] for a grid, a block or a cluster with a side of 0, for clusters that
-    /// do not divide the grid, and for others than the kernel requires; [`Error::DeviceMismatch`] for
-    /// a kernel of another driver; [`Error::Driver`]. What does not fit is no error here: the numbers
-    /// say so.
+    /// - [`Error::InvalidRequest`] if a side of the grid, block or cluster is 0, or if the cluster does not divide
+    ///   the grid or is not the one that the kernel requires.
+    /// - [`Error::DeviceMismatch`] if the kernel belongs to another driver.
+    /// - [`Error::Driver`] if a driver call fails.
+    ///
+    /// A configuration that does not fit is not an error. The numbers in the result show it.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # use green_ctx::{Driver, LaunchConfig, Library, sim::Sim};
+    /// # let driver = Driver::simulated(&Sim::new("h200")?)?;
+    /// # let device = driver.device(0)?;
+    /// # let ptx = ".version 5.0 .target sm_52 .address_size 64 .visible .entry work() { ret; }";
+    /// # let kernel = Library::from_ptx(&device, ptx)?.kernel("work")?;
+    /// let parts = device.partition([64])?;
+    /// let fit = kernel.fit(parts[0].context(), LaunchConfig::new(264, 1024))?;
+    /// // Each of the partition's 64 SMs holds 2 blocks.
+    /// assert_eq!((fit.sm_count, fit.blocks_per_sm, fit.resident_blocks), (64, 2, 128));
+    /// assert!(!fit.fits_at_once());
+    /// # Ok(())
+    /// # }
+    /// ```
     #[doc(alias(
         "cuOccupancyMaxActiveBlocksPerMultiprocessor",
         "cuOccupancyMaxActiveClusters",
@@ -31,7 +51,7 @@ impl Kernel {
         if self.library().driver() != context.device().driver() {
             return Err(Error::DeviceMismatch { what: "the kernel and the context" });
         }
-        // The null stream stands for the context that is current, as recorded.
+        // For the driver, the null stream is one of the current context (recorded).
         question(self, context, ptr::null_mut(), config).ask(|question| {
             let cluster = question.cluster()?;
             question.fit(cluster)
@@ -39,11 +59,11 @@ impl Kernel {
     }
 }
 
-/// Refuses a cooperative or clustered launch for which the stream's context has no room. A captured
-/// one would only show when the graph is launched: a cooperative node that does not fit never ends
-/// (recorded on an H200, driver 580.159.04).
+/// Returns an error if a cooperative or clustered launch does not fit on the SMs of the stream's context. During a
+/// capture this is the only check: a graph with a cooperative node that does not fit never ends (recorded on an
+/// H200, driver 580.159.04).
 ///
-/// A launch that fitted once in this context is not asked about again.
+/// If the same launch fitted in this context before, the driver is not asked again.
 pub(crate) fn check_launch(stream: &Stream, kernel: &Kernel, config: LaunchConfig) -> Result<()> {
     let context = stream.context();
     stream.driver().check_process()?;

@@ -1,4 +1,4 @@
-//! Kernels that other libraries have loaded.
+//! Fit questions about kernels that other libraries have loaded.
 #![allow(unsafe_code, reason = "calls the driver")]
 
 use std::ffi::CStr;
@@ -13,21 +13,22 @@ use crate::handle::error::{Error, Result, check};
 use crate::work::launch::LaunchConfig;
 
 impl RawKernel {
-    /// What of this kernel fits at once on a context's SMs, as [`Kernel::fit`](crate::Kernel::fit)
-    /// answers it for kernels of this crate. A function of a module may be asked about in any
-    /// context of its device. The answer's name is the driver's, from CUDA 12.3 on, and the handle's
-    /// address before.
+    /// Returns the number of blocks and clusters of this kernel that fit at the same time on a context's SMs, as
+    /// [`Kernel::fit`](crate::Kernel::fit) does for kernels of this crate.
+    ///
+    /// A function of a module can be asked about in any context of its device. The name in the result is the
+    /// driver's name from CUDA 12.3 on, and the handle's address before.
     ///
     /// # Errors
     ///
-    /// As [`Kernel::fit`](crate::Kernel::fit), and [`Error::InvalidRequest`] for a null handle.
+    /// As for [`Kernel::fit`](crate::Kernel::fit), and [`Error::InvalidRequest`] if the handle is null.
     ///
     /// # Safety
     ///
-    /// The handle must be alive during the call, of the form that the variant says and of the
-    /// context's driver. A function must be of the context's device.
+    /// The handle must be alive during the call, match the variant, and belong to the context's driver. A function
+    /// must belong to the context's device.
     ///
-    /// # Example
+    /// # Examples
     ///
     /// ```
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -38,7 +39,7 @@ impl RawKernel {
     /// # let kernel = Library::from_ptx(&device, ptx)?.kernel("work")?;
     /// # let parts = device.partition([16])?;
     /// let foreign = RawKernel::Kernel(kernel.as_raw());
-    /// // SAFETY: `kernel` keeps the handle, which is one of a library.
+    /// // SAFETY: `kernel` keeps the handle alive, and the handle is a library's kernel.
     /// let fit = unsafe { foreign.fit(parts[0].context(), LaunchConfig::new(64, 1024)) }?;
     /// assert_eq!((fit.kernel.as_str(), fit.resident_blocks), ("work", 32));
     /// # Ok(())
@@ -55,7 +56,7 @@ impl RawKernel {
             Some(name) => name,
             None => format!("{:#x}", self.as_function().addr()),
         };
-        // The null stream stands for the context that is current, as recorded.
+        // For the driver, the null stream is one of the current context (recorded).
         let stream = ptr::null_mut();
         Question { kernel: self, name: &name, context, stream, config }.ask(|question| {
             let cluster = question.cluster()?;
@@ -63,7 +64,7 @@ impl RawKernel {
         })
     }
 
-    /// The handle in the form that launches take: the driver accepts a kernel for a function (cuda.h,
+    /// Returns the handle in the form that launches take. The driver accepts a kernel as a function (cuda.h,
     /// `cuLaunchKernel`).
     pub(super) fn as_function(self) -> CUfunction {
         match self {
@@ -72,18 +73,18 @@ impl RawKernel {
         }
     }
 
-    /// The name of a living kernel; `None` before CUDA 12.3, where the driver does not report it.
+    /// Returns the name of a living kernel. Returns `None` before CUDA 12.3, when the driver does not report it.
     fn name(self, api: &Api) -> Result<Option<String>> {
         let mut name = ptr::null();
         let (call, status) = match self {
             RawKernel::Kernel(kernel) => {
                 let Ok(get) = api.cuKernelGetName() else { return Ok(None) };
-                // SAFETY: the kernel is alive, the pointer is to a live pointer.
+                // SAFETY: the kernel is alive by the contract of `fit`, and the pointer is to a live pointer.
                 ("cuKernelGetName", unsafe { get(&raw mut name, kernel) })
             }
             RawKernel::Function(function) => {
                 let Ok(get) = api.cuFuncGetName() else { return Ok(None) };
-                // SAFETY: the function is alive, the pointer is to a live pointer.
+                // SAFETY: the function is alive by the contract of `fit`, and the pointer is to a live pointer.
                 ("cuFuncGetName", unsafe { get(&raw mut name, function) })
             }
         };
@@ -91,7 +92,7 @@ impl RawKernel {
         if name.is_null() {
             return Ok(None);
         }
-        // SAFETY: the driver keeps a terminated name for as long as the kernel is loaded.
+        // SAFETY: the name ends with a NUL, and the driver keeps it in memory while the kernel is loaded.
         let name = unsafe { CStr::from_ptr(name) };
         Ok(Some(name.to_string_lossy().into_owned()))
     }

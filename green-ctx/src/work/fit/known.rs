@@ -1,4 +1,4 @@
-//! Launches of a kernel that were found to fit, so that repeating one asks the driver nothing.
+//! The launches of a kernel that are known to fit, so that the driver need not be asked again.
 
 use std::sync::Weak;
 
@@ -7,14 +7,14 @@ use arc_swap::ArcSwap;
 use crate::handle::context::{self, Context};
 use crate::work::launch::LaunchConfig;
 
-/// The most that a kernel remembers. The oldest goes first.
+/// The maximum number of launches that a kernel remembers. The oldest is removed first.
 const LIMIT: usize = 16;
 
-/// Where and in what shapes a kernel fits. A refusal is never remembered: what it was refused for may
-/// change with an attribute of the kernel.
+/// The contexts and configurations in which a kernel fits. Refusals are not remembered: a changed attribute of the
+/// kernel may lift them.
 ///
-/// Kernels keep it, so that it ends with them. Repeated launches only read it, and threads that launch
-/// one kernel do not wait for each other.
+/// Each kernel owns its list. Repeated launches only read it, so threads that launch the same kernel do not wait
+/// for each other.
 #[derive(Default)]
 pub(crate) struct KnownFits {
     fits: ArcSwap<Vec<KnownFit>>,
@@ -22,8 +22,8 @@ pub(crate) struct KnownFits {
 
 #[derive(Clone)]
 struct KnownFit {
-    /// Weak, so that the context can go. While the entry is here, no other context's object gets this
-    /// address; the driver gives a handle out again.
+    /// Weak, so that the context can be dropped. While this entry exists, the object's address is not reused. The
+    /// driver may reuse the context's handle.
     context: Weak<context::Inner>,
     config: LaunchConfig,
 }

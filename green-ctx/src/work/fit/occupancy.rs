@@ -1,4 +1,4 @@
-//! The driver's arithmetic about one function in one shape.
+//! The driver's occupancy calculations for one function in one launch configuration.
 #![allow(unsafe_code, reason = "calls the driver")]
 
 use green_ctx_sys::{Api, CUfunction, CUlaunchConfig, CUresult, CUstream};
@@ -8,22 +8,22 @@ use crate::handle::error::{Result, check};
 use crate::handle::fitting::blocks;
 use crate::work::launch::{LaunchConfig, Shape, cluster_attribute};
 
-/// A living function, or a kernel taken for one as launches take it (recorded on an H200, driver
-/// 580.159.04), in one shape. The context that it is asked about is current.
+/// A living function and a launch configuration. A kernel can be passed as a function, as launches do (recorded on
+/// an H200, driver 580.159.04). The context in question must be current.
 pub(crate) struct Occupancy<'a> {
     pub(crate) api: &'a Api,
     pub(crate) function: CUfunction,
-    /// The stream that it is to run in; null for any of the current context's.
+    /// The stream of the launch. Null means any stream of the current context.
     pub(crate) stream: CUstream,
     pub(crate) config: LaunchConfig,
 }
 
 impl Occupancy<'_> {
-    /// How many blocks an SM holds, and how many there are at once on so many.
+    /// Returns the number of blocks that one SM holds, and the number that `sm_count` SMs hold at the same time.
     pub(crate) fn room(&self, cluster: Option<Shape>, sm_count: u32) -> Result<(u32, u32)> {
         let per_sm = self.blocks_per_sm()?;
         let resident = match cluster {
-            // What the driver answers about clusters of such blocks is not recorded.
+            // The driver's answer about clusters of such blocks is not recorded.
             _ if per_sm == 0 => 0,
             Some(cluster) => {
                 let clusters = self.active_clusters(self.config.grid, cluster)?;
@@ -38,7 +38,7 @@ impl Occupancy<'_> {
         let LaunchConfig { block, shared_bytes, .. } = self.config;
         let threads = i32::try_from(blocks(block)).unwrap_or(i32::MAX);
         let mut count = 0;
-        // SAFETY: the function is alive, the pointer is to a live integer.
+        // SAFETY: the function is alive, and the pointer is to a live integer.
         unsafe {
             call!(
                 self.api,
@@ -53,8 +53,8 @@ impl Occupancy<'_> {
         Ok(u32::try_from(count).unwrap_or(0))
     }
 
-    /// How many clusters there can be at once; 0 for a size that the kernel or the device does not
-    /// allow.
+    /// Returns the number of clusters that fit at the same time. Returns 0 for a size that the kernel or the device
+    /// does not allow.
     pub(super) fn active_clusters(&self, grid: Shape, cluster: Shape) -> Result<u32> {
         let ask = self.api.cuOccupancyMaxActiveClusters()?;
         let mut attribute = cluster_attribute(cluster);
@@ -64,7 +64,7 @@ impl Occupancy<'_> {
             ..self.config.driver_config(grid, self.stream)
         };
         let mut count = 0;
-        // SAFETY: function and stream are alive; the pointers are to a live integer and a live
+        // SAFETY: the function and the stream are alive. The pointers are to a live integer and to a live
         // configuration with one live attribute.
         let status = unsafe { ask(&raw mut count, self.function, &raw const config) };
         if status == CUresult::CUDA_ERROR_INVALID_CLUSTER_SIZE {
@@ -74,8 +74,9 @@ impl Occupancy<'_> {
         Ok(u32::try_from(count).unwrap_or(0))
     }
 
-    /// The blocks of the largest cluster that fits. Asked as recorded, without a cluster, but for a
-    /// kernel that has to be given one.
+    /// Returns the number of blocks of the largest cluster that fits. `give_one` adds a cluster attribute to the
+    /// query, which a kernel needs that can only be launched in clusters. The recorded queries have no such
+    /// attribute.
     pub(super) fn largest_cluster(&self, give_one: bool) -> Result<u32> {
         let mut attribute = cluster_attribute((1, 1, 1));
         let config = CUlaunchConfig {
@@ -84,8 +85,8 @@ impl Occupancy<'_> {
             ..self.config.driver_config(self.config.grid, self.stream)
         };
         let mut size = 0;
-        // SAFETY: function and stream are alive; the pointers are to a live integer and a live
-        // configuration with one live attribute at most.
+        // SAFETY: the function and the stream are alive. The pointers are to a live integer and to a live
+        // configuration with at most one live attribute.
         unsafe {
             call!(
                 self.api,

@@ -1,4 +1,4 @@
-//! The driver's answers about a kernel in one shape on a context's SMs.
+//! The driver's answers about a kernel in one launch configuration on a context's SMs.
 #![allow(unsafe_code, reason = "calls the driver")]
 
 use std::fmt;
@@ -15,25 +15,24 @@ use crate::handle::error::{Error, Result};
 use crate::handle::fitting::{Sides, blocks};
 use crate::work::launch::{LaunchConfig, Shape};
 
-/// The sizes of clusters that are asked about.
+/// The cluster sizes that are asked about, in blocks.
 const SIZES: [u32; 5] = [1, 2, 4, 8, 16];
 
-/// A kernel in one shape, and where it is to run.
+/// A kernel, its launch configuration, and the context in which it would run.
 pub(super) struct Question<'a> {
-    /// Alive, and of the context's driver.
+    /// The kernel, which is alive and belongs to the context's driver.
     pub(super) kernel: RawKernel,
     pub(super) name: &'a str,
     pub(super) context: &'a Context,
-    /// The stream that it is to run in; null for any of the context's.
+    /// The stream of the launch. Null means any stream of the context.
     pub(super) stream: CUstream,
     pub(super) config: LaunchConfig,
 }
 
 impl Question<'_> {
-    /// Asks while the context is current, which the question about blocks needs (recorded on an H200,
-    /// driver 580.159.04). The first question about a kernel may load it: whether that would
-    /// invalidate another thread's capture is not recorded, so captures forbid this thread nothing
-    /// meanwhile.
+    /// Calls `ask` while the context is current, which the query for blocks needs (recorded on an H200, driver
+    /// 580.159.04). The first query about a kernel may load it. It is not recorded whether that invalidates another
+    /// thread's capture, so this thread's capture mode is relaxed during the call.
     pub(super) fn ask<R>(&self, ask: impl FnOnce(&Self) -> Result<R>) -> Result<R> {
         self.config.check_sides(self.name)?;
         let driver = self.context.device().driver();
@@ -51,7 +50,7 @@ impl Question<'_> {
         Error::InvalidRequest(format!("kernel {} {problem}", self.name))
     }
 
-    /// The cluster that is launched: what the configuration says, or what the kernel requires.
+    /// Returns the cluster of the launch: the one in the configuration, or the one that the kernel requires.
     pub(super) fn cluster(&self) -> Result<Option<Shape>> {
         let (given, required) = (self.config.cluster, self.required_cluster()?);
         if let (Some(given), Some(required)) = (given, required)
@@ -64,9 +63,8 @@ impl Question<'_> {
         }
         let Some(cluster) = given.or(required) else {
             if self.must_cluster()? {
-                return Err(
-                    self.invalid(format_args!("runs in clusters only, of a size to be set"))
-                );
+                let problem = "can only be launched in clusters; set a cluster size";
+                return Err(self.invalid(format_args!("{problem}")));
             }
             return Ok(None);
         };
@@ -81,7 +79,7 @@ impl Question<'_> {
         Ok(Some(cluster))
     }
 
-    /// The cluster that the kernel was compiled for, or that was set on it.
+    /// Returns the cluster that the kernel was compiled for, or that was set on it.
     fn required_cluster(&self) -> Result<Option<Shape>> {
         use CUfunction_attribute as Attribute;
         let x = self.attribute(Attribute::CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_WIDTH)?;
@@ -93,7 +91,7 @@ impl Question<'_> {
         Ok(Some((x, y, z)).filter(|_| y != 0 && z != 0))
     }
 
-    /// Whether the kernel is launched in clusters or not at all.
+    /// Returns whether the kernel can only be launched in clusters.
     fn must_cluster(&self) -> Result<bool> {
         let must = CUfunction_attribute::CU_FUNC_ATTRIBUTE_CLUSTER_SIZE_MUST_BE_SET;
         Ok(self.attribute(must)? != 0)
@@ -103,11 +101,11 @@ impl Question<'_> {
         let device = self.context.device().as_raw();
         let mut value = 0;
         match self.kernel {
-            // SAFETY: the kernel is alive, the pointer is to a live integer.
+            // SAFETY: the kernel is alive (`Question::kernel`), and the pointer is to a live integer.
             RawKernel::Kernel(kernel) => unsafe {
                 call!(self.api()?, cuKernelGetAttribute(&raw mut value, attribute, kernel, device))
             },
-            // SAFETY: the function is alive, the pointer is to a live integer.
+            // SAFETY: the function is alive (`Question::kernel`), and the pointer is to a live integer.
             RawKernel::Function(function) => unsafe {
                 call!(self.api()?, cuFuncGetAttribute(&raw mut value, attribute, function))
             },
@@ -115,13 +113,14 @@ impl Question<'_> {
         Ok(u32::try_from(value).unwrap_or(0))
     }
 
-    /// The blocks of the grid.
+    /// Returns the number of blocks in the grid.
     pub(super) fn blocks(&self) -> u64 {
         let (x, y, z) = self.config.grid;
         u64::from(x).saturating_mul(u64::from(y)).saturating_mul(u64::from(z))
     }
 
-    /// How many blocks an SM holds, and how many there are at once on all.
+    /// Returns the number of blocks that one SM holds, and the number that all SMs of the context hold at the same
+    /// time.
     pub(super) fn room(&self, cluster: Option<Shape>) -> Result<(u32, u32)> {
         self.occupancy()?.room(cluster, self.context.sm_count()?)
     }
@@ -131,7 +130,7 @@ impl Question<'_> {
         Ok(Occupancy { api, function, stream: self.stream, config: self.config })
     }
 
-    /// Everything there is to say, for the cluster that is launched.
+    /// Returns the complete answer, for the cluster of the launch.
     pub(super) fn fit(&self, cluster: Option<Shape>) -> Result<Fit> {
         let LaunchConfig { block, shared_bytes, .. } = self.config;
         let (blocks_per_sm, resident_blocks) = self.room(cluster)?;
@@ -158,7 +157,7 @@ impl Question<'_> {
             None => SIZES.map(|size| (size, 1, 1)).to_vec(),
         };
         for shape in shapes {
-            // Of as many clusters as in the recorded questions; the answer does not depend on it.
+            // A grid of 64 clusters, as in the recorded queries. The answer does not depend on the number.
             let grid = (shape.0.saturating_mul(64), shape.1, shape.2);
             let count = self.occupancy()?.active_clusters(grid, shape)?;
             if count > 0 {

@@ -1,4 +1,4 @@
-//! What a launch is configured with.
+//! The configuration of a launch.
 
 use std::ptr;
 
@@ -9,11 +9,20 @@ use green_ctx_sys::{
 
 use crate::handle::error::{Error, Result};
 
-/// The sides of a grid, of a block or of a cluster.
+/// The sides of a grid, a block or a cluster.
 pub(crate) type Shape = (u32, u32, u32);
 
-/// How many blocks of how many threads run, with how much shared memory, which of them have to be there at
-/// once, and whether they wait for the kernel before.
+/// The configuration of a launch: the grid, the block, the dynamic shared memory, and optional launch attributes.
+///
+/// # Examples
+///
+/// ```
+/// use green_ctx::LaunchConfig;
+///
+/// // 64 blocks of 256 threads with 4 KiB of dynamic shared memory, in clusters of 2 blocks.
+/// let config = LaunchConfig::new(64, 256).shared_bytes(4096).cluster((2, 1, 1));
+/// # let _ = config;
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use = "a configuration does nothing until passed to a launch"]
 pub struct LaunchConfig {
@@ -26,12 +35,12 @@ pub struct LaunchConfig {
 }
 
 impl LaunchConfig {
-    /// A grid of blocks, in one dimension.
+    /// Creates a configuration with a one-dimensional grid and one-dimensional blocks.
     pub const fn new(blocks: u32, threads_per_block: u32) -> LaunchConfig {
         LaunchConfig::with_shape((blocks, 1, 1), (threads_per_block, 1, 1))
     }
 
-    /// A grid in three dimensions.
+    /// Creates a configuration with a three-dimensional grid and three-dimensional blocks.
     pub const fn with_shape(grid: (u32, u32, u32), block: (u32, u32, u32)) -> LaunchConfig {
         LaunchConfig {
             grid,
@@ -49,45 +58,64 @@ impl LaunchConfig {
         self
     }
 
-    /// Launches in clusters of so many blocks in each dimension: those of a cluster run at the same
-    /// time, on SMs that lie together. The grid must be made of whole clusters. Needs compute
-    /// capability 9.0.
+    /// Launches in clusters of the given shape. Blocks of one cluster run at the same time, on SMs of the same GPC.
+    /// The cluster's sides must divide the grid's. Needs compute capability 9.0.
     #[doc(alias = "CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION")]
     pub const fn cluster(mut self, blocks: (u32, u32, u32)) -> LaunchConfig {
         self.cluster = Some(blocks);
         self
     }
 
-    /// Whether the launch is cooperative: all blocks of the grid run at the same time, and may wait
-    /// for each other.
+    /// Sets whether the launch is cooperative. All blocks of a cooperative launch run at the same time, and may
+    /// wait for each other.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # use green_ctx::{Driver, LaunchConfig, Library, sim::Sim};
+    /// # let driver = Driver::simulated(&Sim::new("h200")?)?;
+    /// # let device = driver.device(0)?;
+    /// # let ptx = ".version 5.0 .target sm_52 .address_size 64 .visible .entry work() { ret; }";
+    /// # let kernel = Library::from_ptx(&device, ptx)?.kernel("work")?;
+    /// let parts = device.partition([16])?;
+    /// let fit = kernel.fit(parts[0].context(), LaunchConfig::new(1, 1024))?;
+    /// let config = LaunchConfig::new(fit.cooperative_blocks(), 1024).cooperative(true);
+    /// // SAFETY: the kernel has no parameters and accesses no memory.
+    /// unsafe { parts[0].stream().launch(&kernel, config, ()) }?;
+    /// # Ok(())
+    /// # }
+    /// ```
     #[doc(alias = "CU_LAUNCH_ATTRIBUTE_COOPERATIVE")]
     pub const fn cooperative(mut self, cooperative: bool) -> LaunchConfig {
         self.cooperative = cooperative;
         self
     }
 
-    /// Whether the kernel may begin before the one before it in the stream has ended, a programmatic
-    /// dependent launch. The device lets it begin once every block of that kernel has asked for it
-    /// (`cudaTriggerProgrammaticLaunchCompletion`, in PTX `griddepcontrol.launch_dependents`) or has ended,
-    /// where there is room (cuda.h: "opportunistically"). What it does before it waits for that kernel
-    /// (`cudaGridDependencySynchronize`, in PTX `griddepcontrol.wait`) must not depend on that kernel's
-    /// results, nor write what that kernel still reads.
+    /// Sets whether the kernel may begin before the previous kernel in the stream has ended (programmatic dependent
+    /// launch).
     ///
-    /// The header allows it to overlap the kernel before it in the stream. This crate relies on it overlapping
-    /// nothing else that the stream waits for, such as the work of a former partition on its SMs, which the
-    /// header does not say in so many words. Needs compute capability 9.0. Not yet run on hardware.
+    /// The device may begin the kernel early, if there is room (cuda.h: "opportunistically"), once every block of
+    /// the previous kernel has ended or has allowed it (`cudaTriggerProgrammaticLaunchCompletion`, in PTX
+    /// `griddepcontrol.launch_dependents`). Before the kernel waits for the previous kernel
+    /// (`cudaGridDependencySynchronize`, in PTX `griddepcontrol.wait`), it must not use that kernel's results, and
+    /// must not write memory that the previous kernel still reads.
+    ///
+    /// The header allows the kernel to overlap the previous kernel in the stream. This crate relies on more: that
+    /// the kernel overlaps nothing else that the stream waits for, such as work of an earlier partition on the same
+    /// SMs. The header does not state that explicitly. Needs compute capability 9.0. Not yet run on hardware.
     #[doc(alias = "CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION")]
     pub const fn programmatic_dependent_launch(mut self, allowed: bool) -> LaunchConfig {
         self.programmatic = allowed;
         self
     }
 
-    /// Whether blocks have to be there at once.
+    /// Returns whether blocks of the launch must be resident at the same time.
     pub(super) const fn is_together(&self) -> bool {
         self.cooperative || self.cluster.is_some()
     }
 
-    /// Refuses a grid, a block or a cluster with a side of 0.
+    /// Returns an error if a side of the grid, block or cluster is 0.
     pub(crate) fn check_sides(&self, kernel: &str) -> Result<()> {
         let LaunchConfig { grid, block, cluster, .. } = *self;
         let shapes = [("a grid", Some(grid)), ("a block", Some(block)), ("a cluster", cluster)];
@@ -101,7 +129,7 @@ impl LaunchConfig {
         Ok(())
     }
 
-    /// The launch attributes, and how many of them there are.
+    /// Returns the launch attributes and their number.
     pub(super) fn attributes(&self) -> ([CUlaunchAttribute; 3], usize) {
         let mut attributes = [attribute(CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_IGNORE); 3];
         let all = [
@@ -117,7 +145,7 @@ impl LaunchConfig {
         (attributes, count)
     }
 
-    /// The configuration in the driver's form, with another grid and without attributes.
+    /// Returns the configuration in the driver's form, for `grid` and without attributes.
     pub(crate) fn driver_config(&self, grid: Shape, stream: CUstream) -> CUlaunchConfig {
         CUlaunchConfig {
             gridDimX: grid.0,

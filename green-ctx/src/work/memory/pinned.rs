@@ -1,4 +1,4 @@
-//! Pinned memory of the host, and copies that the host does not wait for.
+//! Pinned host memory, and copies that run while the host continues.
 #![allow(unsafe_code, reason = "calls the driver")]
 
 use std::ffi::c_void;
@@ -19,14 +19,13 @@ use crate::handle::error::{Error, Result};
 use crate::handle::event::{Event, EventOptions};
 use crate::work::stream::Stream;
 
-/// Page-locked memory of the host that holds a fixed number of plain values: the device copies from it and to
-/// it while the host goes on ([`DeviceBuffer::copy_from`], [`DeviceBuffer::copy_to`]).
+/// Page-locked host memory that holds a fixed number of plain values. The device copies from it and to it while the
+/// host continues ([`DeviceBuffer::copy_from`], [`DeviceBuffer::copy_to`]).
 ///
-/// The buffer knows its last copy. Its values can be had only when that is done: [`as_slice`](Self::as_slice)
-/// waits for it, and so does dropping the buffer. A buffer that is leaked is never freed. So no copy ever
-/// reaches memory that the program uses for something else.
+/// The buffer tracks its last copy. [`as_slice`](Self::as_slice) and dropping the buffer wait for that copy, and a
+/// leaked buffer is never freed. So no copy ever reaches memory that the program has reused.
 ///
-/// # Example
+/// # Examples
 ///
 /// ```
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -36,14 +35,14 @@ use crate::work::stream::Stream;
 /// # let stream = device.primary_context()?.create_stream(StreamOptions::default())?;
 /// let mut values = PinnedBuffer::from_slice(&device, &[1u32, 2, 3])?;
 ///
-/// // Each line returns at once. The work is in the stream's order, the allocation and its end too.
+/// // These calls return without waiting. The allocation, the copies and the free run in stream order.
 /// let buffer: DeviceBuffer<u32> = stream.allocate(3)?;
 /// buffer.copy_from(&mut values, &stream)?;
 /// let mut copied = PinnedBuffer::zeroed(&device, 3)?;
 /// buffer.copy_to(&mut copied, &stream)?;
 /// drop(buffer);
 ///
-/// // Waits for the copy.
+/// // `as_slice` waits for the copy.
 /// assert_eq!(copied.as_slice()?, [1, 2, 3]);
 /// # Ok(())
 /// # }
@@ -54,25 +53,25 @@ pub struct PinnedBuffer<T: Element> {
     len: usize,
     /// Recorded after each copy.
     done: Event,
-    /// The streams of copies after which the event could not be recorded.
+    /// Streams of copies after which `done` could not be recorded.
     unrecorded: Vec<Stream>,
     context: Context,
 }
 
-// SAFETY: the memory is this object's alone, as a box's is, and its values may be sent and shared (`Element`
-// says so). What the device does with it is over before anybody gets to the values.
+// SAFETY: this object owns the memory as a box does, and `Element` requires its values to be `Send` and `Sync`. The
+// device is done with the memory before this object gives out its values (`wait`).
 unsafe impl<T: Element> Send for PinnedBuffer<T> {}
-// SAFETY: as above; a shared reference gives no more than shared references to the values.
+// SAFETY: as for `Send`. A shared reference to this object gives only shared references to the values.
 unsafe impl<T: Element> Sync for PinnedBuffer<T> {}
 
 impl<T: Element> PinnedBuffer<T> {
-    /// Allocates `len` values, all zero, for copies from and to a device. Pinning memory is slow: allocate
-    /// early, and use it again.
+    /// Allocates `len` values, all zero, for copies from and to a device. Pinning memory is slow: allocate early,
+    /// and reuse the buffer.
     ///
     /// # Errors
     ///
-    /// [`Error::InvalidRequest`] for no values or more than can be addressed, and [`Error::Driver`]
-    /// when there is not enough memory.
+    /// [`Error::InvalidRequest`] if `len` is 0 or too large to address. [`Error::Driver`] if the driver call fails,
+    /// for example because there is not enough memory.
     pub fn zeroed(device: &Device, len: usize) -> Result<PinnedBuffer<T>> {
         let bytes = byte_len::<T>(len)?;
         let context = device.primary_context()?;
@@ -86,60 +85,60 @@ impl<T: Element> PinnedBuffer<T> {
             unsafe { call!(api, cuMemHostAlloc(&raw mut raw, bytes, flags)) }?;
         }
         let raw = NonNull::new(raw.cast::<T>()).ok_or_else(|| Error::null("cuMemHostAlloc"))?;
-        // SAFETY: the memory has room for as many values, and is aligned to pages. All zero is a value of
-        // every element.
+        // SAFETY: the memory has room for `len` values and is aligned to pages. All zero is a valid value of every
+        // `Element`.
         unsafe { raw.write_bytes(0, len) };
         Ok(PinnedBuffer { raw, len, done, unrecorded: Vec::new(), context })
     }
 
-    /// Allocates pinned memory with a copy of these values.
+    /// Allocates a pinned buffer that holds a copy of `values`.
     ///
     /// # Errors
     ///
-    /// The errors of [`zeroed`](PinnedBuffer::zeroed).
+    /// As for [`zeroed`](PinnedBuffer::zeroed).
     pub fn from_slice(device: &Device, values: &[T]) -> Result<PinnedBuffer<T>> {
         let mut buffer = PinnedBuffer::zeroed(device, values.len())?;
         buffer.as_mut_slice()?.copy_from_slice(values);
         Ok(buffer)
     }
 
-    /// The number of values.
+    /// Returns the number of values.
     #[must_use]
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether there are no values, which never is.
+    /// Returns false, since a buffer holds at least one value.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// The values, once the last copy is done: waits for it.
+    /// Waits for the last copy and returns the values.
     ///
     /// # Errors
     ///
-    /// [`Error::Driver`], errors of the work before the copy included.
+    /// [`Error::Driver`] if the wait fails or if work before the copy failed.
     #[doc(alias = "cuEventSynchronize")]
     pub fn as_slice(&self) -> Result<&[T]> {
         self.wait()?;
-        // SAFETY: the memory holds as many values, which were set when it was allocated. No copy is under
-        // way, and the next needs this object mutably.
+        // SAFETY: the memory holds `len` values, which were initialised when it was allocated. No copy is running
+        // (`wait`), and the next copy needs this object mutably.
         Ok(unsafe { slice::from_raw_parts(self.raw.as_ptr(), self.len) })
     }
 
-    /// The values, to be changed, once the last copy is done: waits for it.
+    /// Waits for the last copy and returns the values, mutably.
     ///
     /// # Errors
     ///
-    /// As [`as_slice`](Self::as_slice).
+    /// As for [`as_slice`](Self::as_slice).
     pub fn as_mut_slice(&mut self) -> Result<&mut [T]> {
         self.settle()?;
-        // SAFETY: as above, and nobody else has a reference.
+        // SAFETY: as in `as_slice`. In addition, `&mut self` excludes every other reference.
         Ok(unsafe { slice::from_raw_parts_mut(self.raw.as_ptr(), self.len) })
     }
 
-    /// Waits until no copy is under way.
+    /// Waits until no copy is running.
     fn wait(&self) -> Result<()> {
         self.driver().check_process()?;
         let _relaxed = RelaxedCapture::enter(self.driver())?;
@@ -147,14 +146,14 @@ impl<T: Element> PinnedBuffer<T> {
         self.done.synchronize()
     }
 
-    /// Waits, and forgets what it waited for.
+    /// Waits until no copy is running, and clears the list of streams to wait for.
     fn settle(&mut self) -> Result<()> {
         self.wait()?;
         self.unrecorded.clear();
         Ok(())
     }
 
-    /// Submits a copy, after the former one of this buffer.
+    /// Submits a copy that runs after the previous copy of this buffer.
     fn submit(
         &mut self,
         stream: &Stream,
@@ -166,7 +165,7 @@ impl<T: Element> PinnedBuffer<T> {
         }
         stream.wait(&self.done)?;
         let submitted = copy(self.raw.as_ptr().cast());
-        // Also after a failure: the driver may have begun.
+        // Recorded even if the submission failed: the driver may have begun to copy.
         let recorded = stream.record(&self.done);
         submitted.and(recorded.inspect_err(|_| self.unrecorded.push(stream.clone())))
     }
@@ -176,45 +175,68 @@ impl<T: Element> PinnedBuffer<T> {
     }
 
     fn free(&self) -> Result<()> {
-        // Where it fails, the device may still copy, and the memory stays.
+        // If the wait fails, the device may still be copying, and the memory is leaked.
         self.wait()?;
         let _scope = Scope::enter(self.driver(), self.context.as_raw())?;
-        // SAFETY: allocated by `zeroed`, freed once, and no copy is under way.
+        // SAFETY: `zeroed` allocated the memory, only `drop` frees it, and no copy is running (`wait`).
         unsafe { call!(self.driver().functions()?, cuMemFreeHost(self.raw.as_ptr().cast())) }
     }
 }
 
 impl<T: Element> DeviceBuffer<T> {
-    /// Copies all values from the host, in the order of a stream, and returns at once.
+    /// Copies all values from a pinned buffer in stream order, and returns without waiting.
     ///
-    /// The copy comes after what `stream` has been given so far, after the last copy of `source`, and after
-    /// the allocation where that is [in stream order](Stream::allocate). As with kernels, work on other
-    /// streams that uses the buffer has to be ordered with it: otherwise which bytes it finds is open.
+    /// The copy runs after everything submitted to `stream` so far, after the last copy from or to `source`, and,
+    /// for a [stream-ordered allocation](Stream::allocate), after the allocation. Work on other streams that uses
+    /// the buffer must be ordered with the copy, as with kernels. Otherwise it may see old bytes, new bytes or a
+    /// mixture.
     ///
     /// # Errors
     ///
-    /// [`Error::InvalidRequest`] where the buffers differ in length, [`Error::DeviceMismatch`] where stream
-    /// and buffers are not of one device, and [`Error::Capturing`] while the stream is captured, or the one in
-    /// whose order the memory was allocated: nothing is copied then. [`Error::Driver`] otherwise, where the copy may happen or not.
+    /// Nothing is copied in the first three cases. After an [`Error::Driver`] the copy may or may not happen.
+    ///
+    /// - [`Error::InvalidRequest`] if the buffers differ in length.
+    /// - [`Error::DeviceMismatch`] if the stream and the buffers are not all of one device.
+    /// - [`Error::Capturing`] if `stream`, or the stream in whose order the memory was allocated, is being
+    ///   captured.
+    /// - [`Error::Driver`] if a driver call fails.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # use green_ctx::{DeviceBuffer, Driver, memory::PinnedBuffer, sim::Sim};
+    /// # let driver = Driver::simulated(&Sim::new("h200")?)?;
+    /// # let device = driver.device(0)?;
+    /// # let parts = device.partition([32])?;
+    /// let mut values = PinnedBuffer::from_slice(&device, &[1u32, 2, 3])?;
+    /// let buffer = DeviceBuffer::<u32>::zeroed(&device, 3)?;
+    /// buffer.copy_from(&mut values, parts[0].stream())?;
+    /// // `as_mut_slice` waits for the copy, so that the change does not reach the device.
+    /// values.as_mut_slice()?[0] = 7;
+    /// assert_eq!(buffer.read(parts[0].stream())?, [1, 2, 3]);
+    /// # Ok(())
+    /// # }
+    /// ```
     #[doc(alias = "cuMemcpyHtoDAsync")]
     pub fn copy_from(&self, source: &mut PinnedBuffer<T>, stream: &Stream) -> Result<()> {
         let (api, bytes) = (self.driver().functions()?, self.byte_len());
         self.copy(source, stream, |target, source| {
-            // SAFETY: both sides have this many bytes. The pinned one stays until the copy is done, since
-            // its buffer waits for that; the other is freed after all work of the device, or behind the
-            // copy in the order of its own stream. The stream is alive.
+            // SAFETY: both sides have `bytes` bytes. The pinned memory outlives the copy, since its buffer waits
+            // for the copy. The device memory is freed after all work of the device, or after the copy in the order
+            // of its own stream. The stream is alive.
             unsafe { call!(api, cuMemcpyHtoDAsync(target, source, bytes, stream.raw())) }
         })
     }
 
-    /// Copies all values to the host, in the order of a stream, and returns at once.
-    /// [`PinnedBuffer::as_slice`] waits for them.
+    /// Copies all values to a pinned buffer in stream order, and returns without waiting.
+    /// [`PinnedBuffer::as_slice`] waits for the copy.
     ///
-    /// The order is that of [`copy_from`](Self::copy_from).
+    /// The ordering rules are those of [`copy_from`](Self::copy_from).
     ///
     /// # Errors
     ///
-    /// As [`copy_from`](Self::copy_from).
+    /// As for [`copy_from`](Self::copy_from).
     #[doc(alias = "cuMemcpyDtoHAsync")]
     pub fn copy_to(&self, target: &mut PinnedBuffer<T>, stream: &Stream) -> Result<()> {
         let (api, bytes) = (self.driver().functions()?, self.byte_len());
@@ -238,7 +260,7 @@ impl<T: Element> DeviceBuffer<T> {
         }
         let submitted = host.submit(stream, |raw| copy(self.raw, raw));
         let Some(home) = other else { return submitted };
-        // The buffer is freed in the order of its own stream.
+        // The buffer is freed in the order of its own stream, so that stream waits for the copy.
         submitted.and_then(|()| home.wait(&host.done)).inspect_err(|_| {
             self.end_behind(host.wait());
         })

@@ -1,4 +1,4 @@
-//! What can be done with a default stream.
+//! Operations on default streams.
 #![allow(unsafe_code, reason = "calls the driver")]
 
 use crate::handle::context::Context;
@@ -9,51 +9,52 @@ use crate::handle::event::Event;
 use crate::handle::token::DefaultStream;
 
 impl DefaultStream {
-    /// The context that the token stands for a stream of now, on this thread; `None` where none is
-    /// current, and where the one that is has no object of this crate.
+    /// Returns the context that this token refers to now on this thread, which is the current context. Returns
+    /// `None` if no context is current, or if no [`Context`] of this crate exists for it.
     ///
     /// # Errors
     ///
-    /// [`Error::Driver`](crate::Error::Driver).
+    /// [`Error::Driver`](crate::Error::Driver) if the driver call fails.
     #[doc(alias = "cuCtxGetCurrent")]
     pub fn context(self, driver: &Driver) -> Result<Option<Context>> {
         Context::current(driver)
     }
 
-    /// Records an event that completes when the work submitted to the stream so far has.
+    /// Records an event. The event completes when the work submitted to the stream so far is done.
     ///
     /// # Errors
     ///
-    /// [`Error::Driver`](crate::Error::Driver): where no context is current, or one of another device
-    /// than the event's.
+    /// [`Error::Driver`](crate::Error::Driver) if no context is current, or if the current context belongs to
+    /// another device than the event.
     #[doc(alias = "cuEventRecord")]
     pub fn record(self, event: &Event) -> Result<()> {
         let api = event.context().device().functions()?;
-        // SAFETY: the event is alive, and the driver looks the token up in the current context.
+        // SAFETY: `event` is alive, and the driver resolves the token in the current context.
         unsafe { call!(api, cuEventRecord(event.raw(), self.as_raw())) }
     }
 
-    /// Makes the work submitted to the stream from now on wait for an event.
+    /// Makes all work submitted to the stream from now on wait for an event.
     ///
     /// # Errors
     ///
-    /// [`Error::Driver`](crate::Error::Driver), where no context is current too.
+    /// [`Error::Driver`](crate::Error::Driver) if no context is current or the driver call fails.
     #[doc(alias = "cuStreamWaitEvent")]
     pub fn wait(self, event: &Event) -> Result<()> {
         let api = event.context().device().functions()?;
-        // SAFETY: as above; 0 is the only flag outside of capture.
+        // SAFETY: `event` is alive, and the driver resolves the token in the current context. 0 is the only flag
+        // outside captures.
         unsafe { call!(api, cuStreamWaitEvent(self.as_raw(), event.raw(), 0)) }
     }
 
-    /// Whether all work submitted to the stream is done.
+    /// Returns whether all work submitted to the stream is done.
     ///
     /// # Errors
     ///
-    /// [`Error::Driver`](crate::Error::Driver), errors of the work included, and where no context is
-    /// current.
+    /// [`Error::Driver`](crate::Error::Driver) if no context is current, or if work that was submitted earlier
+    /// failed.
     #[doc(alias = "cuStreamQuery")]
     pub fn is_idle(self, driver: &Driver) -> Result<bool> {
-        // SAFETY: the driver looks the token up in the current context.
+        // SAFETY: the driver resolves the token in the current context.
         check_done("cuStreamQuery", unsafe { driver.functions()?.cuStreamQuery()?(self.as_raw()) })
     }
 
@@ -61,11 +62,11 @@ impl DefaultStream {
     ///
     /// # Errors
     ///
-    /// [`Error::Driver`](crate::Error::Driver), errors of the work included, and where no context is
-    /// current.
+    /// [`Error::Driver`](crate::Error::Driver) if no context is current, or if work that was submitted earlier
+    /// failed.
     #[doc(alias = "cuStreamSynchronize")]
     pub fn synchronize(self, driver: &Driver) -> Result<()> {
-        // SAFETY: the driver looks the token up in the current context.
+        // SAFETY: the driver resolves the token in the current context.
         unsafe { call!(driver.functions()?, cuStreamSynchronize(self.as_raw())) }
     }
 }

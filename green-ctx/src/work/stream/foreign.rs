@@ -1,12 +1,12 @@
 //! Streams that other libraries created.
 //!
-//! `get_or_enter` looks a raw handle up and enters a new object under one lock, so that one handle has one
-//! object. An owned stream is destroyed with its last handle. A borrowed stream is not destroyed, and its
-//! object keeps the owner alive. Default-stream tokens are not handles, and are refused.
+//! `get_or_enter` looks a raw handle up and enters a new object under one lock, so that one handle has one object.
+//! An owned stream is destroyed with its last handle. A borrowed stream is not destroyed, and its object keeps the
+//! owner alive. Default-stream tokens are not handles, and are refused.
 //!
-//! The driver reports the stream's context. If no object represents the context either, it is borrowed with
-//! the stream. From CUDA 12.5 on, `cuStreamGetCtx` reports green contexts too. Before that, the form of 9.2
-//! is called for a stream without a green context.
+//! The driver reports the stream's context. If that context has no object either, it is borrowed together with the
+//! stream. From CUDA 12.5 on, `cuStreamGetCtx` reports green contexts too. For older drivers this file calls the
+//! CUDA 9.2 form of the function if the stream has no green context.
 #![allow(unsafe_code, reason = "calls the driver")]
 
 use std::ffi::{CStr, c_int, c_void};
@@ -28,30 +28,33 @@ use crate::handle::owner::{Owner, Ownership};
 use crate::handle::raw::Raw;
 
 impl Stream {
-    /// Takes over a foreign stream of this context: the last handle destroys it.
+    /// Takes ownership of a foreign stream of this context. The last handle destroys it.
     ///
-    /// In a partition the stream's work waits, as that of any new stream, for what still runs on the
-    /// SMs since before the partition was made.
+    /// In a partition, the stream's work waits for work that earlier owners of the SMs left running, as on any new
+    /// stream.
     ///
     /// # Errors
     ///
-    /// [`Error::AlreadyOwned`] for a stream that an object of this crate stands for,
-    /// [`Error::DefaultStream`] for a default-stream token, [`Error::InvalidRequest`] for a stream of
-    /// another context, [`Error::Forked`], [`Error::Driver`]. The stream stays the caller's then.
+    /// If this call fails, the stream still belongs to the caller.
+    ///
+    /// - [`Error::AlreadyOwned`] if a [`Stream`] for the handle exists.
+    /// - [`Error::DefaultStream`] if the handle is a default-stream token.
+    /// - [`Error::InvalidRequest`] if the stream belongs to another context.
+    /// - [`Error::Forked`] in a forked process, and [`Error::Driver`] if a driver call fails.
     ///
     /// # Safety
     ///
-    /// `raw` must be a living stream of the context's driver, and nobody else may destroy it. Others
-    /// may use it no longer than a handle of the result lives.
+    /// `raw` must be a living stream of the context's driver, and no other code may destroy it. Other code may use
+    /// it only while a handle of the result exists.
     ///
-    /// # Example
+    /// # Examples
     ///
     /// ```
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # use green_ctx::{Driver, Stream, sim::Sim, sys::CUresult};
     /// # let driver = Driver::simulated(&Sim::new("h200")?)?;
     /// # let context = driver.device(0)?.primary_context()?;
-    /// // Some other library makes a stream in the current context.
+    /// // Another library creates a stream in the current context.
     /// let mut raw = std::ptr::null_mut();
     /// {
     ///     let _current = context.make_current()?;
@@ -59,7 +62,7 @@ impl Stream {
     ///     let status = unsafe { driver.api().cuStreamCreate()?(&raw mut raw, 1) };
     ///     assert_eq!(status, CUresult::CUDA_SUCCESS);
     /// }
-    /// // SAFETY: it was made just now, and no other code has it.
+    /// // SAFETY: the stream was created above, and no other code has it.
     /// let stream = unsafe { Stream::from_raw_owned(&context, raw) }?;
     /// assert_eq!(driver.find_stream(raw), Some(stream));
     /// # Ok(())
@@ -74,16 +77,17 @@ impl Stream {
         // SAFETY: the stream is alive by this function's contract.
         let (found, _) = unsafe { context_of(driver, raw) }?;
         if found.as_ptr() != context.raw() {
-            return Err(Error::InvalidRequest("the stream is one of another context".to_owned()));
+            let problem = "the stream belongs to another context; pass the stream's own context";
+            return Err(Error::InvalidRequest(problem.to_owned()));
         }
-        // Nothing of this object is the stream's end yet, so that an error leaves it as it was.
+        // Borrowed at first, so that an error here does not destroy the caller's stream.
         let mut inner = Inner::foreign(raw, context.clone(), Ownership::borrowed(()))?;
         if let Some(inner) = Arc::get_mut(&mut inner) {
             inner.ownership = Ownership::Owned;
         }
         let (inner, late) = driver.streams().get_or_enter(raw.address(), inner);
         let Some(mut late) = late else { return Ok(Stream::from_inner(inner)) };
-        // Another thread was first, and its object stands for the stream.
+        // Another thread was first, so its object represents the stream.
         match Arc::get_mut(&mut late) {
             Some(late) => late.ownership = Ownership::borrowed(()),
             None => mem::forget(late),
@@ -91,23 +95,24 @@ impl Stream {
         Err(Error::AlreadyOwned { what: "stream" })
     }
 
-    /// Uses a stream that is somebody else's. Nothing destroys it; `owner` is kept until the last
-    /// handle of the result is gone, and its context's handles with it.
+    /// Uses a foreign stream without taking ownership. This crate never destroys the stream. It keeps `owner` alive
+    /// until the last handle of the result, and of the result's context, is dropped.
     ///
-    /// A stream that an object of this crate stands for already is that object, and `owner` is
-    /// dropped. The stream's context, too, is the object that stands for it; where there is none it
-    /// is borrowed along with the stream.
+    /// If a [`Stream`] for the handle exists, it is returned and `owner` is dropped. The same holds for the
+    /// stream's context: an existing [`Context`] is used, and otherwise the context is borrowed together with the
+    /// stream.
     ///
     /// # Errors
     ///
-    /// [`Error::DefaultStream`] for a default-stream token, [`Error::Forked`], [`Error::Driver`].
+    /// [`Error::DefaultStream`] if the handle is a default-stream token, [`Error::Forked`] in a forked process, and
+    /// [`Error::Driver`] if a driver call fails.
     ///
     /// # Safety
     ///
-    /// `raw` must be a living stream of this driver. It and its context must stay alive until
-    /// `owner` is dropped; of a partition of this crate a living handle sees to that.
+    /// `raw` must be a living stream of this driver. The stream and its context must stay alive until `owner` is
+    /// dropped. A living handle of a partition of this crate keeps that partition's context alive.
     ///
-    /// # Example
+    /// # Examples
     ///
     /// ```
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -115,9 +120,9 @@ impl Stream {
     /// # let driver = Driver::simulated(&Sim::new("h200")?)?;
     /// # let context = driver.device(0)?.primary_context()?;
     /// let ours = context.create_stream(StreamOptions::default())?;
-    /// // From here to another library and back.
+    /// // The handle passes through another library and comes back.
     /// let raw = ours.as_raw();
-    /// // SAFETY: `ours` keeps the stream and its context.
+    /// // SAFETY: `ours` keeps the stream and its context alive.
     /// let same = unsafe { Stream::from_raw_borrowed(&driver, raw, ours.clone()) }?;
     /// assert_eq!(same, ours);
     /// assert_eq!(same.context(), &context);
@@ -137,7 +142,7 @@ impl Stream {
         let owner: Owner = Arc::new(owner);
         // SAFETY: the stream is alive by this function's contract.
         let (context, green) = unsafe { context_of(driver, raw) }?;
-        // SAFETY: the owner keeps the stream's context by this function's contract.
+        // SAFETY: the owner keeps the stream's context alive by this function's contract.
         let context = unsafe { Context::adopt(driver, context, green, Arc::clone(&owner)) }?;
         let inner = Inner::foreign(raw, context, Ownership::Borrowed { _owner: owner })?;
         let (inner, late) = driver.streams().get_or_enter(raw.address(), inner);
@@ -147,14 +152,14 @@ impl Stream {
 }
 
 impl Inner {
-    /// An object for a foreign handle, not yet in the registry.
+    /// Creates an object for a foreign handle that is not in the registry yet.
     fn foreign(
         raw: Raw<CUstream_st>,
         context: Context,
         ownership: Ownership,
     ) -> Result<Arc<Inner>> {
         let (slot, context) = (context.enter_stream(raw), context.for_stream());
-        // The caller enters it in the registry.
+        // Marked as registered here: the caller enters it.
         let (registered, kept) = (OnceLock::from(()), OnceLock::new());
         let inner = Arc::new(Inner { raw, context, slot, registered, kept, ownership });
         inner.context.expose()?;
@@ -163,7 +168,7 @@ impl Inner {
     }
 }
 
-/// Refuses what no object can stand for.
+/// Checks that a handle identifies a stream: it must be neither null nor a default-stream token.
 fn handle(driver: &Driver, raw: CUstream) -> Result<Raw<CUstream_st>> {
     driver.check_process()?;
     match (DefaultStream::from_raw(raw), Raw::new(raw)) {
@@ -172,7 +177,7 @@ fn handle(driver: &Driver, raw: CUstream) -> Result<Raw<CUstream_st>> {
     }
 }
 
-/// The context of a stream, and the green context behind it.
+/// Returns the context of a stream, and its green context if it has one.
 ///
 /// # Safety
 ///
@@ -184,24 +189,24 @@ pub(crate) unsafe fn context_of(
     let api = driver.functions()?;
     let (mut context, mut green) = (ptr::null_mut(), ptr::null_mut());
     if let Ok(get) = api.cuStreamGetCtx() {
-        // For a green stream it returns the green context, and the primary one beside it (recorded
-        // on an H200, driver 580.159.04).
-        // SAFETY: the stream is alive, both pointers are to live handles.
+        // For a green stream it returns the green context, and the primary context as the ordinary one (recorded on
+        // an H200, driver 580.159.04).
+        // SAFETY: the caller keeps the stream alive, and both pointers are to live handles.
         check("cuStreamGetCtx", unsafe { get(stream.as_ptr(), &raw mut context, &raw mut green) })?;
     } else {
-        // SAFETY: as above.
+        // SAFETY: the caller keeps the stream alive, and the pointer is to a live handle.
         unsafe { call!(api, cuStreamGetGreenCtx(stream.as_ptr(), &raw mut green)) }?;
         if green.is_null() {
-            // SAFETY: the stream is alive.
+            // SAFETY: the caller keeps the stream alive.
             context = unsafe { context_by_the_older_form(driver, stream) }?;
         }
     }
     let Some(green) = Raw::new(green) else {
         return Ok((Raw::new(context).ok_or_else(|| Error::null("cuStreamGetCtx"))?, None));
     };
-    // The handles of a green context and of the context derived from it are equal on driver
-    // 580.159.04. Where that holds, a context of this crate is found without a call, which other
-    // threads' calls on it would have to be kept from.
+    // On driver 580.159.04 a green context and the context derived from it have the same handle. If so, this
+    // look-up finds a context of this crate without a driver call, which would have to be serialised with other
+    // threads' calls on it.
     let ours = driver.contexts().find(green.address()).map(Context::from_inner);
     if let Some(ours) = ours.filter(|ours| ours.raw_green() == Some(green.as_ptr())) {
         return Ok((
@@ -209,13 +214,14 @@ pub(crate) unsafe fn context_of(
             Some(green),
         ));
     }
-    // SAFETY: the green context is alive, since its stream is used; the pointer is to a live handle.
+    // SAFETY: the green context is alive because the caller keeps its stream alive. The pointer is to a live
+    // handle.
     unsafe { call!(api, cuCtxFromGreenCtx(&raw mut context, green.as_ptr())) }?;
     Ok((Raw::new(context).ok_or_else(|| Error::null("cuCtxFromGreenCtx"))?, Some(green)))
 }
 
-/// Asks with the function's form of CUDA 9.2, which knows no green contexts. The table of functions
-/// has the form of 12.5.
+/// Calls the CUDA 9.2 form of `cuStreamGetCtx`, which does not report green contexts. The function table holds the
+/// 12.5 form.
 ///
 /// # Safety
 ///
@@ -230,17 +236,17 @@ unsafe fn context_by_the_older_form(
     let mut address: *mut c_void = ptr::null_mut();
     let mut status = CUdriverProcAddressQueryResult::CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND;
     let entry = driver.api().entry();
-    // SAFETY: the name is terminated, both pointers are to live values.
+    // SAFETY: the name ends with a NUL, and both pointers are to live values.
     let found = unsafe { entry(NAME.as_ptr(), &raw mut address, VERSION, 0, &raw mut status) };
     check("cuGetProcAddress", found)?;
     if address.is_null() {
         return Err(Error::null("cuGetProcAddress"));
     }
-    // SAFETY: the function has this signature from 9.2 on, where it is asked for at a version
-    // before 12.5 (cudaTypedefs.h, `PFN_cuStreamGetCtx_v9020`), and the address is not null.
+    // SAFETY: the address is not null. A version from 9.2 up to, but not including, 12.5 gives the function with
+    // this signature (cudaTypedefs.h, `PFN_cuStreamGetCtx_v9020`).
     let get = unsafe { mem::transmute::<*mut c_void, Get>(address) };
     let mut context = ptr::null_mut();
-    // SAFETY: the stream is alive, the pointer is to a live handle.
+    // SAFETY: the caller keeps the stream alive, and the pointer is to a live handle.
     check("cuStreamGetCtx", unsafe { get(stream.as_ptr(), &raw mut context) })?;
     Ok(context)
 }

@@ -1,12 +1,11 @@
 //! Functions of the program that run in stream order.
 //!
-//! The driver gets a number instead of a pointer to the function, because it may call the function more than
-//! once. If a capture begins on another thread at the same moment, the function becomes part of a graph, and
-//! the graph calls it at every launch. The first call takes the function out of a table, and later calls find
-//! nothing.
+//! The driver receives a number instead of a pointer to the function, because it may call the function more than
+//! once: if a capture begins on another thread at the same moment, the function becomes part of a graph, and every
+//! launch of the graph calls it. The first call takes the function out of a table. Later calls find nothing.
 //!
-//! A waiting function holds the clean-up hook's `Reporter` and no `Driver`: the driver's last handle must not
-//! be dropped in a callback, where CUDA cannot be called. A panic does not unwind into the driver.
+//! A waiting function holds the clean-up hook's `Reporter` but not the `Driver`, because the driver's last handle
+//! must not be dropped in a callback, where CUDA cannot be called. A panic does not unwind into the driver.
 #![allow(unsafe_code, reason = "calls the driver")]
 
 use std::any::Any;
@@ -25,24 +24,22 @@ use crate::handle::error::{Error, Result};
 use crate::handle::report::Reporter;
 
 impl Stream {
-    /// Runs a function of the program when the work submitted so far is done. Later work waits for
-    /// it. It runs on a thread of the driver's, one function after the other.
+    /// Runs a function on the host when the work submitted to this stream so far is done. Work submitted later
+    /// waits for the function. It runs on a thread of the driver, which runs such functions one after another.
     ///
-    /// The function must not call CUDA, not even by dropping a handle of this crate: the driver
-    /// forbids that, and may wait for itself. It should be short, and must not wait for other work
-    /// of the device.
+    /// The function must not call CUDA, and must not drop handles of this crate: the driver forbids CUDA calls
+    /// there and may deadlock. The function should be short, and must not wait for other work of the device.
     ///
-    /// A panic does not leave the function: it goes to
-    /// [`Driver::on_cleanup_failure`](crate::Driver::on_cleanup_failure) as [`Error::HostPanic`].
-    /// Where the work before it fails, the driver never runs the function, which is then not dropped
-    /// either.
+    /// If the function panics, [`Driver::on_cleanup_failure`](crate::Driver::on_cleanup_failure) gets an
+    /// [`Error::HostPanic`]. If earlier work fails, the driver never runs the function. In that case it is never
+    /// dropped either.
     ///
     /// # Errors
     ///
-    /// [`Error::Capturing`] while the stream is captured: a graph may run often, the function once.
-    /// [`Error::Driver`] otherwise. The function is dropped then, and does not run.
+    /// [`Error::Capturing`] if the stream is being captured: a graph could run the function more than once.
+    /// [`Error::Driver`] if the driver call fails. In both cases the function is dropped without running.
     ///
-    /// # Example
+    /// # Examples
     ///
     /// ```
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -52,7 +49,7 @@ impl Stream {
     /// #     driver.device(0)?.primary_context()?.create_stream(StreamOptions::default())?;
     /// let (done, is_done) = std::sync::mpsc::channel();
     /// stream.launch_host(move || {
-    ///     // Where nobody listens any more, nobody needs to know.
+    ///     // The send fails only if the receiver is gone.
     ///     let _ = done.send("the work before this is done");
     /// })?;
     /// stream.synchronize()?;
@@ -68,43 +65,41 @@ impl Stream {
         }
         let reporter = Arc::clone(self.driver().reporter());
         let key = wait_for_its_turn(Task { work: Box::new(work), reporter });
-        // SAFETY: the stream is alive. The pointer is a number that the function looks up, so that
-        // it may be called at any time and any number of times.
+        // SAFETY: `self` keeps the stream alive. The pointer is a number that `run` looks up in `TASKS`, so the
+        // driver may call `run` at any time and more than once.
         let status = unsafe { launch(self.raw(), Some(run), ptr::without_provenance_mut(key)) };
         crate::handle::error::check("cuLaunchHostFunc", status).inspect_err(|_| {
-            // It does not run any more, even if the driver has kept it.
+            // The function does not run, even if the driver still calls `run` with this number.
             drop(take(key));
         })
     }
 
-    /// Whether the stream is being captured into a graph, by a capture that has failed already too.
+    /// Returns whether the stream is being captured into a graph. This includes captures that were invalidated.
     ///
     /// # Errors
     ///
-    /// [`Error::Driver`].
+    /// [`Error::Driver`] if the driver call fails.
     #[doc(alias = "cuStreamIsCapturing")]
     pub fn is_capturing(&self) -> Result<bool> {
         self.raw_stream().is_capturing()
     }
 }
 
-/// A function that waits for its turn.
+/// A function that has not run yet.
 struct Task {
     work: Box<dyn FnOnce() + Send>,
-    /// Not the driver: its last handle must not be dropped where CUDA cannot be called.
+    /// Not the driver: its last handle must not be dropped in a callback, where CUDA cannot be called.
     reporter: Arc<Reporter>,
 }
 
-/// The functions that have not run yet. The driver is given a number instead of a pointer: a capture
-/// that began on another thread just now would make a function part of a graph, which calls it as
-/// often as it runs.
+/// The functions that have not run yet, by number.
 static TASKS: Mutex<HashMap<usize, Task, FxBuildHasher>> =
     Mutex::new(HashMap::with_hasher(FxBuildHasher));
 
 fn wait_for_its_turn(task: Task) -> usize {
     static NEXT: AtomicUsize = AtomicUsize::new(1);
     let key = NEXT.fetch_add(1, Ordering::Relaxed);
-    // Where numbers have come round, the one whose place it takes has waited for all others.
+    // If the numbers have wrapped around, the replaced function is the oldest one.
     let former = TASKS.lock().insert(key, task);
     drop(former);
     key
@@ -122,7 +117,7 @@ unsafe extern "C" fn run(key: *mut c_void) {
         }
     }));
     if let Err(panic) = reported {
-        // Dropping what the function panicked with panicked, and dropping this may panic again. Nothing may
+        // Dropping the panic's payload panicked as well, and so may dropping the second payload. No panic may
         // unwind into the driver.
         std::mem::forget(panic);
     }
@@ -131,5 +126,5 @@ unsafe extern "C" fn run(key: *mut c_void) {
 fn message(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().copied();
     let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
-    text.unwrap_or("something that is no text").to_owned()
+    text.unwrap_or("something that is not text").to_owned()
 }

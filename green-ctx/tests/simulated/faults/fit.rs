@@ -1,4 +1,4 @@
-//! What fits, and launches that are held against it.
+//! Fit queries, and launches that are checked against them.
 
 use green_ctx::{
     Device, DeviceBuffer, Error, Kernel, LaunchConfig, Library, Result, Stream, StreamOptions,
@@ -8,7 +8,7 @@ use green_ctx::{
 use super::scenario::Scenario;
 use crate::common::{Outcome, kernels, partition};
 
-/// Not failed: a partition, and kernels of every kind.
+/// Objects created before any call fails: a partition, and kernels of every kind.
 struct Made {
     context: Context,
     stream: Stream,
@@ -33,12 +33,12 @@ fn set_up(device: &Device) -> Result<Made> {
 }
 
 fn launch(made: &Made, config: LaunchConfig) -> Result<()> {
-    // SAFETY: the kernel's two parameters, with room for each block's three words; the buffer is
-    // freed only after the work, since freeing waits for it.
+    // SAFETY: the arguments match the kernel's two parameters. `results` has three words for each block, and
+    // freeing it waits for the work.
     unsafe { made.stream.launch(&made.probe, config, (made.results.as_argument(), 0_u64)) }
 }
 
-/// A launch that does not fit; the error is why it could not be found out.
+/// Makes a launch that does not fit. Returns the error if a driver call prevented the check.
 fn refused(made: &Made, config: LaunchConfig) -> Result<()> {
     match launch(made, config).expect_err("it does not fit") {
         Error::DoesNotFit(_) => Ok(()),
@@ -54,7 +54,7 @@ fn run(_device: &Device, made: &mut Made) -> Result<()> {
         assert_eq!(kernel.fit(&made.context, pairs)?.resident_blocks, 32);
     }
     let foreign = RawKernel::Kernel(made.pairs.as_raw());
-    // SAFETY: the handle is alive, and one of a library.
+    // SAFETY: `made.pairs` keeps the kernel loaded.
     assert_eq!(unsafe { foreign.fit(&made.context, pairs) }?.resident_blocks, 32);
     launch(made, config.cooperative(true))?;
     launch(made, pairs.cooperative(true))?;
@@ -64,7 +64,7 @@ fn run(_device: &Device, made: &mut Made) -> Result<()> {
 }
 
 fn tear_down(_device: &Device, made: Made) -> Outcome {
-    // Whatever was refused or failed before it was submitted did not run.
+    // A refused or failed launch never ran.
     let Made { stream, results, .. } = &made;
     results.read(stream)?;
     Ok(())

@@ -1,4 +1,4 @@
-//! What meets other code: foreign handles, default streams, host functions.
+//! Interaction with foreign code: foreign handles, default streams, host functions.
 
 use std::sync::Arc;
 
@@ -11,11 +11,11 @@ use green_ctx::{
 use super::scenario::Scenario;
 use crate::common::{Outcome, raw};
 
-/// Handles of another library.
+/// Handles created by another library.
 struct Foreign {
     green: Arc<raw::Green>,
     lent: CUstream,
-    /// Given away when the crate takes them.
+    /// `None` after this crate took ownership.
     stream: Option<CUstream>,
     event: Option<CUevent>,
 }
@@ -37,14 +37,14 @@ impl Foreign {
     }
 }
 
-/// Everything of the interface that meets other code, once.
+/// Calls every function that interacts with foreign code once.
 fn everything(device: &Device, foreign: &mut Foreign) -> green_ctx::Result<()> {
     let driver = device.driver();
     let owner = Arc::clone(&foreign.green);
-    // SAFETY: the owner keeps the context, and the stream lives on.
+    // SAFETY: the owner keeps the context alive, and the stream is destroyed only in the end.
     let lent = unsafe { Stream::from_raw_borrowed(driver, foreign.lent, owner) }?;
     let raw = foreign.green.context;
-    // SAFETY: the owner keeps the context.
+    // SAFETY: the owner keeps the context alive.
     let context = unsafe { Context::from_raw_borrowed(driver, raw, Arc::clone(&foreign.green)) }?;
     assert_eq!(lent.context(), &context);
     drop((lent, context));
@@ -52,10 +52,10 @@ fn everything(device: &Device, foreign: &mut Foreign) -> green_ctx::Result<()> {
     let context = unsafe { Context::from_raw_borrowed(driver, raw, Arc::clone(&foreign.green)) }?;
     context.sm_count()?;
     let stream = foreign.stream.expect("not taken yet");
-    // SAFETY: nobody else has the stream.
+    // SAFETY: no other code uses the stream.
     let owned = unsafe { Stream::from_raw_owned(&context, stream) }?;
     foreign.stream = None;
-    // SAFETY: nobody else has the event.
+    // SAFETY: no other code uses the event.
     let event = unsafe { Event::from_raw_owned(device, foreign.event.expect("not taken yet")) }?;
     foreign.event = None;
     let other = device.primary_context()?.create_stream(StreamOptions::default())?;
@@ -70,7 +70,7 @@ fn everything(device: &Device, foreign: &mut Foreign) -> green_ctx::Result<()> {
     DefaultStream::Legacy.is_idle(driver)?;
     DefaultStream::Legacy.synchronize(driver)?;
     drop(current);
-    // SAFETY: the event is alive.
+    // SAFETY: `event` keeps the raw event alive.
     let same = unsafe { Event::from_raw_borrowed(device, event.as_raw(), ()) }?;
     same.is_complete()?;
     device.create_event(EventOptions::default())?;
@@ -86,7 +86,7 @@ fn each_driver_call_may_fail() -> Outcome {
             at_least: 40,
             set_up: Foreign::create,
             run: everything,
-            // What was not taken over is the other library's still, and can be destroyed by it.
+            // The other library still owns, and can destroy, every handle that this crate did not take.
             tear_down: |device, foreign| foreign.destroy(device),
         };
         scenario.exhaust()?;

@@ -1,4 +1,4 @@
-//! Graphs: captured, moved, kept and launched.
+//! Graphs: capturing, moving, caching and launching them.
 
 use green_ctx::{
     Device, DeviceBuffer, Error, Graph, Kernel, LaunchConfig, Result, Stream, StreamOptions,
@@ -8,7 +8,7 @@ use green_ctx::{
 use super::scenario::Scenario;
 use crate::common::{Outcome, kernels, partition, raw};
 
-/// A graph that is there when something goes wrong, and what it needs.
+/// A graph that exists before any call fails, and the objects that it uses.
 struct Made {
     kernel: Kernel,
     memory: DeviceBuffer<u32>,
@@ -26,18 +26,18 @@ impl Made {
     }
 }
 
-/// Captures a kernel, a fill and a copy.
+/// Captures a kernel launch, a memset and a copy.
 fn capture(stream: &Stream, kernel: &Kernel, memory: &DeviceBuffer<u32>) -> Result<Graph> {
     let at = memory.as_raw();
     stream.capture(CaptureMode::default(), || {
-        // SAFETY: the kernel takes no parameters.
+        // SAFETY: the kernel has no parameters and touches no memory.
         unsafe { stream.launch(kernel, LaunchConfig::new(8, 32), ()) }?;
         raw::fill(stream, at, 7, 4)?;
         raw::copy(stream, at + 16, at, 16)
     })
 }
 
-/// The driver's part of an error; the only one that these graphs can meet.
+/// Returns the driver error in a retarget error. No other kind can occur with these graphs.
 fn driver(error: RetargetError) -> Error {
     match error {
         RetargetError::Error(error) => error,
@@ -51,10 +51,10 @@ fn exhaust(
     run: fn(&Device, &mut Made) -> Result<()>,
 ) -> Outcome {
     for spec in ["h200@12.5", "h200@13.0", "h200@13.4"] {
-        // The graph is what it was, and does what it did.
+        // The original graph is unchanged and still works.
         let tear_down = |_: &Device, made: Made| -> Outcome {
             let exec = made.graph.instantiate()?;
-            // SAFETY: the graph's kernel and memory are there, and nothing else uses them.
+            // SAFETY: `made` keeps the graph's kernel and memory alive, and no other work uses the memory.
             unsafe { made.stream.launch_graph(&exec) }?;
             assert_eq!(made.memory.read(&made.stream)?, [7; 8]);
             Ok(())
@@ -77,7 +77,7 @@ fn moved_graphs() -> Outcome {
         let exec = cache.get(&made.graph, &partition).map_err(driver)?;
         let stream = partition.create_stream(StreamOptions::default())?;
         exec.upload(&stream)?;
-        // SAFETY: the graph's kernel and memory are there, and nothing else uses them.
+        // SAFETY: `made` keeps the graph's kernel and memory alive, and no other work uses the memory.
         unsafe { stream.launch_graph(&exec) }?;
         stream.synchronize()
     })

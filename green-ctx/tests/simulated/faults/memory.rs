@@ -1,4 +1,4 @@
-//! Memory in stream order, pinned memory, and copies between them.
+//! Stream-ordered memory, pinned memory, and copies between them.
 
 use green_ctx::{Device, DeviceBuffer, Result, StreamOptions, memory::PinnedBuffer};
 

@@ -1,5 +1,5 @@
-//! Every public operation with each of its driver calls failed in turn: no panic, nothing leaked, the
-//! ledger whole, and the same work succeeds afterwards.
+//! Every public operation, with each of its driver calls failing in turn. It must not panic or leak, the ledger
+//! must stay consistent, and the same work must succeed afterwards.
 
 mod fit;
 mod foreign;

@@ -1,4 +1,4 @@
-//! Partitions from their resources to their end, on the drivers that do it differently.
+//! The life of a partition, from querying resources to closing, on drivers with different interfaces.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use green_ctx::{
 use super::scenario::Scenario;
 use crate::common::{Outcome, kernels};
 
-/// A scenario of this crate's own handles only.
+/// Runs a scenario that needs no objects around it.
 fn exhaust(
     name: &'static str,
     spec: &'static str,
@@ -45,7 +45,7 @@ fn partitions_of_13_1() -> Outcome {
 
 #[test]
 fn work_that_goes_on() -> Outcome {
-    exhaust("work that goes on", "h200@13.0", 40, |device, ()| busy(device))
+    exhaust("work that still runs", "h200@13.0", 40, |device, ()| busy(device))
 }
 
 #[test]
@@ -73,7 +73,7 @@ fn describe(device: &Device) -> Result<()> {
     Ok(())
 }
 
-/// Closes a context; why it cannot be is the driver's error.
+/// Closes a context. Returns the driver error if the driver refused.
 fn close(context: Context) -> Result<Option<SmGroup>> {
     context.close().map_err(|error| match error.reason {
         CloseReason::Driver(error) => error,
@@ -81,7 +81,7 @@ fn close(context: Context) -> Result<Option<SmGroup>> {
     })
 }
 
-/// What there is from 12.5 on.
+/// Operations of drivers from CUDA 12.5 on.
 fn everything(device: &Device) -> Result<()> {
     describe(device)?;
     let sms = device.resources().sm()?;
@@ -141,7 +141,7 @@ fn events(device: &Device, context: &Context, stream: &Stream, other: &Stream) -
     Ok(())
 }
 
-/// A partition that is dropped while its work goes on, and the next one of its SMs.
+/// Drops a partition while its work runs, and creates the next one on the same SMs.
 fn busy(device: &Device) -> Result<()> {
     let (kernel, buffer) = (kernels::probe(device)?, DeviceBuffer::<u64>::zeroed(device, 64)?);
     let partition = || {
@@ -151,18 +151,17 @@ fn busy(device: &Device) -> Result<()> {
     let stream = partition()?;
     let nanoseconds = 1_000_000u64;
     let arguments = (buffer.as_argument(), nanoseconds);
-    // SAFETY: the buffer has room for what one block writes, and outlives the work, since its end
-    // waits for it.
+    // SAFETY: one block writes three words, which `buffer` has. Freeing `buffer` waits for the work.
     unsafe { stream.launch(&kernel, LaunchConfig::new(1, 32), arguments) }?;
     drop(stream);
     let next = partition()?;
     next.synchronize()?;
-    // New streams ask whether it is over, and need not wait.
+    // A new stream queries the fence. The work is done, so the stream need not wait.
     next.context().create_stream(StreamOptions::default())?;
     Ok(())
 }
 
-/// What a 12.4 driver can do.
+/// Operations of a CUDA 12.4 driver.
 fn first_driver(device: &Device) -> Result<()> {
     let sms = device.resources().sm()?;
     let contexts = crate::contexts(device, sms.split(SplitRequest::from([16, 16]).rest("rest"))?)?;
@@ -180,7 +179,7 @@ fn first_driver(device: &Device) -> Result<()> {
     Ok(())
 }
 
-/// What the driver splits itself.
+/// Splits made by the driver's structured split (`cuDevSmResourceSplit`).
 fn structured(device: &Device) -> Result<()> {
     let sms = device.resources().sm()?;
     let request = SplitRequest::from([32, 24]).coscheduled(8).rest("rest");

@@ -1,4 +1,4 @@
-//! Plans: prepared, switched to and retired.
+//! Preparing, switching and retiring plans.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use green_ctx::{
 use super::scenario::Scenario;
 use crate::common::{Outcome, plans::plan};
 
-/// The driver's part of an error; the only one that these plans can meet.
+/// Returns the driver error in a plan error. No other kind can occur with these plans.
 fn driver(error: PlanError) -> Error {
     match error {
         PlanError::Error(error) => error,
@@ -25,7 +25,7 @@ fn set(device: &Device) -> Result<PlanSet> {
     Ok(set)
 }
 
-/// Switches there and back, with a stream that comes and goes in between.
+/// Switches to `night` and back. Between switches a stream is created and dropped.
 fn switches(_: &Device, set: &mut PlanSet) -> Result<()> {
     for name in ["night", "day"] {
         let late = set.active().partitions()[1].create_stream(StreamOptions::default())?;
@@ -45,7 +45,7 @@ fn switches(_: &Device, set: &mut PlanSet) -> Result<()> {
 fn switched_plans() -> Outcome {
     for spec in ["h200@12.5", "h200@13.0", "h200@13.4"] {
         let tear_down = |_: &Device, set: PlanSet| -> Outcome {
-            // Whatever happened, it can be switched.
+            // After any failure the set can still be switched.
             for name in ["night", "day"] {
                 set.switch(&set.plan(name)?, SwitchOptions::default())?;
             }

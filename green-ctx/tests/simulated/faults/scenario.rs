@@ -1,4 +1,4 @@
-//! Work that is done again and again, each time with another of its driver calls failing.
+//! Runs an operation repeatedly, each time with another of its driver calls failing.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -8,26 +8,26 @@ use green_ctx::{CUresult, Device, Error, error::ErrorKind};
 
 use crate::common::{Outcome, simulated};
 
-/// The answers of a failing call: a failure that may pass, and one that ends all contexts of the device. The
-/// library tells no others apart.
+/// The statuses of a failing call: a failure that may pass, and one that ends all contexts of the device. The
+/// library does not distinguish further.
 const STATUSES: [CUresult; 2] =
     [CUresult::CUDA_ERROR_OUT_OF_MEMORY, CUresult::CUDA_ERROR_ILLEGAL_ADDRESS];
 
-/// Some operations of the interface on one driver, and what they need around them.
+/// Operations of the interface on one driver, with their set-up and tear-down.
 pub(crate) struct Scenario<S> {
     pub(crate) name: &'static str,
     pub(crate) spec: &'static str,
-    /// The least number of driver calls, below which the work is not what it says.
+    /// The minimum number of driver calls. Fewer mean that the operation does not do what its name says.
     pub(crate) at_least: usize,
-    /// Not failed: what others have made.
+    /// Creates the objects that exist before the operation. It never fails on purpose.
     pub(crate) set_up: fn(&Device) -> green_ctx::Result<S>,
     pub(crate) run: fn(&Device, &mut S) -> green_ctx::Result<()>,
     pub(crate) tear_down: fn(&Device, S) -> Outcome,
 }
 
 impl<S> Scenario<S> {
-    /// Fails each driver call in turn. Which there are is taken from a run in which none fails, so
-    /// that a new call is among them without anybody's doing.
+    /// Fails each driver call in turn. A first run without a failure records the calls, so new calls are
+    /// covered automatically.
     pub(crate) fn exhaust(&self) -> Outcome {
         let (sim, device) = simulated(self.spec)?;
         let mut state = (self.set_up)(&device)?;
@@ -51,8 +51,8 @@ impl<S> Scenario<S> {
         format!("{} on {}", self.name, self.spec)
     }
 
-    /// Fails one call. The failure is reported, by an error or through the clean-up hook; nothing
-    /// is leaked but what could not be destroyed, and what that depends on.
+    /// Fails one call. The failure must be reported, by an error or through the clean-up hook. The only objects
+    /// left are those that could not be destroyed and those they depend on.
     fn fail(&self, function: &str, nth: u64, status: CUresult) -> Outcome {
         let what = format!("{}: {function}, call {nth}, {status}", self.label());
         let (sim, device) = simulated(self.spec)?;
@@ -89,12 +89,12 @@ impl<S> Scenario<S> {
     }
 }
 
-/// Whether an error is that of the call which was made to fail.
+/// Returns whether an error reports the failed call.
 fn reports(error: &Error, status: CUresult) -> bool {
     error.status() == Some(status) && error.kind() == ErrorKind::Driver
 }
 
-/// What lives in the simulated driver, as one number.
+/// Returns the total number of live objects in the simulated driver.
 fn count(live: Live) -> u64 {
     live.primary_retains
         + live.green_contexts

@@ -1,5 +1,5 @@
-//! What waits for what when SMs change hands: by switches of plans, when partitions end, and when
-//! graphs run in several.
+//! The order of work when SMs change owners: when plans are switched, when partitions end, and when a graph
+//! runs in several partitions.
 
 mod overlapping;
 mod shares;
@@ -28,16 +28,16 @@ use crate::work::{
 
 const FENCED: fn() -> SwitchOptions = SwitchOptions::default;
 
-/// When partitions get a second stream: they are fenced stream by stream before that, as a whole after it.
+/// When partitions get a second stream. With one stream, a fence makes that stream wait; with more, the whole context.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Second {
     Never,
     BeforeTheWork,
-    /// When they wait for the work already, with their first stream.
+    /// After the first stream has been made to wait.
     WhileTheyWait,
 }
 
-/// However many plans come between, whose streams run nothing meanwhile.
+/// A fence holds across any number of switches, even if the plans in between run nothing.
 #[test]
 fn work_is_waited_for_until_it_is_done() -> Outcome {
     for second in [Second::Never, Second::BeforeTheWork, Second::WhileTheyWait] {
@@ -83,7 +83,7 @@ fn work_is_waited_for_until_it_is_done() -> Outcome {
     Ok(())
 }
 
-/// A partition that keeps its SMs has nothing to wait for, so that its captures are no obstacle.
+/// A partition that keeps its SMs does not wait in a switch, so its stream may be captured.
 #[test]
 fn a_partition_that_stays_may_be_captured() -> Outcome {
     let (sim, device) = simulated("h200")?;
@@ -93,14 +93,14 @@ fn a_partition_that_stays_may_be_captured() -> Outcome {
     set.switch(&plans[1], FENCED())?;
     let stream = stream_of(&plans[1], "y")?;
     let graph = stream.capture(CaptureMode::Relaxed, || {
-        set.switch(&plans[2], FENCED()).expect("y waits already");
+        set.switch(&plans[2], FENCED()).expect("y waits for nothing new");
         launch(&stream, &kernel)
     })?;
     assert_eq!(graph.node_count()?, 1);
     Ok(())
 }
 
-/// A switch without fences leaves it to the next one with fences to make up for it.
+/// A switch without fences leaves its waits to the next switch with fences.
 #[test]
 fn a_switch_without_fences_is_made_up_for() -> Outcome {
     let (sim, device) = simulated("h200")?;
@@ -117,22 +117,22 @@ fn a_switch_without_fences_is_made_up_for() -> Outcome {
     Ok(())
 }
 
-/// Streams end, and foreign ones are adopted, on one thread while another switches; their owners use
-/// the partition when they are dropped. Nobody waits for ever.
+/// One thread drops streams and adopts foreign ones while another switches plans. The streams' owners use the
+/// partition when they are dropped. This must not deadlock.
 #[test]
 fn owners_may_use_the_partition_while_plans_are_switched() -> Outcome {
     struct Owner {
         context: Context,
         raw: green_ctx::sys::CUstream,
     }
-    // SAFETY: a stream's handle is of the process, not of a thread.
+    // SAFETY: a stream's handle belongs to the process, not to a thread.
     unsafe impl Send for Owner {}
     // SAFETY: as above.
     unsafe impl Sync for Owner {}
     impl Drop for Owner {
         fn drop(&mut self) {
             drop(self.context.create_stream(StreamOptions::default()));
-            raw::destroy_stream(self.context.device(), self.raw).expect("it is nobody else's");
+            raw::destroy_stream(self.context.device(), self.raw).expect("the owner destroys it");
         }
     }
     let (end, ended) = mpsc::channel();
@@ -149,7 +149,7 @@ fn owners_may_use_the_partition_while_plans_are_switched() -> Outcome {
                         let adopt = |_| {
                             let raw = raw::stream_of(&device, green)?;
                             let owner = Owner { context: context.clone(), raw };
-                            // SAFETY: the owner keeps the stream and its context.
+                            // SAFETY: the owner keeps the stream and its context alive.
                             unsafe { Stream::from_raw_borrowed(device.driver(), raw, owner) }
                         };
                         drop((0..16).map(adopt).collect::<Result<Vec<_>, _>>()?);
@@ -184,11 +184,11 @@ fn streams_that_come_and_go_leave_nothing() -> Outcome {
     set.switch(&plans[0], FENCED())?;
     assert_eq!(sim.live(), before);
 
-    // One foreign stream, adopted again and again, costs a switch as much as if it were adopted once.
+    // A foreign stream that is adopted many times costs a switch no more calls than one that is adopted once.
     let decode = context_of(&plans[0], "decode")?;
     let raw = raw::stream(&decode)?;
     for _ in 0..10_000 {
-        // SAFETY: the stream is destroyed below, and its context is kept.
+        // SAFETY: the stream is destroyed below, and `decode` keeps its context alive.
         drop(unsafe { Stream::from_raw_borrowed(device.driver(), raw, ()) }?);
     }
     sim.clear_calls();
@@ -244,7 +244,7 @@ fn plans_that_come_and_go_leave_nothing() -> Outcome {
     Ok(())
 }
 
-/// A context outlives its plan, and its SMs are still those of the set: nobody gets them as a group.
+/// A context can outlive its plan. Its SMs still belong to the set, so closing it must not return them as a group.
 #[test]
 fn the_sms_of_a_set_are_not_handed_out() -> Outcome {
     let (sim, device) = simulated("h200")?;
@@ -253,15 +253,15 @@ fn the_sms_of_a_set_are_not_handed_out() -> Outcome {
     drop(plans.pop());
     set.retire("night")?;
     let live = sim.live();
-    let error = context.close().expect_err("the set has the SMs");
+    let error = context.close().expect_err("the SMs belong to the set");
     assert!(matches!(error.reason, CloseReason::InPlans), "{}", error.reason);
     assert_eq!(sim.live(), live);
-    // As usable as before, and gone with its last handle.
+    // The refused context works as before, and ends with its last handle.
     drop(error.given.create_stream(StreamOptions::default())?);
     Ok(())
 }
 
-/// A graph of one kernel in each of two partitions, captured by a fork, launched on the first.
+/// Captures a graph with one kernel in each of two partitions, by a fork from the first stream.
 fn forked(
     first: &Stream,
     second: &Stream,
@@ -276,7 +276,7 @@ fn forked(
 }
 
 fn launch_graph(stream: &Stream, graph: &GraphExec) -> green_ctx::Result<()> {
-    // SAFETY: the graph's kernels take no parameters.
+    // SAFETY: the graph's kernels have no parameters and touch no memory.
     unsafe { stream.launch_graph(graph) }
 }
 
@@ -325,7 +325,7 @@ fn a_graph_of_another_partition_takes_part_in_switches() -> Outcome {
     launch(&stream_of(&plans[1], "comes")?, &new)?;
     assert_no_conflict(&sim, 3);
 
-    // The other way: what the graph comes to waits for what ran there before.
+    // The other direction: the graph's nodes wait for the previous work in the partition that they run in.
     sim.clear_trace();
     let comes = stream_of(&plans[1], "comes")?;
     launch(&comes, &old)?;
@@ -361,8 +361,8 @@ fn default_streams_are_fenced_when_sms_change_hands() -> Outcome {
             true => launch_on_default(context, kernel),
             false => launch(&context.create_stream(StreamOptions::default())?, kernel),
         };
-        // Of other SMs than the first, so that the context is another one; made before, since that
-        // waits for all work of the device.
+        // A partition of 48 SMs, so that its context differs from the first one's. Created before the work
+        // starts, since creating a context waits for all work of the device.
         drop(partition(&device, 48)?);
         let first = partition(&device, 32)?;
         run(&first, &old, before)?;
@@ -389,7 +389,7 @@ fn default_streams_take_part_in_switches() -> Outcome {
         run(&plans[0], "prefill", &old, before)?;
         set.switch(&plans[1], FENCED())?;
         run(&plans[1], "decode", &new, after)?;
-        // And once more, now that the contexts' handles are out.
+        // The same once more, now that the raw handles of the contexts were given out.
         run(&plans[1], "prefill", &old, before)?;
         set.switch(&plans[0], FENCED())?;
         run(&plans[0], "prefill", &new, after)?;
@@ -398,8 +398,7 @@ fn default_streams_take_part_in_switches() -> Outcome {
     Ok(())
 }
 
-/// A stream that is being captured is adopted: the capture goes on, and the stream is fenced all the
-/// same.
+/// Adopting a stream that is being captured leaves the capture valid, and the stream is fenced nevertheless.
 #[test]
 fn adopting_a_captured_stream_leaves_the_capture() -> Outcome {
     let (sim, device) = simulated("h200")?;
@@ -410,10 +409,10 @@ fn adopting_a_captured_stream_leaves_the_capture() -> Outcome {
     let second = partition(&device, 32)?;
     let raw = raw::stream(&second)?;
     raw::begin_capture(&device, raw)?;
-    // SAFETY: it was made above, and nobody else has it.
+    // SAFETY: the stream was created above, and no other code uses it.
     let stream = unsafe { Stream::from_raw_owned(&second, raw) }?;
     let graph = raw::end_capture(&device, raw)?;
-    // SAFETY: it was captured above, and nobody else has it.
+    // SAFETY: the graph was captured above, and no other code uses it.
     drop(unsafe { Graph::from_raw_owned(&device, graph) }?);
     launch(&stream, &new)?;
     assert_no_conflict(&sim, 2);
@@ -422,7 +421,7 @@ fn adopting_a_captured_stream_leaves_the_capture() -> Outcome {
     Ok(())
 }
 
-/// Two quarantined partitions wait for one fence, and the driver ends.
+/// Two quarantined partitions share one fence when the driver ends. The fence's event must be destroyed once.
 #[test]
 fn a_fence_ends_once() -> Outcome {
     let (sim, device) = simulated("h200")?;
@@ -431,7 +430,7 @@ fn a_fence_ends_once() -> Outcome {
         let groups = device.resources().sm()?.split([16, 32])?.groups;
         groups.into_iter().map(|group| Ok(device.create_context(group)?)).collect()
     };
-    // Made before, since making a context waits for all work of the device.
+    // Created before the work starts, since creating a context waits for all work of the device.
     drop(partitions()?);
     let first = partition(&device, 48)?;
     launch(&first.create_stream(StreamOptions::default())?, &old)?;
@@ -446,7 +445,8 @@ fn a_fence_ends_once() -> Outcome {
     Ok(())
 }
 
-/// Whoever has a stream's handle gets at its context by it, and at the context's default stream.
+/// From a stream's raw handle, other code can get the context and launch on its default stream. A switch must
+/// fence that work too.
 #[test]
 fn a_stream_s_handle_leads_to_its_context() -> Outcome {
     let (sim, device) = simulated("h200@13.0")?;
@@ -455,9 +455,9 @@ fn a_stream_s_handle_leads_to_its_context() -> Outcome {
     let api = device.driver().api();
     let theirs = stream_of(&plans[0], "prefill")?.as_raw();
     let (mut context, mut green) = (std::ptr::null_mut(), std::ptr::null_mut());
-    // SAFETY: the stream is alive, the pointers are to live handles.
+    // SAFETY: the stream is alive, and both pointers outlive the call.
     unsafe { call!(api, cuStreamGetCtx(theirs, &raw mut context, &raw mut green)) }?;
-    // SAFETY: the green context is alive, the pointer is to a live handle.
+    // SAFETY: the green context is alive, and `context` outlives the call.
     unsafe { call!(api, cuCtxFromGreenCtx(&raw mut context, green)) }?;
     raw::push(&device, context)?;
     launch_on_current(&device, &old)?;

@@ -1,4 +1,4 @@
-//! What groups that overlap others leave to whoever owns the SMs next.
+//! Fences that overlapping groups leave for the next owner of the SMs.
 
 use green_ctx::sim::Fault;
 use green_ctx::{PlanRequest, PlanSet, Share, SplitRequest, StreamOptions};
@@ -6,7 +6,7 @@ use green_ctx::{PlanRequest, PlanSet, Share, SplitRequest, StreamOptions};
 use crate::common::{Outcome, simulated};
 use crate::work::{assert_no_conflict, conflict, launch, old_and_new};
 
-/// A context that overlapped others, and that is used again on SMs of somebody's own.
+/// A context that shared its SMs with others is reused for a group that owns them.
 #[test]
 fn what_an_overlapping_context_left_is_waited_for() -> Outcome {
     let (sim, device) = simulated("h200")?;
@@ -17,11 +17,11 @@ fn what_an_overlapping_context_left_is_waited_for() -> Outcome {
         launch(&device.create_context(group)?.create_stream(StreamOptions::default())?, &old)?;
     }
     let made = device.context_counts().created;
-    // Owned from here on.
+    // From here on the groups own their SMs.
     for group in device.resources().sm()?.split(request())?.groups {
         launch(&device.create_context(group)?.create_stream(StreamOptions::default())?, &new)?;
     }
-    assert_eq!(device.context_counts().created, made, "the driver's contexts are used again");
+    assert_eq!(device.context_counts().created, made, "the driver's contexts are not reused");
     let launches = sim.launches();
     assert_eq!(launches.len(), 4);
     let conflicts = conflict(&launches);
@@ -29,8 +29,8 @@ fn what_an_overlapping_context_left_is_waited_for() -> Outcome {
     Ok(())
 }
 
-/// The same where the last work of one of them cannot be recorded: its SMs can be shared, and no floor gets
-/// them.
+/// If the last work of a sharer cannot be recorded, its SMs are quarantined: they can be shared, but no floor
+/// may get them.
 #[test]
 fn what_sharers_left_in_quarantine_can_only_be_shared() -> Outcome {
     let (sim, device) = simulated("h200")?;
@@ -40,7 +40,8 @@ fn what_sharers_left_in_quarantine_can_only_be_shared() -> Outcome {
     let parts = SplitRequest::new().group("x", ..=16).group("y", ..=16);
     let set = PlanSet::new(group, PlanRequest::new("one", parts))?;
     launch(set.active().partitions()[0].stream(), &old)?;
-    // The first context's record succeeds, and no other call that could find out about the second.
+    // The first context's record succeeds. Every later record and every synchronisation fails, so the state of
+    // the second context's work is unknown.
     for nth in 2..30 {
         sim.fail(Fault::on("cuGreenCtxRecordEvent").nth(nth))?;
     }
@@ -53,7 +54,7 @@ fn what_sharers_left_in_quarantine_can_only_be_shared() -> Outcome {
     assert!(error.contains("32 SMs wait for work that could not be recorded"), "{error}");
     assert_eq!(device.partition([Share::from(..)])?[0].sm_count(), 132);
     sim.clear_faults();
-    // A floor waits for what is known by now.
+    // A new floor waits for everything that can be recorded now.
     launch(device.partition([132])?[0].stream(), &new)?;
     assert_no_conflict(&sim, 2);
     Ok(())

@@ -1,4 +1,4 @@
-//! What switches between plans with shares fence, and what they leave alone.
+//! Fences of switches between plans with shares: the waits that a switch adds, and no more.
 
 use green_ctx::sim::Sim;
 use green_ctx::{Plan, PlanSet, Share, plan::SwitchOptions};
@@ -10,7 +10,7 @@ use crate::common::plans::{request, set};
 use crate::common::{Outcome, simulated};
 use crate::work::{SHORT, kernel, launch};
 
-/// Records and waits of a switch.
+/// Returns the number of event records and of waits that a switch makes.
 fn cost(
     sim: &Sim,
     set: &PlanSet,
@@ -43,14 +43,14 @@ fn a_switch_fences_floors_and_names_and_nothing_else() -> Outcome {
         }
         Ok(())
     };
-    // Decode has all units in both plans: its floor grows over what prefill leaves, and prefill follows
-    // its own name.
+    // Decode's ceiling is all units in both plans. Its floor grows over SMs that prefill used, and prefill
+    // waits for its own earlier work.
     busy(&plans[0])?;
     assert_eq!(cost(&sim, &set, &plans[1])?, (1, 2));
-    // Back, nobody's floor comes to where anybody was. Only the name does.
+    // In the other direction no floor grows over used SMs. Only prefill waits, for its own earlier work.
     busy(&plans[1])?;
     assert_eq!(cost(&sim, &set, &plans[0])?, (1, 1));
-    // Who shares waits for nobody; whoever leaves is recorded once.
+    // A partition without a floor waits for nothing. The previous owner's work is recorded once.
     assert_eq!(cost(&sim, &set, &plans[2])?, (1, 0));
     Ok(())
 }
@@ -68,11 +68,11 @@ fn a_name_that_moves_waits_for_itself() -> Outcome {
     assert_eq!(cost(&sim, &set, &plans[1])?, (2, 2));
     launch(plans[1].partitions()[x].stream(), &short)?;
     let launches = sim.launches();
-    assert!(launches[0].happens_before(&launches[1]), "x ran in two contexts at once");
+    assert!(launches[0].happens_before(&launches[1]), "x ran in two contexts at the same time");
     Ok(())
 }
 
-/// Partitions of one plan that have the same SMs have a context each, and go on in the next plan.
+/// Partitions of one plan on the same SMs have different contexts, and keep them in the next plan.
 #[test]
 fn equal_shares_of_one_plan_have_contexts_of_their_own() -> Outcome {
     let (_sim, device) = simulated("h200")?;

@@ -1,4 +1,4 @@
-//! Sets of plans that are not made, that end, and that are closed.
+//! Plan sets that cannot be created, outlive their handles, or are closed.
 
 use std::sync::Arc;
 
@@ -24,7 +24,7 @@ fn a_set_that_is_not_made_gives_its_group_back() -> Outcome {
     let error = PlanSet::new(group(64)?, plan("much", 100)).expect_err("too many SMs");
     assert!(error.reason.to_string().contains("does not fit"), "{}", error.reason);
     let group = error.given.ok_or("nothing ran")?;
-    // The second context fails, when the first one is there already.
+    // Creating the second context fails after the first one was created.
     sim.fail(Fault::on("cuGreenCtxCreate").nth(2))?;
     let error = PlanSet::new(*group, plan("day", 16)).expect_err("the driver fails");
     let group = error.given.ok_or("nothing ran")?;
@@ -37,7 +37,7 @@ fn a_set_that_is_not_made_gives_its_group_back() -> Outcome {
     Ok(())
 }
 
-/// A partition that is still in use keeps the SMs of its set.
+/// The SMs of a set are not returned while one of its partitions is in use.
 #[test]
 fn a_partition_outlives_its_set() -> Outcome {
     let (_sim, device) = simulated("h200")?;
@@ -65,7 +65,7 @@ fn a_set_that_is_closed_gives_its_group_back() -> Outcome {
     let group = set.close()?;
     assert_eq!((group.name(), group.sm_count(), group.floor()), ("all", 132, 132));
     assert_eq!(sim.live().streams, 0);
-    // The work is done, and the SMs are anybody's.
+    // The work is done, so the SMs can be used immediately.
     let (now, group) = (sim.launches(), PlanSet::new(group, plan("again", 48))?);
     launch(group.active()["decode"].stream(), &kernel)?;
     let next = sim.launches().pop().ok_or("a launch")?;
@@ -122,13 +122,13 @@ fn a_set_that_is_used_is_not_closed_and_goes_on() -> Outcome {
         set.switch(&night, SwitchOptions::default())?;
         set.switch(&day, SwitchOptions::default())?;
     }
-    // A retired plan's context that something has.
+    // A cache holds a context of a retired plan.
     let night = set.plan("night")?;
     cache.get(&moved, night["decode"].context())?;
     drop(night);
     set.retire("night")?;
-    let error = set.close().expect_err("the cache has a context");
-    assert!(error.reason.to_string().contains("a context of a former plan"), "{}", error.reason);
+    let error = set.close().expect_err("the cache holds a context");
+    assert!(error.reason.to_string().contains("a context of an earlier plan"), "{}", error.reason);
     cache.clear();
     assert_eq!(error.given.close()?.sm_count(), 132);
     Ok(())

@@ -1,4 +1,4 @@
-//! Waiting for the active plan's work before a switch.
+//! Switches that wait for the active plan's work.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
@@ -25,9 +25,9 @@ fn draining_waits_on_the_host_and_gives_up_in_time() -> Outcome {
     launch(&stream(&set, "decode")?, &kernel)?;
     let error = set.switch(&night, SwitchOptions::default().drain(Duration::ZERO));
     let error = error.expect_err("a millisecond is left");
-    assert_eq!(error.to_string(), "partition decode was not done with its work within 0 ms");
+    assert_eq!(error.to_string(), "work of partition decode did not finish within 0 ms");
     assert_eq!(set.active().name(), "day");
-    // Asking takes virtual time, in which the work ends.
+    // Each query advances the simulated time, so the work ends.
     set.switch(&night, SwitchOptions::default().drain(Duration::from_secs(10)))?;
     assert!(night.partitions()[0].stream().is_idle()?);
     assert_eq!(set.active().name(), "night");
@@ -51,7 +51,8 @@ fn a_drain_is_given_up_when_asked_and_changes_nothing() -> Outcome {
 
 type EndlessDay = (Sim, Kernel, PlanSet, [Arc<Plan>; 2]);
 
-/// A set whose active plan, day, has work that does not end, and two more: dusk has such work too.
+/// Creates a set with three plans. The work of `day`, which is active, never ends, and neither does the work of
+/// `dusk`.
 fn endless_day() -> Result<EndlessDay, Box<dyn std::error::Error>> {
     let (sim, device) = simulated("h200")?;
     let set = set(&device, plan("day", 16))?;
@@ -64,7 +65,7 @@ fn endless_day() -> Result<EndlessDay, Box<dyn std::error::Error>> {
     Ok((sim, kernel, set, [night, dusk]))
 }
 
-/// Who drains waits without keeping others from switching.
+/// A draining switch does not block other switches.
 #[test]
 fn others_switch_while_one_drains() -> Outcome {
     let (sim, _kernel, set, [night, dusk]) = endless_day()?;
@@ -81,17 +82,17 @@ fn others_switch_while_one_drains() -> Outcome {
     })
 }
 
-/// Waits until another thread asks again and again whether work is done.
+/// Waits until another thread polls repeatedly for the end of work.
 fn until_draining(sim: &Sim) {
     let asked = || sim.calls().get("cuEventQuery").copied().unwrap_or_default();
     let (before, begun) = (asked(), Instant::now());
     while asked() < before + 5 {
-        assert!(begun.elapsed() < Duration::from_secs(60), "nobody drains");
+        assert!(begun.elapsed() < Duration::from_secs(60), "no thread is draining");
         thread::yield_now();
     }
 }
 
-/// A plan that others retire while its work is drained ends where a hook may use the set.
+/// A plan that was retired during its drain is dropped without a lock held, so a hook may use the set.
 #[test]
 fn a_drained_plan_ends_outside_of_locks() -> Outcome {
     let (sim, _kernel, set, [night, dusk]) = endless_day()?;
@@ -99,10 +100,10 @@ fn a_drained_plan_ends_outside_of_locks() -> Outcome {
     let hook = {
         let (set, used) = (set.clone(), Arc::clone(&used));
         move |_: &Error| {
-            // On another thread, so that a deadlock is a failure and not a hang.
+            // On another thread, so that a deadlock fails the test instead of hanging it.
             let (answer, listen) = mpsc::channel();
             let set = set.clone();
-            thread::spawn(move || answer.send(set.retire("nobody").is_err()));
+            thread::spawn(move || answer.send(set.retire("unknown").is_err()));
             used.store(listen.recv_timeout(Duration::from_secs(5)).is_ok(), Ordering::Relaxed);
         }
     };
@@ -111,7 +112,7 @@ fn a_drained_plan_ends_outside_of_locks() -> Outcome {
     thread::scope(|scope| -> Outcome {
         let drains = scope.spawn(|| set.switch(&night, SwitchOptions::default().drain(at_most)));
         until_draining(&sim);
-        // The last handle of the first plan is the one that drains.
+        // From here on the draining thread has the last handle of the first plan.
         set.switch(&dusk, SwitchOptions::default())?;
         set.retire("day")?;
         sim.fail(Fault::on("cuGreenCtxRecordEvent"))?;
@@ -122,8 +123,8 @@ fn a_drained_plan_ends_outside_of_locks() -> Outcome {
     Ok(())
 }
 
-/// A drain with a bound on the simulator's default clock, on which asking takes time: work that is shorter than
-/// the bound is done within it.
+/// On the simulator's default clock each query takes time. A drain with a timeout must succeed if the work is
+/// shorter than the timeout.
 #[test]
 fn a_bounded_drain_waits_for_work_that_is_shorter() -> Outcome {
     let (sim, device) = simulated("h200")?;

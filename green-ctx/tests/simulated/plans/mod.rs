@@ -1,4 +1,4 @@
-//! Plans: prepared, switched between, retired; what waits for what, and what failures leave.
+//! Plans: preparing, switching and retiring them, the order of work, and the state after failures.
 
 mod closing;
 mod draining;
@@ -18,12 +18,12 @@ use crate::common::plans::plan;
 use crate::common::{Outcome, raw, simulated};
 use crate::work::{self, launch};
 
-/// A kernel that runs for a millisecond.
+/// Loads a kernel that runs for a millisecond.
 fn work(sim: &Sim, device: &Device, name: &str) -> green_ctx::Result<Kernel> {
     work::kernel(sim, device, name, Duration::from_millis(1))
 }
 
-/// A set of all SMs of a device, divided by a first plan.
+/// Creates a set of all SMs of a device with its first plan.
 fn set(device: &Device, first: PlanRequest) -> Result<PlanSet, Box<dyn std::error::Error>> {
     Ok(PlanSet::new(device.rest("all")?, first)?)
 }
@@ -32,7 +32,7 @@ fn counts(plan: &Plan) -> Vec<(&str, u32)> {
     plan.partitions().iter().map(|part| (part.name(), part.sm_count())).collect()
 }
 
-/// The stream of a partition of the active plan.
+/// Returns the stream of a partition of the active plan.
 fn stream(set: &PlanSet, name: &str) -> Result<Stream, Box<dyn std::error::Error>> {
     Ok(set.active().partition(name).ok_or("there is no such partition")?.stream().clone())
 }
@@ -44,9 +44,9 @@ fn plans_divide_the_same_sms_in_their_own_ways() -> Outcome {
     let night = set.prepare(plan("night", 64))?;
     assert_eq!(counts(&set.active()), [("decode", 16), ("prefill", 116)]);
     assert_eq!(counts(&night), [("decode", 64), ("prefill", 68)]);
-    // The set holds them, and nobody else gets any.
+    // The set holds all SMs, so no other request gets any.
     assert_eq!((set.sm_count(), device.resources().sm()?.free_sm_count()), (132, 0));
-    let error = device.resources().sm()?.split([8]).expect_err("the set has them");
+    let error = device.resources().sm()?.split([8]).expect_err("the set holds them");
     assert!(error.to_string().ends_with("held by all (132 SMs)"), "{error}");
 
     set.switch(&night, SwitchOptions::default())?;
@@ -75,7 +75,7 @@ fn a_switch_makes_nothing_and_waits_for_nothing_on_the_host() -> Outcome {
     for function in made {
         assert_eq!(calls.get(function), None, "{function}");
     }
-    // Each partition gives up SMs and takes some over.
+    // One record per partition and switch: each partition both gives up and takes over SMs.
     assert_eq!(calls.get("cuEventRecord"), Some(&200));
     sim.clear_calls();
     set.switch(&plans[1], SwitchOptions::default().fence(false))?;
@@ -94,7 +94,7 @@ fn new_work_waits_for_the_old_work_on_its_sms() -> Outcome {
     launch(&stream(&set, "prefill")?, &old)?;
     set.switch(&night, SwitchOptions::default())?;
     launch(&stream(&set, "decode")?, &new)?;
-    // A stream that is made after the switch waits as well.
+    // A stream that is created after the switch waits too.
     let decode = night.partition("decode").ok_or("decode")?.clone();
     launch(&decode.create_stream(StreamOptions::default())?, &late)?;
     let launches = sim.launches();
@@ -102,17 +102,17 @@ fn new_work_waits_for_the_old_work_on_its_sms() -> Outcome {
     assert!(launches[0].happens_before(&launches[1]) && launches[0].happens_before(&launches[2]));
     assert!(!launches[0].overlaps(&launches[1]) && !launches[0].overlaps(&launches[2]));
 
-    // Without fences nothing orders them.
+    // Without fences, no order exists.
     launch(&decode.stream().clone(), &old)?;
     set.switch(&set.plan("day")?, SwitchOptions::default().fence(false))?;
     launch(&stream(&set, "prefill")?, &new)?;
     let launches = sim.launches();
     assert!(!launches[3].happens_before(&launches[4]));
-    assert!(launches[4].start_ns < launches[3].end_ns, "it waited all the same");
+    assert!(launches[4].start_ns < launches[3].end_ns, "the launch waited without a fence");
     Ok(())
 }
 
-/// A plan in between that leaves the SMs alone does not make their old work forgotten.
+/// Old work is still fenced after a plan in between that does not use its SMs.
 #[test]
 fn work_on_sms_that_a_plan_left_alone_is_waited_for() -> Outcome {
     let (sim, device) = simulated("h200")?;
@@ -127,33 +127,33 @@ fn work_on_sms_that_a_plan_left_alone_is_waited_for() -> Outcome {
     launch(&stream(&set, "prefill")?, &new)?;
     let launches = sim.launches();
     assert!(launches[0].happens_before(&launches[1]), "the old work was forgotten");
-    // All SMs are in use again: nothing is left to wait for but the plan itself.
+    // All SMs are in use again, so only the previous plan's work is left to wait for.
     sim.clear_calls();
     set.switch(&set.plan("wide")?, SwitchOptions::default())?;
     assert_eq!(sim.calls().get("cuEventRecord"), Some(&2));
     Ok(())
 }
 
-/// Whoever made a stream, and whether it is still there or not: its work is waited for.
+/// A switch waits for the work of every stream: of the library, of foreign code, and of streams already dropped.
 #[test]
 fn every_stream_of_a_partition_takes_part() -> Outcome {
     let (sim, device) = simulated("h200")?;
     let set = set(&device, plan("day", 16))?;
     let plans = [set.plan("day")?, set.prepare(plan("night", 64))?];
     let (old, new) = (work(&sim, &device, "old")?, work(&sim, &device, "new")?);
-    for (round, who) in ["the context", "somebody else", "one that is gone"].iter().enumerate() {
+    for (round, who) in ["the context", "foreign code", "a dropped stream"].iter().enumerate() {
         set.switch(&plans[round % 2], SwitchOptions::default())?;
         let prefill = set.active().partition("prefill").ok_or("prefill")?.clone();
         let stream = match *who {
-            "somebody else" => {
+            "foreign code" => {
                 let raw = raw::stream(prefill.context())?;
-                // SAFETY: it was made just now, and nobody else has it.
+                // SAFETY: the stream was created above, and no other code uses it.
                 unsafe { Stream::from_raw_owned(prefill.context(), raw) }?
             }
             _ => prefill.context().create_stream(StreamOptions::default())?,
         };
         launch(&stream, &old)?;
-        let kept = (*who != "one that is gone").then_some(stream);
+        let kept = (*who != "a dropped stream").then_some(stream);
         set.switch(&plans[(round + 1) % 2], SwitchOptions::default())?;
         launch(&self::stream(&set, "prefill")?, &new)?;
         let launches = sim.launches();
@@ -184,24 +184,24 @@ fn a_partition_that_stays_is_the_same_and_is_not_stalled() -> Outcome {
     launch(after.stream(), &new)?;
     launch(&stream(&set, "draft")?, &new)?;
     let launches = sim.launches();
-    assert!(!launches[0].happens_before(&launches[1]), "decode kept its SMs, and waited");
-    assert!(launches[0].happens_before(&launches[2]), "draft took SMs of prefill");
+    assert!(!launches[0].happens_before(&launches[1]), "decode waited, although it kept its SMs");
+    assert!(launches[0].happens_before(&launches[2]), "draft did not wait for prefill's work");
     Ok(())
 }
 
-/// Contexts that wait to be used again elsewhere do not part what two plans could share.
+/// An idle context must not prevent two plans from sharing a partition.
 #[test]
 fn plans_share_partitions_whatever_contexts_wait() -> Outcome {
     let (_sim, device) = simulated("h200")?;
     {
-        // A context on the second and third unit, which is used again for the first plan.
+        // Leaves an idle context on the second and third unit, which the first plan reuses.
         let mut groups = device.resources().sm()?.split([8, 16])?.groups.into_iter();
         let _first = groups.next();
         drop(device.create_context(groups.next().ok_or("two groups")?)?);
     }
     let set = set(&device, plan("day", 16))?;
     let reused = device.context_counts().reused;
-    assert_eq!(reused, 1, "the first plan was to use the context again");
+    assert_eq!(reused, 1, "the first plan did not reuse the context");
     let request = SplitRequest::new().group("decode", 16).group("draft", 32).rest("prefill");
     let next = set.prepare(PlanRequest::new("next", request))?;
     let active = set.active();
@@ -234,7 +234,7 @@ fn bad_plans_are_refused_and_change_nothing() -> Outcome {
     let set = set(&device, plan("day", 16))?;
     let live = sim.live();
     let refused = |plan: PlanRequest| set.prepare(plan).expect_err("a bad plan").to_string();
-    assert_eq!(refused(plan("day", 8)), "there is a plan day already; retire it first");
+    assert_eq!(refused(plan("day", 8)), "plan day already exists; retire it first");
     let twice = SplitRequest::new().group("decode", 8).group("decode", 16);
     assert_eq!(
         refused(PlanRequest::new("twice", twice)),
@@ -257,15 +257,15 @@ fn bad_plans_are_refused_and_change_nothing() -> Outcome {
     let error = set.retire("day").expect_err("it is active");
     assert!(matches!(&error, PlanError::Active { name } if name == "day"), "{error}");
 
-    // One that was retired, and is still in somebody's hands.
+    // A retired plan that the caller still has.
     let dusk = set.prepare(plan("dusk", 8))?;
     set.retire("dusk")?;
     let error = set.switch(&dusk, SwitchOptions::default()).expect_err("it was retired");
     assert!(matches!(&error, PlanError::NotOfThisSet { name } if name == "dusk"), "{error}");
-    // Another one of its name does not stand for it.
+    // A new plan with the same name does not make the old handle valid.
     set.prepare(plan("dusk", 8))?;
     let error = set.switch(&dusk, SwitchOptions::default()).expect_err("it was retired");
-    let retired = "this plan dusk is another set's or was retired; take one of `PlanSet::plans`";
+    let retired = "plan dusk belongs to another set or was retired; use one of `PlanSet::plans`";
     assert_eq!(error.to_string(), retired);
     Ok(())
 }
@@ -313,7 +313,7 @@ fn plans_are_prepared_and_read_while_others_run() -> Outcome {
     })?;
     assert_eq!(set.plans().len(), 8);
     for index in 0..7 {
-        // The last one that was switched to is active.
+        // The plan of the last switch is active and cannot be retired.
         let name = format!("p{index}");
         if set.active().name() != name {
             set.retire(&name)?;

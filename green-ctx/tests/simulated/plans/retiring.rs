@@ -1,4 +1,4 @@
-//! Plans that are retired, and what the set remembers of them.
+//! Retired plans, and what the set remembers about them.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use crate::common::plans::plan;
 use crate::common::{Outcome, simulated};
 use crate::work::launch;
 
-/// Plans that are prepared, left without a fence and retired, again and again.
+/// Prepares a plan, leaves it without a fence, and retires it, `rounds` times.
 fn churn(set: &PlanSet, kernel: &Kernel, rounds: usize) -> Outcome {
     let day = set.plan("day")?;
     for _ in 0..rounds {
@@ -26,7 +26,8 @@ fn churn(set: &PlanSet, kernel: &Kernel, rounds: usize) -> Outcome {
     Ok(())
 }
 
-/// What a switch without a fence leaves is remembered until it is done, not until the next fence.
+/// A switch without a fence leaves work to wait for. It is remembered until it is done, even if no fenced
+/// switch follows.
 #[test]
 fn retired_plans_are_forgotten_without_a_fence() -> Outcome {
     let (sim, device) = simulated("h200")?;
@@ -39,9 +40,9 @@ fn retired_plans_are_forgotten_without_a_fence() -> Outcome {
     set.switch(&day, SwitchOptions::default().fence(false))?;
     drop(night);
     set.retire("night")?;
-    assert!(retired.upgrade().is_none(), "the set has the plan that it has forgotten");
+    assert!(retired.upgrade().is_none(), "the set still holds the retired plan");
 
-    // However often: a round makes as many calls, and so does the switch that fences in the end.
+    // The number of calls does not grow with the number of rounds, for a round and for the fenced switch at the end.
     let calls_of = |work: &dyn Fn() -> Outcome| -> Result<u64, Box<dyn std::error::Error>> {
         sim.clear_calls();
         work()?;
@@ -58,7 +59,7 @@ fn retired_plans_are_forgotten_without_a_fence() -> Outcome {
     Ok(())
 }
 
-/// Work that goes on in a retired plan is waited for by whoever gets its floor, fence or not.
+/// The next owner of a floor waits for the running work of a retired plan, even if no switch fenced it.
 #[test]
 fn work_of_a_plan_that_was_left_unfenced_and_retired_is_fenced() -> Outcome {
     let (sim, device) = simulated("h200")?;
@@ -74,11 +75,11 @@ fn work_of_a_plan_that_was_left_unfenced_and_retired_is_fenced() -> Outcome {
     set.switch(&dusk, SwitchOptions::default())?;
     launch(dusk["decode"].stream(), &kernel)?;
     let launches = sim.launches();
-    assert!(launches[0].happens_before(&launches[1]), "the floor of dusk was night's");
+    assert!(launches[0].happens_before(&launches[1]), "dusk did not wait for night's work");
     Ok(())
 }
 
-/// A cache keeps the contexts of retired plans: the next plan of the same SMs has the same one.
+/// A cache holds contexts of retired plans. The next plan on the same SMs gets the same context.
 #[test]
 fn a_graph_cache_and_retired_plans_need_few_contexts() -> Outcome {
     let (sim, device) = simulated("h200")?;
@@ -92,7 +93,7 @@ fn a_graph_cache_and_retired_plans_need_few_contexts() -> Outcome {
         let night = set.prepare(plan("night", 64))?;
         set.switch(&night, SwitchOptions::default())?;
         let exec = cache.get(&graph, night["decode"].context())?;
-        // SAFETY: the kernel reaches no memory.
+        // SAFETY: the graph's kernel touches no memory.
         unsafe { night["decode"].stream().launch_graph(&exec) }?;
         assert_eq!(night["decode"].context().partition_name().as_deref(), Some("decode"));
         set.switch(&day, SwitchOptions::default())?;

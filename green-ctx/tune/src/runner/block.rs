@@ -1,4 +1,4 @@
-//! One block: jobs that run beside each other, each submitted by a thread of its own, as programs do.
+//! One measurement block: jobs that run at the same time, each submitted by its own thread as in a real program.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -18,11 +18,11 @@ pub(super) struct StreamJob<'a> {
     pub(super) job: &'a mut Job,
     pub(super) arrival: Arrival,
     pub(super) stream: Stream,
-    /// Of a job that is a graph.
+    /// Set if the job is a graph.
     pub(super) executable: Option<GraphExec>,
 }
 
-/// Which of the jobs that run failed, and why.
+/// The failure of one of the running jobs.
 pub(super) struct Failure {
     pub(super) job: usize,
     pub(super) error: Cause,
@@ -39,11 +39,10 @@ impl From<Error> for Cause {
     }
 }
 
-/// A block that is so many times as long as it should be ends, whatever its jobs have done: one of them is
-/// kept from running.
+/// A block ends after this multiple of its length even if jobs have too few iterations: one of them is being starved.
 const MOST_OVERTIME: u32 = 8;
 
-/// The longest that a block of this duration may take.
+/// Returns the maximum time of a block with this duration.
 fn longest(duration: Duration) -> Duration {
     duration.saturating_mul(MOST_OVERTIME).saturating_add(Duration::from_secs(1))
 }
@@ -54,7 +53,9 @@ impl StreamJob<'_> {
     pub(super) fn submit(&mut self) -> Result<(), Cause> {
         match (&mut self.job.work, &self.executable) {
             (Work::Submit(submit), _) => submit(&self.stream).map_err(Cause::Job),
-            // SAFETY: `Job::graph`'s contract.
+            // SAFETY: the caller of `Job::graph` guarantees that everything the graph uses stays alive as long as the
+            // job, which is borrowed here, and that the graph may run at the same time as the other jobs. `Running`
+            // waits for this stream before the borrow ends.
             (Work::Graph(_), Some(graph)) => Ok(unsafe { self.stream.launch_graph(graph) }?),
             (Work::Graph(_), None) => Ok(()),
         }
@@ -71,13 +72,13 @@ impl StreamJob<'_> {
     }
 }
 
-/// Does what jobs have to do before a block, one after the other.
+/// Prepares each job for a block, one after the other.
 pub(super) fn prepare(jobs: &mut [StreamJob<'_>]) -> Result<(), Failure> {
     let mut jobs = jobs.iter_mut().enumerate();
     jobs.try_for_each(|(place, job)| job.prepare().map_err(|error| Failure { job: place, error }))
 }
 
-/// Runs jobs for a block. Work may still run when it returns an error.
+/// Runs jobs for a block. After an error, work may still be running.
 pub(super) fn run(
     device: &Device,
     jobs: &mut [StreamJob<'_>],
@@ -87,7 +88,7 @@ pub(super) fn run(
     if block.rounds { rounds(jobs, block, first) } else { beside(device, jobs, block, first) }
 }
 
-/// One iteration of every job at once, again and again.
+/// Runs rounds: one iteration of every job is submitted, and the next round starts when all are done.
 fn rounds(jobs: &mut [StreamJob<'_>], block: &Block, first: usize) -> Result<Sample, Failure> {
     let count = jobs.len();
     let order = || (0..count).map(|place| (first + place) % count);
@@ -112,18 +113,18 @@ fn rounds(jobs: &mut [StreamJob<'_>], block: &Block, first: usize) -> Result<Sam
     Ok(Sample { jobs, rounds_us: times })
 }
 
-/// What the threads of a block have in common.
+/// The state that the threads of a block share.
 pub(super) struct Common<'a> {
     began: Instant,
     pub(super) block: &'a Block,
-    /// How many jobs run.
+    /// The number of jobs that run.
     jobs: usize,
-    /// How many of them have done as many iterations as they should at least.
+    /// The number of jobs that have done their minimum number of iterations.
     enough: AtomicUsize,
     stop: AtomicBool,
-    /// When it was stopped, in nanoseconds from the beginning; 0 until then.
+    /// The time of the stop, in nanoseconds since the start; 0 before the stop.
     stopped: AtomicU64,
-    /// Whether the job that is first has submitted its first iteration.
+    /// Set after the first job has submitted its first iteration.
     pub(super) open: AtomicBool,
 }
 
@@ -140,17 +141,17 @@ impl<'a> Common<'a> {
         }
     }
 
-    /// The seconds from the beginning until something counts.
+    /// Returns the time at which measuring begins, in seconds since the start.
     pub(super) fn counts_from(&self) -> f64 {
         self.block.lead_in.as_secs_f64()
     }
 
-    /// Seconds from the beginning.
+    /// Returns the seconds since the start.
     pub(super) fn elapsed(&self) -> f64 {
         self.began.elapsed().as_secs_f64()
     }
 
-    /// Whether to submit another iteration of a job.
+    /// Returns whether to submit another iteration of a job.
     pub(super) fn goes_on(&self, seen: &mut Seen) -> bool {
         if self.stop.load(Ordering::Acquire) {
             return false;
@@ -172,13 +173,13 @@ impl<'a> Common<'a> {
     }
 
     fn end(&self) {
-        // The first of several calls sets the time, and sets it before the others see the stop.
+        // Only the first call sets the time. It does so before the other threads can see `stop`.
         let now = u64::try_from(self.began.elapsed().as_nanos()).unwrap_or(u64::MAX).max(1);
         let _ = self.stopped.compare_exchange(0, now, Ordering::AcqRel, Ordering::Acquire);
         self.stop.store(true, Ordering::Release);
     }
 
-    /// When it was stopped, in seconds from the beginning, if it was.
+    /// Returns the time of the stop in seconds since the start, if the block was stopped.
     pub(super) fn stopped(&self) -> Option<f64> {
         let stopped = self.stopped.load(Ordering::Acquire);
         (stopped > 0).then_some(stopped as f64 * 1e-9)
@@ -192,7 +193,7 @@ impl<'a> Common<'a> {
     }
 }
 
-/// Runs each job on its own thread; a single job runs on this one.
+/// Runs each job on its own thread. A single job runs on the calling thread.
 fn beside(
     device: &Device,
     jobs: &mut [StreamJob<'_>],
@@ -201,7 +202,7 @@ fn beside(
 ) -> Result<Sample, Failure> {
     let common = &Common::new(block, jobs.len());
     let drive = |place: usize, job: &mut StreamJob<'_>| {
-        // Also if it panics: the others must end.
+        // If the job panics, the other threads must end too.
         let ends = EndsOthers(common);
         let seen = drive(device, job, common, place == first);
         if seen.is_ok() {
@@ -229,7 +230,7 @@ fn beside(
     Ok(sample)
 }
 
-/// Stops the other threads when it is dropped.
+/// A guard that stops the other threads when it is dropped.
 struct EndsOthers<'a>(&'a Common<'a>);
 
 impl Drop for EndsOthers<'_> {

@@ -1,4 +1,4 @@
-//! What one thread of a block does: it submits a job's iterations when they are due, and notes when they are done.
+//! One thread of a measurement block. It submits a job's iterations when they are due, and records when they are done.
 
 use std::collections::VecDeque;
 use std::hint;
@@ -12,29 +12,29 @@ use green_ctx::{Device, Event};
 use super::block::{Cause, Common, StreamJob};
 use crate::measure::JobSample;
 
-/// Iterations that have arrived and are not done, of one job: more wait on the host.
+/// The maximum number of submitted iterations of one job that are not done. Further arrivals wait on the host.
 const MOST_IN_FLIGHT: usize = 256;
-/// Before this is left until the next arrival, the thread sleeps.
+/// If the next arrival is further away than this, the thread sleeps.
 const SPIN: Duration = Duration::from_micros(200);
 
-/// What one thread saw: times in seconds from the beginning.
+/// The record of one thread. Times are in seconds since the start of the block.
 #[derive(Default)]
 pub(super) struct Seen {
-    /// When iterations were done.
+    /// The times at which iterations were done.
     pub(super) done: Vec<f64>,
     latencies_us: Vec<f64>,
     host: Duration,
     submitted: u64,
-    /// Whether it has done as many iterations as it should at least.
+    /// True if the job has done its minimum number of iterations.
     pub(super) is_enough: bool,
 }
 
 impl Seen {
-    /// Notes an iteration that is done now, and was due or submitted at a moment.
+    /// Records an iteration that is done now and was due, or was submitted, at `start`.
     fn finish(&mut self, common: &Common<'_>, start: f64, has_latency: bool) {
         let done = common.elapsed();
         self.done.push(done);
-        // What began after the end ran beside less.
+        // An iteration that began after the stop ran while fewer jobs were running.
         let counts = start >= common.counts_from()
             && common.stopped().is_none_or(|stopped| start <= stopped);
         if has_latency && counts {
@@ -42,17 +42,18 @@ impl Seen {
         }
     }
 
-    /// What is seen between two moments.
+    /// Returns the figures between the times `from` and `stopped`.
     pub(super) fn sample(self, from: f64, stopped: f64, is_closed: bool) -> JobSample {
-        // What was done after the end was alone on the device.
+        // Iterations that end after the stop had more of the device than usual.
         let begun = self.done.partition_point(|done| *done < from);
         let during = self.done.partition_point(|done| *done <= stopped);
         let rate = match &self.done[begun.min(during)..during] {
             [] => self.done.get(begun).map_or(0.0, |done| 1.0 / (done - from).max(1e-9)),
-            // From one end of an iteration to another, so that no part of one counts as none or as one.
+            // The rate is measured from the end of one iteration to the end of another, so that partial iterations do
+            // not distort it.
             [first, .., last] if is_closed && last > first => {
                 let intervals = (during - begun - 1) as f64;
-                // One that is kept from running has no end of an iteration where it waits.
+                // A starved job finishes no iteration while it waits, so its waiting time is added.
                 let waited = stopped - first - (last - first) / intervals;
                 intervals / (last - first).max(waited)
             }
@@ -63,7 +64,7 @@ impl Seen {
     }
 }
 
-/// Lets the other threads begin when it is dropped.
+/// A guard that lets the other threads begin when it is dropped.
 struct Opens<'a>(&'a Common<'a>);
 
 impl Opens<'_> {
@@ -88,7 +89,7 @@ pub(super) fn drive(
     if !is_first {
         common.wait_until_open();
     }
-    // The others wait for it, also where it ends without having submitted anything.
+    // The other threads wait for this, so it must also happen if the job ends before submitting anything.
     let opens = Opens(common);
     let arrival = job.arrival.clone();
     match (arrival.depth(), arrival.moments(common.block.start)) {
@@ -98,7 +99,7 @@ pub(super) fn drive(
     }
 }
 
-/// A closed loop: as many iterations are in flight as its depth says.
+/// Runs a closed loop with `depth` iterations in flight.
 fn closed(
     device: &Device,
     job: &mut StreamJob<'_>,
@@ -129,7 +130,7 @@ fn closed(
     Ok(seen)
 }
 
-/// Iterations that are due at certain moments, whether the former ones are done or not.
+/// Submits iterations at given times, whether or not earlier ones are done.
 fn arriving(
     device: &Device,
     job: &mut StreamJob<'_>,
@@ -176,7 +177,7 @@ fn arriving(
         event.synchronize()?;
         seen.finish(common, due, true);
     }
-    // What was due and could not even be submitted has waited until the end, at least.
+    // Iterations that were due but could not be submitted have waited at least until the stop.
     if let Some(stopped) = common.stopped() {
         due.skip_while(|due| *due < common.counts_from())
             .take_while(|due| *due < stopped)
@@ -204,17 +205,17 @@ mod tests {
 
     #[test]
     fn waiting_counts() {
-        // Ten a second, wherever the block ends within an iteration.
+        // Ten per second, wherever within an iteration the block ends.
         for stopped in [1.0, 1.05, 1.0999] {
             let done: Vec<f64> = (1..=10).map(|number| f64::from(number) * 0.1).collect();
             assert!((rate(&done, stopped) - 10.0).abs() < 1e-9, "{stopped}");
         }
-        // Two at the beginning, and then none.
+        // Two at the beginning, and none after them.
         assert!(rate(&[0.001, 0.002], 0.033) < 70.0);
-        // What came before counts for nothing.
+        // Iterations before the start do not count.
         let seen = Seen { done: vec![0.1, 0.2, 1.0, 2.0, 3.0], ..Seen::default() };
         assert!((seen.sample(0.5, 3.0, true).rate - 1.0).abs() < 1e-9);
-        // None while the others ran.
+        // None while the other jobs ran.
         assert!((rate(&[0.5], 0.1) - 2.0).abs() < 1e-9);
     }
 }

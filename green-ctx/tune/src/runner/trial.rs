@@ -1,4 +1,4 @@
-//! Whether jobs submit anything, before any of them is measured.
+//! Checks whether jobs submit work, before any of them is measured.
 
 use green_ctx::graph::CaptureMode;
 use green_ctx::{Error, Stream, StreamOptions};
@@ -8,7 +8,7 @@ use crate::job::{Job, JobError, Work};
 use crate::request::{RequestError, TuneError};
 
 impl Runner<'_> {
-    /// Has each job submit one iteration that does not run, in a capture, after what it does before each block.
+    /// Captures one iteration of each job, which does not run, after the job's own preparation for a measurement block.
     /// Returns notes about jobs that cannot be captured.
     pub(super) fn try_out(&mut self) -> Result<Vec<String>, TuneError<Error>> {
         let stream = self.primary.create_stream(StreamOptions::default());
@@ -21,13 +21,13 @@ impl Runner<'_> {
             })?);
             Ok(())
         });
-        // A failure on the device is already an error of the job.
+        // A failure on the device has already been returned as an error of the job.
         let _ = stream.synchronize();
         tried.map(|()| notes)
     }
 }
 
-/// Tries a job. Returns a note where it cannot be captured, and why it cannot run as an error.
+/// Tries a job. Returns a note if it cannot be captured, and an error if it cannot run.
 fn try_job(job: &mut Job, stream: &Stream) -> Result<Option<String>, String> {
     let nothing = || Err("it submits nothing to the stream that it is given".to_owned());
     let submit = match &mut job.work {
@@ -50,7 +50,7 @@ fn try_job(job: &mut Job, stream: &Stream) -> Result<Option<String>, String> {
         Ok(0) => nothing(),
         Ok(_) => Ok(None),
         Err(error) => {
-            // What fails now fails for a reason of its own.
+            // Submit without a capture: if this fails too, the cause is not the capture.
             submit(stream).map_err(|error| chain(&*error))?;
             stream.synchronize().map_err(|error| chain(&error))?;
             let (name, error) = (&job.profile.name, chain(&*error));

@@ -1,4 +1,5 @@
-//! Each job alone: what the budget is enough for, what rates are compared with, and what counts of SMs do.
+//! Each job alone: whether the budget is sufficient, the reference rates, and the rates on fewer SMs. Jobs run in
+//! measurement blocks.
 
 use std::time::Duration;
 
@@ -9,40 +10,40 @@ use crate::request::RequestError;
 use crate::score::Scorer;
 use crate::stats::{mean, median};
 
-/// Parts of the budget at which steps end.
+/// Fractions of the budget at which steps end.
 const WARM_UP_ENDS: f64 = 0.03;
 const SOLO_ENDS: f64 = 0.10;
-/// The part of the budget that a short block may take.
+/// The maximum fraction of the budget for a short block.
 const LONGEST: f64 = 0.02;
-/// Iterations of all jobs that a budget is enough for, at least.
+/// A budget must be enough for this number of iterations of all jobs.
 const LEAST_ITERATIONS: f64 = 350.0;
-/// A job's first iteration may take so many times as long as the others.
+/// The factor by which a job's first iteration may be slower than the others.
 const COLD: f64 = 10.0;
-/// How often jobs are measured before the budget is said to be too small for them, and which part of it that takes, at
-/// least.
+/// The minimum number of attempts, and the minimum fraction of the budget spent on them, before the budget is rejected
+/// as too small.
 const ATTEMPTS: u32 = 3;
 const PATIENCE: f64 = 0.1;
-/// Blocks that say something of two jobs: fewer are not worth a search.
+/// The minimum number of blocks that make a search worthwhile.
 const LEAST_BLOCKS: u32 = 50;
-/// Short blocks that would fit into a budget.
+/// The number of short blocks that a budget is divided into.
 const BLOCKS: f64 = 600.0;
-/// From this part of its capacity on, a job's latencies depend on small changes of its rate.
+/// The fraction of its capacity above which a job's latencies are sensitive to small changes of its rate.
 pub(super) const HIGH_LOAD: f64 = 0.8;
 
-/// What is known of a job alone.
+/// The figures of a job alone.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Alone {
-    /// The seconds from one iteration to the next in a plain stream: how long one takes or, where that is longer, how far
-    /// apart they arrive.
+    /// The interval between iterations in a plain stream, in seconds: the time of one, or the time between arrivals if
+    /// that is longer.
     pub(super) seconds: f64,
-    /// Iterations a second in a plain stream: those that arrive or, in a closed loop, those that it does.
+    /// Iterations per second in a plain stream: the arrival rate or, in a closed loop, the measured rate.
     pub(super) rate: f64,
-    /// Iterations a second in a plain stream in the course of the search. A job that arrives by the clock runs as fast as
-    /// it can.
+    /// Iterations per second in a plain stream, measured during the search. A job that arrives at given times runs as
+    /// fast as it can.
     pub(super) references: Vec<f64>,
-    /// The same in long blocks, which say what a program gets that goes on.
+    /// The same in long blocks, which show the rate of a program that keeps running.
     pub(super) settled: Vec<f64>,
-    /// The part of an iteration's time in which the host submits it.
+    /// The fraction of an iteration's time that the host spends submitting it.
     pub(super) host: f64,
     pub(super) curve: curve::Curve,
 }
@@ -52,18 +53,19 @@ impl<M: Measure> Search<'_, M> {
         self.question.jobs[job].name.clone()
     }
 
-    /// A job alone. One that arrives by the clock runs as fast as it can.
+    /// Runs a job alone. A job that arrives at given times runs as fast as it can.
     fn alone(&mut self, job: usize, sms: Option<u32>, block: &Block) -> Found<Ran, M> {
         let saturated = self.question.jobs[job].arrival.hz().map(|_| job);
         self.run(&Task::Alone { job, sms }, &Block { rounds: false, first: 0, saturated, ..*block })
     }
 
-    /// A job alone in a plain stream, where it must run.
+    /// Runs a job alone in a plain stream. It is an error if the job does not run.
     fn must_run(&mut self, job: usize, block: &Block) -> Found<JobSample, M> {
         let began = self.measure.now();
         match self.alone(job, None, block)? {
             Ran::Sample(sample) if sample.jobs[0].rate <= 0.0 => {
-                let reason = format!("it did nothing in {:.0?}", self.measure.now() - began);
+                let reason =
+                    format!("it finished no iteration in {:.0?}", self.measure.now() - began);
                 Err(RequestError::Job { job: self.name(job), reason }.into())
             }
             Ran::Sample(mut sample) => Ok(sample.jobs.remove(0)),
@@ -72,18 +74,18 @@ impl<M: Measure> Search<'_, M> {
         }
     }
 
-    /// Each job alone: once, to know what the budget is enough for, and then as often as that allows.
+    /// Measures each job alone: first to check the budget, and then as often as the budget allows.
     pub(super) fn jobs_alone(&mut self) -> Found<(), M> {
         let jobs = 0..self.question.jobs.len();
         let once = |iterations| Block { iterations, ..Block::default() };
-        // What arrives by the clock is waited for.
+        // A block waits for the job's arrivals.
         let distance = |job: usize| self.question.jobs[job].arrival.hz().map_or(0.0, |hz| 1.0 / hz);
         let distances: Vec<f64> = jobs.clone().map(distance).collect();
         self.is_enough_for(distances.iter().sum(), 1.0)?;
-        // The first iteration may be slow. If it is far too slow for the budget, there are few others.
+        // The first iteration may be slow. If it alone is far too slow for the budget, the budget is rejected early.
         let mut seconds = vec![f64::INFINITY; jobs.len()];
         for (iterations, too_much) in [(1, COLD), (3, 1.0)] {
-            // Whatever else keeps the host busy makes jobs look slow once, and hardly every time.
+            // Other work on the host may make jobs look slow once, but rarely in every attempt.
             for attempt in 1.. {
                 for job in jobs.clone() {
                     let sample = self.must_run(job, &once(iterations))?;
@@ -105,18 +107,18 @@ impl<M: Measure> Search<'_, M> {
         self.curves()
     }
 
-    /// The longest that an iteration of any job takes alone, in seconds.
+    /// Returns the longest time of an iteration of any job alone, in seconds.
     fn slowest(&self) -> f64 {
         self.alone.iter().map(|alone| alone.seconds).fold(0.0, f64::max)
     }
 
-    /// How long a block is that claims may rest on.
+    /// Returns the length of a block that claims may be based on.
     pub(super) fn sustained(&self) -> Duration {
         SUSTAINED.max(Duration::from_secs_f64(8.0 * self.slowest()))
     }
 
-    /// Whether the budget is enough where one iteration of all jobs takes so many seconds, or so many times
-    /// fewer.
+    /// Checks that the budget is sufficient if one iteration of all jobs takes `seconds` in total, with `too_much` as a
+    /// tolerance factor.
     fn is_enough_for(&self, seconds: f64, too_much: f64) -> Found<(), M> {
         let least = |seconds: f64| {
             let least = Duration::try_from_secs_f64(LEAST_ITERATIONS * seconds);
@@ -129,13 +131,14 @@ impl<M: Measure> Search<'_, M> {
         Ok(())
     }
 
-    /// Whether two iterations of a job on so many SMs, if it needs all of them, leave time for others.
+    /// Returns whether two iterations of a job on this number of SMs leave time for other blocks. Assumes that the
+    /// job's time is inversely proportional to the number of SMs.
     pub(super) fn is_affordable(&self, job: usize, sms: u32) -> bool {
         let part = f64::from(sms.max(1)) / f64::from(self.question.space.pieces.sms);
         2.0 * self.alone[job].seconds / part <= LONGEST * self.question.budget.as_secs_f64()
     }
 
-    /// Lets the clocks rise before anything counts.
+    /// Lets the clocks rise before the first block that counts.
     fn warm_up(&mut self) -> Found<(), M> {
         let streams = Arm::streams(self.question.jobs.len(), self.question.space.pieces.sms);
         let task = Task::Together(streams);
@@ -148,10 +151,10 @@ impl<M: Measure> Search<'_, M> {
         Ok(())
     }
 
-    /// Each job in a plain stream, and whether it keeps up with its arrivals there.
+    /// Measures each job in a plain stream, and checks that it keeps up with its arrivals.
     fn rates_alone(&mut self) -> Found<(), M> {
         let jobs = self.question.jobs.len();
-        // Forwards and backwards, so that a device that warms up treats all alike.
+        // Forwards and backwards, so that a device that is warming up treats all jobs alike.
         for job in (0..jobs).chain((0..jobs).rev()) {
             if !self.has_time(1.0, "each job alone") && !self.alone[job].references.is_empty() {
                 continue;
@@ -171,8 +174,8 @@ impl<M: Measure> Search<'_, M> {
             if requested > HIGH_LOAD * possible {
                 let name = &self.question.jobs[job].name;
                 self.notes.push(format!(
-                    "{name} arrives {requested:.0} times a second and could run {possible:.0} times a second \
-                     alone: above {:.0} % of that, latencies rise with small changes of the rate",
+                    "{name} arrives {requested:.0} times per second and could run {possible:.0} times per second \
+                     alone; above {:.0} % of this capacity, latencies are sensitive to small changes of the rate",
                     100.0 * HIGH_LOAD
                 ));
             }
@@ -181,7 +184,7 @@ impl<M: Measure> Search<'_, M> {
         Ok(())
     }
 
-    /// Compares with what jobs do alone in the course of the search, and not only at its beginning, when the device was
+    /// Compares with the jobs' rates alone throughout the search, and not only at its beginning, when the device was
     /// cooler.
     pub(super) fn compare_with_references(&mut self) {
         for (job, alone) in self.question.jobs.iter().zip(&mut self.alone) {
@@ -194,16 +197,16 @@ impl<M: Measure> Search<'_, M> {
         self.value_all();
     }
 
-    /// How long it takes to measure each job alone in a long block.
+    /// Returns the time for measuring each job alone in a long block.
     pub(super) fn settling(&self) -> Duration {
         (LEAD_IN + self.sustained()) * self.alone.len() as u32
     }
 
-    /// Each job alone in a long block, and everything valued by that.
+    /// Measures each job alone in a long block, and recomputes all values with the result.
     pub(super) fn settled(&mut self) -> Found<(), M> {
         for job in 0..self.alone.len() {
             let duration = self.sustained();
-            if self.has_time_for(LEAD_IN + duration, 1.0, "each job alone in a long block") {
+            if self.has_time_for(LEAD_IN + duration, 1.0, "each job alone for longer") {
                 let block = self.block(0, LEAD_IN, duration);
                 if let Ran::Sample(sample) = self.alone(job, None, &block)? {
                     self.alone[job].settled.extend(sample.jobs.iter().map(|sample| sample.rate));
@@ -214,7 +217,7 @@ impl<M: Measure> Search<'_, M> {
         Ok(())
     }
 
-    /// Each job on some counts of SMs.
+    /// Measures each job alone on several numbers of SMs.
     fn curves(&mut self) -> Found<(), M> {
         let jobs = self.question.jobs.len();
         let begun = self.spent().min(SOLO_ENDS);
@@ -224,7 +227,7 @@ impl<M: Measure> Search<'_, M> {
             let mut counts = curve::coarse_to_fine(&counts);
             counts.retain(|sms| self.is_affordable(job, *sms));
             for sms in counts {
-                if !self.has_time(until.min(ROUNDS_END), "each job on some counts of SMs") {
+                if !self.has_time(until.min(ROUNDS_END), "each job alone on fewer SMs") {
                     break;
                 }
                 let block = self.block(0, Duration::ZERO, self.block);
@@ -243,7 +246,7 @@ impl<M: Measure> Search<'_, M> {
         Ok(())
     }
 
-    /// Measures a job alone once more, each time the next one.
+    /// Measures the next job alone again, in rotation.
     pub(super) fn reference(&mut self) -> Found<(), M> {
         if !self.has_time(1.0, self.step) {
             return Ok(());

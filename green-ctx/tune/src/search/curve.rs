@@ -1,11 +1,11 @@
-//! How fast each job is alone, and what that predicts of jobs together.
+//! The rates of each job alone, and the rates that they predict for jobs together.
 
 use std::collections::BTreeMap;
 
 use crate::arm::Arm;
 use crate::measure::{JobSample, Sample};
 
-/// How fast a job is alone on certain counts of SMs, in iterations a second.
+/// A job's iterations per second alone, by number of SMs.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Curve(BTreeMap<u32, f64>);
 
@@ -14,13 +14,13 @@ impl Curve {
         self.0.insert(sms, rate.max(1e-9));
     }
 
-    /// Iterations a second by SMs.
+    /// Returns the iterations per second by number of SMs.
     pub(super) fn rates(&self) -> BTreeMap<u32, f64> {
         self.0.clone()
     }
 
-    /// Iterations a second on so many SMs: as on the next smaller count that is known, in proportion to the SMs, but
-    /// never more than on the next greater one.
+    /// Returns the iterations per second on `sms` SMs: the rate at the next lower measured number, scaled up in
+    /// proportion to the SMs, but at most the rate at the next higher one.
     fn rate(&self, sms: f64) -> Option<f64> {
         let at = |(count, rate): (&u32, &f64)| (f64::from(*count), *rate);
         let below = self.0.iter().rev().map(at).find(|(count, _)| *count <= sms);
@@ -34,8 +34,9 @@ impl Curve {
     }
 }
 
-/// What jobs do together by their times alone. SMs that several may use are worth the same part to each. What they gain
-/// or lose beside each other, it does not know. `None` where nothing is known of a job.
+/// Predicts an arm's sample from the jobs' rates alone. SMs that several jobs may use are distributed in proportion to
+/// what each may use. The prediction ignores what jobs gain or lose by running together. `None` if a job's rates are
+/// unknown.
 pub(super) fn predict(arm: &Arm, curves: &[&Curve], sms: u32) -> Option<Sample> {
     let floors: u32 = arm.parts().iter().map(|part| part.floor).sum();
     let pool = f64::from(sms.saturating_sub(floors));
@@ -53,7 +54,7 @@ pub(super) fn predict(arm: &Arm, curves: &[&Curve], sms: u32) -> Option<Sample> 
     Some(sample)
 }
 
-/// The counts with the most different ones first: the ends, the middle, the quarters.
+/// Orders counts so that the most different ones come first: the ends, the middle, the quarters.
 pub(super) fn coarse_to_fine(counts: &[u32]) -> Vec<u32> {
     let last = counts.len() - 1;
     let mut order = vec![counts[last], counts[0]];

@@ -1,4 +1,4 @@
-//! The choice of a candidate, and the final, which alone makes claims.
+//! The choice of a candidate, and the final comparison, on which all claims are based. Arms run in measurement blocks.
 
 use std::time::Duration;
 
@@ -9,33 +9,33 @@ use crate::measure::{Measure, Task};
 use crate::score::{Average, Value};
 use crate::stats::{Interval, LEAST_REPETITIONS, interval, samples_for};
 
-/// The arms of the final. Each has a block in every repetition.
+/// The arms of the final comparison. Each runs for one block in every repetition.
 #[derive(Clone, Debug)]
 pub(super) struct Claim {
-    /// The places of the best partitions among the records: one and, under a goal with a bound, another one that keeps a
-    /// greater distance from that.
+    /// The indices of the best partitions in the records: one and, under a goal with a bound, another one with a
+    /// greater margin to the bound.
     pub(super) candidates: Vec<usize>,
-    /// The places of the best arms without partitions.
+    /// The indices of the best arms without partitions.
     pub(super) plain: Vec<usize>,
     pub(super) repetitions: usize,
 }
 
-/// Arms without partitions that long blocks choose among: of four jobs there are 26.
+/// The number of arms without partitions that run in long blocks. Four jobs have 26.
 const MOST_PLAIN: usize = 5;
-/// Arms without partitions that the candidate is compared with.
+/// The number of arms without partitions that the candidate is compared with.
 const RIVALS: usize = 2;
-/// How long the candidate runs before the final.
+/// The time that the candidate runs before the final comparison.
 const PREHEAT: Duration = Duration::from_secs(1);
-/// The part of the budget that this may take.
+/// The maximum fraction of the budget for this.
 const MOST_PREHEAT: f64 = 0.05;
-/// Repetitions after which a narrow interval ends the final.
+/// The number of repetitions after which a narrow interval ends the final comparison.
 const ENOUGH: usize = 8;
-/// Half of an interval that is narrow, as a part of the rival's score.
+/// The maximum half-width of a narrow interval, as a fraction of the rival's score.
 const NARROW: f64 = 0.01;
-/// How far candidates are to be from the bound by the blocks that they are chosen by, as parts of the bound.
+/// The margins to the bound that candidates should keep in the blocks they are chosen by, as fractions of the bound.
 const DISTANCES: [f64; 2] = [0.01, 0.05];
-/// What rates and percentiles of one pair of jobs differ by from process to process, as a part of them: half of a 95 %
-/// interval. A process cannot see it.
+/// The difference of rates and percentiles between processes that run the same jobs, as the half-width of a relative 95
+/// % interval. It cannot be measured within one process.
 const BETWEEN_RATES: f64 = 0.005;
 const BETWEEN_TAILS: f64 = 0.01;
 
@@ -46,17 +46,17 @@ impl Claim {
 }
 
 impl<M: Measure> Search<'_, M> {
-    /// How long a block of an arm takes that claims rest on.
+    /// Returns the length of an arm's block that claims are based on.
     fn length(&self, place: usize) -> Duration {
         let filling = self.filling(&self.records[place]);
         filling.max(LEAD_IN) + self.sustained().max(filling)
     }
 
-    /// The best partitions in turn, in long blocks: each turn has half as many as the one before.
+    /// Runs the best partitions in turns of long blocks. Each turn has half as many as the one before.
     pub(super) fn choose(&mut self) -> Found<(), M> {
         self.settled()?;
         let until = self.choice_ends();
-        // Short blocks say as little about the arms without partitions.
+        // Short blocks are just as unreliable for arms without partitions.
         for place in self.ranked(is_plain).into_iter().take(MOST_PLAIN) {
             self.long_block(place, 0, until)?;
         }
@@ -65,7 +65,7 @@ impl<M: Measure> Search<'_, M> {
             self.round += 1;
             let mut finalists: Vec<usize> = Vec::new();
             for number in 0..count {
-                // In turn the best and, under a bound, the best that keeps the greater distance from it.
+                // Alternates between the best partition and, under a bound, the best one with the greater margin.
                 finalists.extend(self.candidate(DISTANCES[number % 2], &finalists));
             }
             if turn % 2 == 1 {
@@ -84,19 +84,20 @@ impl<M: Measure> Search<'_, M> {
         Ok(())
     }
 
-    /// The part of the budget at which the choice ends, so that the final has time for an interval.
+    /// Returns the fraction of the budget at which the choice ends, so that the final comparison has time for an
+    /// interval.
     fn choice_ends(&self) -> f64 {
         CHOICE_ENDS.min(1.0 - self.final_needs().div_duration_f64(self.question.budget))
     }
 
-    /// How long a final takes that has as many repetitions as an interval needs.
+    /// Returns the time of a final comparison with enough repetitions for an interval.
     pub(super) fn final_needs(&self) -> Duration {
         let arms = RIVALS + if self.has_bound() { DISTANCES.len() } else { 1 };
         let block = self.best(|_| true).map_or(Duration::ZERO, |place| self.length(place));
         self.preheating() + block * (arms * LEAST_REPETITIONS) as u32 + self.settling()
     }
 
-    /// A long block of an arm, where there is time for one.
+    /// Runs a long block of an arm if there is time.
     fn long_block(&mut self, place: usize, turn: usize, until: f64) -> Found<bool, M> {
         let length = self.length(place);
         let has_time = self.has_time_for(length, until, "the best arms in long blocks");
@@ -107,8 +108,8 @@ impl<M: Measure> Search<'_, M> {
         Ok(has_time)
     }
 
-    /// The best partition: by long blocks, where some have run and, under a goal with a bound, one of them keeps this
-    /// distance from it.
+    /// Returns the best partition that is not in `but`. Partitions that keep this margin to the bound come first, and
+    /// among those, partitions with long blocks.
     fn candidate(&self, distance: f64, but: &[usize]) -> Option<usize> {
         let valued = |place: usize| {
             let value = self.value(place)?;
@@ -128,8 +129,8 @@ impl<M: Measure> Search<'_, M> {
         matches!(self.question.goal, Goal::Keep { .. } | Goal::Least { .. })
     }
 
-    /// The final: the candidate beside the two best arms without partitions, in both orders, until the interval is
-    /// narrow or the budget ends.
+    /// Runs the final comparison: the candidate against the two best arms without partitions, in alternating order,
+    /// until the interval is narrow or the budget is spent.
     pub(super) fn last_comparison(&mut self) -> Found<Option<Claim>, M> {
         let mut claim = self.contestants();
         self.preheat(&claim)?;
@@ -146,7 +147,7 @@ impl<M: Measure> Search<'_, M> {
             } else if self.interrupted {
                 break;
             } else {
-                // One of them does not run any more: the next best of its kind takes its place.
+                // An arm no longer runs. The next best of its kind takes its place.
                 claim = self.contestants();
             }
         }
@@ -157,7 +158,7 @@ impl<M: Measure> Search<'_, M> {
         Ok((claim.repetitions > 0).then_some(claim))
     }
 
-    /// Those who are in the final, without any block of it.
+    /// Selects the arms of the final comparison and clears their blocks.
     fn contestants(&mut self) -> Claim {
         self.records.iter_mut().for_each(|record| record.claimed.clear());
         self.value_all();
@@ -184,7 +185,7 @@ impl<M: Measure> Search<'_, M> {
         Ok(())
     }
 
-    /// One block of each arm, the first one last in every second repetition. Whether all of them ran.
+    /// Runs one block of each arm, in reverse order in every second repetition. Returns whether all of them ran.
     fn repetition(&mut self, claim: &Claim) -> Found<bool, M> {
         self.round += 1;
         let mut arms: Vec<Arm> =
@@ -201,9 +202,9 @@ impl<M: Measure> Search<'_, M> {
         Ok(true)
     }
 
-    /// Whether further repetitions would say little more.
+    /// Returns whether further repetitions would add little.
     fn is_narrow(&self, claim: &Claim) -> bool {
-        // Not after each one: of many, one more changes little, and looking at all takes long.
+        // Not after every repetition: among many, one more changes little, and the check is slow.
         let every = (claim.repetitions / 4).max(1);
         if claim.repetitions < ENOUGH || !claim.repetitions.is_multiple_of(every) {
             return false;
@@ -221,17 +222,17 @@ impl<M: Measure> Search<'_, M> {
         is_bound_known && is_gain_known
     }
 
-    /// The best of the candidates.
+    /// Returns the best of the candidates.
     pub(super) fn winner(&self, claim: &Claim) -> Option<usize> {
         self.best_of(claim, &claim.candidates)
     }
 
-    /// The best of the arms without partitions.
+    /// Returns the best of the arms without partitions.
     pub(super) fn rival(&self, claim: &Claim) -> Option<usize> {
         self.best_of(claim, &claim.plain)
     }
 
-    /// The best of some arms that are sure to meet the bound and, if none is, the one that is closest to it.
+    /// Returns the best arm among those certain to meet the bound. If there are none, returns the one closest to it.
     fn best_of(&self, claim: &Claim, places: &[usize]) -> Option<usize> {
         let value = |place: &usize| {
             let high = self.excess(claim, *place).map(|excess| excess.high);
@@ -243,14 +244,15 @@ impl<M: Measure> Search<'_, M> {
         places.iter().filter_map(value).reduce(better).map(|(place, _)| place)
     }
 
-    /// An arm's value by some repetitions of the final.
+    /// Returns an arm's value by a subset of the repetitions.
     fn claimed(&self, place: usize, repetitions: &[usize]) -> Option<Value> {
         let samples = &self.records[place].claimed;
         let samples: Option<Vec<_>> = repetitions.iter().map(|at| samples.get(*at)).collect();
         self.scorer.value(&samples?, Average::Mean)
     }
 
-    /// By how much an arm misses the goal's bound, as a part of it: below 0 it meets the bound. `None` for goals without one.
+    /// Returns how far an arm misses the goal's bound, as a fraction of the bound; it meets the bound if this is not
+    /// positive. `None` for goals without a bound.
     pub(super) fn excess(&self, claim: &Claim, place: usize) -> Option<Interval> {
         let besides = match self.question.goal {
             Goal::Keep { .. } => BETWEEN_TAILS,
@@ -262,10 +264,10 @@ impl<M: Measure> Search<'_, M> {
         interval(claim.repetitions, besides, |kept| Some(self.claimed(place, kept)?.excess))
     }
 
-    /// How much better the candidate is than the best arm without partitions: their ratio minus 1.
+    /// Returns the ratio of the candidate's score to that of the best arm without partitions, minus 1.
     pub(super) fn gain(&self, claim: &Claim) -> Option<Interval> {
         let (candidate, rival) = (self.winner(claim)?, self.rival(claim)?);
-        // Of the logarithm, so that no end is a loss of more than everything.
+        // The interval is computed for the logarithm, so that neither end is below -100 %.
         let ratio = |kept: &[usize]| {
             let (ours, theirs) = (self.claimed(candidate, kept)?, self.claimed(rival, kept)?);
             Some((ours.score / theirs.score).ln())
@@ -277,12 +279,12 @@ impl<M: Measure> Search<'_, M> {
         interval(claim.repetitions, between, ratio).map(|ratio| ratio.map(f64::exp_m1))
     }
 
-    /// Whether the final had enough iterations to know the goal's percentile.
+    /// Returns whether the final comparison had enough iterations for the goal's percentile.
     pub(super) fn is_known(&self, place: usize) -> bool {
         self.iterations(place).is_none_or(|(found, needed)| found >= needed)
     }
 
-    /// How many iterations of the goal's job the final had, and how many its percentile needs.
+    /// Returns the iterations of the goal's job in the final comparison, and the number that its percentile needs.
     pub(super) fn iterations(&self, place: usize) -> Option<(usize, usize)> {
         let (job, percentile) = self.scorer.percentile()?;
         let counts = self.records[place].claimed.iter();
@@ -290,7 +292,7 @@ impl<M: Measure> Search<'_, M> {
         Some((found, samples_for(percentile)))
     }
 
-    /// The repetitions that half an interval of this width would need to become narrow.
+    /// Returns the number of repetitions after which an interval of this width would become narrow.
     pub(super) fn needed_repetitions(claim: &Claim, gain: Interval) -> f64 {
         let ratio = gain.half_width() / NARROW;
         claim.repetitions.max(LEAST_REPETITIONS) as f64 * ratio.powi(2)

@@ -1,4 +1,4 @@
-//! What was found, as an outcome.
+//! The outcome of a search.
 
 use super::alone::HIGH_LOAD;
 use super::finals::Claim;
@@ -7,12 +7,12 @@ use crate::measure::{Measure, Sample};
 use crate::outcome::{ArmReport, JobReport, Latency, Outcome, Stage};
 use crate::stats::{mean, median, quantile, samples_for};
 
-/// A reference that drifts by more than this makes figures doubtful.
+/// The drift of a reference rate above which the figures are doubtful.
 const MOST_DRIFT: f64 = 0.05;
-/// Submitting takes this part of an iteration's time where a job is bound by the host. What is left is the driver's own
-/// time between two launches.
+/// The fraction of an iteration's time spent on submitting it from which a job counts as host-bound. The rest is the
+/// driver's own time between two launches.
 const HOST_BOUND: f64 = 0.9;
-/// Half of an interval that is wider than most need.
+/// The half-width above which an interval is wider than most uses need.
 const WIDE: f64 = 0.02;
 
 impl<M: Measure> Search<'_, M> {
@@ -24,8 +24,8 @@ impl<M: Measure> Search<'_, M> {
             let drift = drift(&alone.references);
             if drift > MOST_DRIFT {
                 notes.push(format!(
-                    "{} alone drifted by {:.0} % in the course of the search: something else used the GPU, or \
-                     its clocks changed",
+                    "the rate of {} alone drifted by {:.0} % during the search: something else used the GPU, \
+                     or its clocks changed",
                     job.name,
                     100.0 * drift
                 ));
@@ -59,7 +59,7 @@ impl<M: Measure> Search<'_, M> {
         }
     }
 
-    /// Names the jobs that are close to their capacity under an arm.
+    /// Returns notes about jobs that are close to their capacity in an arm.
     fn high_loads(&self, place: usize) -> Vec<String> {
         let jobs = self.question.jobs.iter().zip(&self.records[place].capacities);
         let note = |(job, capacity): (&super::Known, &Option<f64>)| {
@@ -67,7 +67,7 @@ impl<M: Measure> Search<'_, M> {
             let is_high = requested > HIGH_LOAD * possible && requested < possible;
             is_high.then(|| {
                 format!(
-                    "{} runs at {:.0} % of what it could do with {}: {requested:.0}/s of {possible:.0}/s",
+                    "{} runs at {:.0} % of its capacity with {}: {requested:.0}/s of {possible:.0}/s",
                     job.name,
                     100.0 * requested / possible,
                     self.describe(place)
@@ -77,7 +77,7 @@ impl<M: Measure> Search<'_, M> {
         jobs.filter_map(note).collect()
     }
 
-    /// The budget that would be enough, where this one was not.
+    /// Returns a note with a sufficient budget, if the budget was too small.
     fn budget(&self, claim: Option<&Claim>, place: usize) -> Option<String> {
         let budget = self.question.budget.as_secs_f64();
         if let Some((found, needed)) =
@@ -85,8 +85,8 @@ impl<M: Measure> Search<'_, M> {
         {
             let budget = budget * needed as f64 / found as f64;
             return Some(format!(
-                "the percentile needs {needed} iterations and the final had {found}; a budget of {budget:.0} s \
-                 would do"
+                "the percentile needs {needed} iterations, but the final comparison had {found}; a budget of \
+                 {budget:.0} s would be enough"
             ));
         }
         let gain = claim.and_then(|claim| Some((claim, self.gain(claim)?)));
@@ -103,7 +103,7 @@ impl<M: Measure> Search<'_, M> {
             {
                 let needed = self.final_needs().as_secs_f64() / (1.0 - STARTS_END);
                 Some(format!(
-                    "the final was too short for an interval; a budget of {:.0} s would do",
+                    "the final comparison was too short for an interval; a budget of {:.0} s would be enough",
                     needed.max(1.5 * budget).ceil()
                 ))
             }
@@ -153,7 +153,7 @@ impl<M: Measure> Search<'_, M> {
 }
 
 impl Record {
-    /// The blocks that say most, and where they come from.
+    /// Returns the most reliable measurement blocks, and their stage.
     fn best_known(&self) -> (Stage, &[Sample]) {
         match self {
             Record { claimed, .. } if !claimed.is_empty() => (Stage::Final, claimed),
@@ -171,7 +171,8 @@ fn latency(samples: &[Sample], job: usize) -> Option<Latency> {
     Some(Latency { mean, p50: quantile(&all, 0.5)?, p99, iterations: all.len() })
 }
 
-/// The greatest to the smallest of the medians of a series' thirds, minus 1: one block says little.
+/// Returns the ratio of the highest to the lowest median among the thirds of a series, minus 1. Medians are used
+/// because a single measurement is unreliable.
 fn drift(values: &[f64]) -> f64 {
     let third = values.len().div_ceil(3).max(1);
     let medians: Vec<f64> = values.chunks(third).filter_map(median).collect();

@@ -1,4 +1,4 @@
-//! The verdict: whether to partition, by the final alone.
+//! The verdict: whether to partition, based only on the final comparison.
 
 use std::collections::BTreeMap;
 
@@ -34,7 +34,7 @@ impl<M: Measure> Search<'_, M> {
         let nothing = Arm::streams(self.question.jobs.len(), self.question.space.pieces.sms);
         let arm = best.map_or(&nothing, |best| &self.records[best].arm);
         let sentence =
-            || "No arm that is allowed has figures; see why each was skipped.".to_owned();
+            || "No allowed arm could be measured; each arm states why it was skipped.".to_owned();
         Verdict {
             arm: best,
             candidate,
@@ -49,7 +49,7 @@ impl<M: Measure> Search<'_, M> {
         }
     }
 
-    /// Whether an arm meets the goal's bound, by the upper end of its interval.
+    /// Returns whether the upper end of an arm's interval meets the goal's bound.
     fn meets(&self, claim: &Claim, place: usize) -> bool {
         match self.question.goal {
             Goal::Throughput { .. } | Goal::Makespan => true,
@@ -57,7 +57,7 @@ impl<M: Measure> Search<'_, M> {
         }
     }
 
-    /// Whichever is closer to the bound; the one without partitions where it may meet the bound.
+    /// Returns the arm that is closer to the bound. Returns the arm without partitions if that may meet the bound.
     fn closer(&self, ours: usize, theirs: usize) -> usize {
         let excess = |place| self.value(place).map_or(f64::INFINITY, |value| value.excess);
         if excess(ours) < excess(theirs) && excess(theirs) > 0.0 { ours } else { theirs }
@@ -79,40 +79,40 @@ impl<M: Measure> Search<'_, M> {
         if is_partition(&self.records[best].arm) {
             let rest = match (self.rival(claim), gain) {
                 (Some(rival), _) if misses(rival) => {
-                    ". Nothing without partitions meets the bound.".to_owned()
+                    ". Without partitions, the bound is not met.".to_owned()
                 }
                 (Some(rival), Some(gain)) => format!(
-                    "; {} against the best without partitions, {}.",
-                    against(gain),
-                    self.describe(rival)
+                    "; gain over the best arm without partitions ({}): {}.",
+                    self.describe(rival),
+                    against(gain)
                 ),
                 (Some(_), None) => {
                     "; the budget was too short to compare it with arms without partitions."
                         .to_owned()
                 }
-                (None, _) => "; there is nothing to compare it with.".to_owned(),
+                (None, _) => "; no arm without partitions was measured for comparison.".to_owned(),
             };
             return format!("Partition: {how}{bound}{rest}");
         }
         let rest = match (self.winner(claim), gain) {
             (Some(candidate), _) if misses(candidate) => {
-                " No partition meets the bound.".to_owned()
+                " No partitions meet the bound.".to_owned()
             }
             (Some(candidate), Some(gain)) => format!(
-                " The best partition, {}, gains {}.",
+                " The best partitions ({}) gain {}.",
                 self.describe(candidate),
                 against(gain)
             ),
             (Some(candidate), None) => format!(
-                " The budget was too short to compare the best partition, {}, with it.",
+                " The budget was too short to compare it with the best partitions ({}).",
                 self.describe(candidate)
             ),
-            (None, _) => " No partition was measured.".to_owned(),
+            (None, _) => " No partitions were measured.".to_owned(),
         };
         format!("Don't partition; use {how}{bound}.{rest}")
     }
 
-    /// How well an arm meets the goal's bound.
+    /// Returns words that say how well an arm meets the goal's bound.
     fn bound(&self, claim: &Claim, place: usize) -> String {
         let Some(excess) = self.excess(claim, place) else { return String::new() };
         let ends = [excess.middle, excess.low, excess.high];
@@ -126,13 +126,13 @@ impl<M: Measure> Search<'_, M> {
             Goal::Least { other, keep, .. } => {
                 let [middle, high, low] =
                     ends.map(|excess| format!("{:.0}", 100.0 * keep * (1.0 - excess)));
-                format!(", with {middle} % of its rate alone for {other} (95 %: {low} to {high})")
+                format!(", with {other} at {middle} % of its rate alone (95 %: {low} to {high})")
             }
             Goal::Throughput { .. } | Goal::Makespan => String::new(),
         }
     }
 
-    /// Why nothing is known to meet the bound, and what comes closest.
+    /// Returns a sentence that says why no arm is known to meet the bound, and which comes closest.
     fn miss(&self, claim: &Claim, best: usize) -> String {
         let how = self.describe(best);
         let record = &self.records[best];
@@ -141,8 +141,8 @@ impl<M: Measure> Search<'_, M> {
             let known = &self.question.jobs[job];
             let (requested, possible) = (known.arrival.hz(), record.capacities[job]);
             return format!(
-                "Nothing meets the bound: {} cannot keep up beside the others: {:.0}/s requested, {:.0}/s \
-                 possible with {how}.",
+                "Nothing meets the bound: {} cannot keep up while the other jobs run: {:.0}/s requested, \
+                 {:.0}/s possible with {how}.",
                 known.name,
                 requested.unwrap_or_default(),
                 possible.unwrap_or_default()
@@ -151,8 +151,8 @@ impl<M: Measure> Search<'_, M> {
         if self.excess(claim, best).is_none() {
             return match self.iterations(best) {
                 Some((found, needed)) if found < needed => format!(
-                    "Too few iterations to know the percentile: {how} comes first, with {found} of the \
-                     {needed} that it needs."
+                    "Too few iterations to know the percentile: {how} ranks first, but has only {found} of the \
+                     {needed} iterations needed."
                 ),
                 _ => format!("The budget was too short to know whether {how} meets the bound."),
             };
@@ -163,7 +163,7 @@ impl<M: Measure> Search<'_, M> {
             Goal::Throughput { .. } | Goal::Makespan => String::new(),
         };
         let bound = self.bound(claim, best);
-        format!("Nothing meets the bound of {asked} for sure: {how} comes closest{bound}.")
+        format!("Nothing meets the bound of {asked} with certainty: {how} comes closest{bound}.")
     }
 
     pub(super) fn shares(&self, arm: &Arm) -> BTreeMap<String, String> {

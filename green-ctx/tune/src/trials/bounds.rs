@@ -1,9 +1,9 @@
-//! Bounds, and the noise about them.
+//! Bounds, and noise around them.
 
 use super::*;
 
-/// The outcome for two jobs whose iterations take what a function says of each kind of arm, in µs, with a scatter from
-/// block to block.
+/// Returns the outcome for two jobs. `us` gives the time of their iterations in µs for each kind of arm, and `scatter`
+/// the noise between measurement blocks.
 fn tuned(us: fn(ArmKind) -> [f64; 2], scatter: f64, request: &Request, seed: u64) -> Outcome {
     let (jobs, mut rng) = (vec![ModelJob::default(); 2], Rng::with_seed(seed));
     changed(&jobs, request, |model, task, block| {
@@ -28,7 +28,7 @@ fn verdict(us: fn(ArmKind) -> [f64; 2], scatter: f64, goal: Goal) -> Verdict {
 
 #[test]
 fn the_rival_is_one_that_is_sure_to_meet_the_bound() {
-    // Streams do most of the other job, and whether they meet the bound is not certain.
+    // Streams give the other job the highest rate, but it is not certain that they meet the bound.
     let us = |kind| match kind {
         ArmKind::Partition => [400.0, 100.0],
         ArmKind::Streams => [498.0, 90.0],
@@ -38,7 +38,11 @@ fn the_rival_is_one_that_is_sure_to_meet_the_bound() {
     let outcome = tuned(us, 0.02, &Request::new(Goal::keep("a", 0.5, 500.0)), 1);
     let rival = outcome.verdict.rival.expect("one ran");
     assert_eq!(outcome.arms[rival].kind, ArmKind::Sequential, "{:?}", outcome.verdict);
-    assert!(!outcome.verdict.sentence.contains("Nothing without"), "{:?}", outcome.verdict);
+    assert!(
+        !outcome.verdict.sentence.contains("Without partitions, the bound"),
+        "{:?}",
+        outcome.verdict
+    );
 }
 
 #[test]
@@ -50,11 +54,12 @@ fn the_budget_that_a_note_names_is_enough_for_an_interval() {
     };
     let short = tuned(0.7);
     assert_eq!(short.verdict.interval, None);
-    // A final without any iteration does not tell how many iterations are enough.
+    // A final comparison without iterations cannot show how many are enough.
     assert!(!short.notes.iter().any(|note| note.contains("had 0")), "{:?}", short.notes);
     let budget = |note: &String| {
-        let rest = note.strip_prefix("the final was too short for an interval; a budget of ")?;
-        rest.strip_suffix(" s would do")?.parse().ok()
+        let rest =
+            note.strip_prefix("the final comparison was too short for an interval; a budget of ")?;
+        rest.strip_suffix(" s would be enough")?.parse().ok()
     };
     let named: f64 = short.notes.iter().find_map(budget).expect("a budget");
     let long = tuned(named);
@@ -64,13 +69,13 @@ fn the_budget_that_a_note_names_is_enough_for_an_interval() {
 #[test]
 fn a_bound_within_the_noise_is_not_met() {
     for seed in 0..20 {
-        // Every arm lies on the bound, and the scatter decides on which side.
+        // The true value of every arm is exactly the bound, so noise decides.
         let request = Request::new(Goal::keep("a", 0.5, 500.0));
         let verdict = tuned(|_| [500.0, 100.0], 0.02, &request, seed).verdict;
         assert!(verdict.sentence.starts_with("Nothing meets the bound of 500 µs"), "{verdict:?}");
         assert!(!verdict.meets, "{verdict:?}");
     }
-    // All arms meet a bound further away, and there is no reason to partition.
+    // All arms clearly meet the bound, so there is no reason to partition.
     let verdict = verdict(|_| [480.0, 100.0], 0.02, Goal::keep("a", 0.5, 500.0));
     assert!(verdict.meets && verdict.sentence.starts_with("Don't partition; use "), "{verdict:?}");
 }
@@ -81,7 +86,7 @@ fn an_arm_that_misses_the_bound_is_no_rival() {
     let Verdict { kind, meets, sentence, .. } = verdict(us, 0.002, Goal::keep("a", 0.99, 500.0));
     assert_eq!((kind, meets), (ArmKind::Partition, true));
     assert!(sentence.contains("with p99 of a at 480 µs (95 %:"), "{sentence}");
-    assert!(sentence.contains("Nothing without partitions meets"), "{sentence}");
+    assert!(sentence.contains("Without partitions, the bound is not met"), "{sentence}");
 }
 
 #[test]

@@ -1,10 +1,10 @@
-//! Jobs that arrive by the clock: latencies are those of queueing theory, and do not depend on the budget.
+//! Jobs that arrive at given times. Their latencies agree with queueing theory and do not depend on the budget.
 
 use super::*;
 use crate::search::filling_time;
 use crate::stats::{mean, quantile};
 
-/// A job whose iteration takes 200 µs however many SMs it has, beside one that fills the device.
+/// A job whose iteration takes 200 µs on any number of SMs, and one that fills the device.
 fn queue(arrival: Arrival, exponential: bool) -> Vec<ModelJob> {
     let fixed =
         ModelJob { blocks: 8, block_us: 200.0, exponential, arrival, ..ModelJob::default() };
@@ -17,7 +17,7 @@ fn keep(bound_us: f64, budget: f64) -> Request {
 
 #[test]
 fn latencies_are_those_of_theory() {
-    // The 99th percentile with a fixed time of service is by Crommelin's formula, in units of that.
+    // The 99th percentile for a fixed service time, by Crommelin's formula, in units of the service time.
     let loads = [(0.5, 4.336), (0.8, 11.356), (0.9, 22.896)];
     for (exponential, (load, fixed)) in
         [false, true].into_iter().flat_map(|kind| loads.map(|load| (kind, load)))
@@ -26,7 +26,7 @@ fn latencies_are_those_of_theory() {
         let mut model = model(1, &jobs, &Goal::default()).with_jitter(0.0);
         let lead_in = filling_time(5000.0 * load, 5000.0).expect("it keeps up");
         let duration = Duration::from_millis(200).max(lead_in);
-        // Blocks as those of a final, of ten minutes.
+        // Ten minutes of measurement blocks like those of a final comparison.
         let mut latencies = Vec::new();
         while model.now() < Duration::from_secs(600) {
             let start = model.now();
@@ -34,7 +34,7 @@ fn latencies_are_those_of_theory() {
             let sample = model.run(&Task::Alone { job: 0, sms: Some(16) }, &block);
             latencies.extend(sample.expect("it runs").jobs.remove(0).latencies_us);
         }
-        // In units of the time of service.
+        // In units of the service time.
         let wait = load / (1.0 - load) * if exponential { 1.0 } else { 0.5 };
         let is_near = |measured: f64, theory: f64| (measured / (200.0 * theory) - 1.0).abs() < 0.1;
         let mean = mean(latencies.iter().copied()).expect("some");
@@ -50,7 +50,7 @@ fn what_cannot_keep_up_is_refused_with_every_budget() {
     for budget in [10.0, 60.0, 600.0] {
         for rate in [Arrival::rate(5400.0), Arrival::poisson(5400.0, 7)] {
             let error = tune(1, &queue(rate, false), &keep(2000.0, budget)).expect_err("too fast");
-            // It can do 5000 a second, give or take the scatter.
+            // The job can do about 5000 per second.
             let words = ["49", "50"].map(|start| format!("5400/s requested, {start}"));
             let error = error.to_string();
             assert!(error.starts_with("a cannot keep up: "), "{error}");
@@ -74,7 +74,7 @@ fn a_queue_has_one_answer_with_every_budget() {
 
 #[test]
 fn an_arm_that_a_job_cannot_keep_up_in_is_not_chosen() {
-    // Alone it needs half of the device; beside a plain stream it gets less.
+    // Alone it needs half of the device. In a plain stream next to the other job it gets less.
     let mut jobs = short_beside_long();
     jobs[0] = ModelJob { blocks: 132, block_us: 100.0, ..ModelJob::default() };
     jobs[0].arrival = Arrival::rate(4000.0);

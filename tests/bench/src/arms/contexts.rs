@@ -1,4 +1,4 @@
-//! Contexts that are made and destroyed, and contexts that are used again.
+//! Contexts that the driver creates and destroys, and contexts that are reused.
 
 use green_ctx::{Device, Stream, StreamOptions, context::Context};
 
@@ -7,12 +7,12 @@ use crate::measure::{Times, figure};
 use crate::report::Unit;
 use crate::setup::{Bench, Result};
 
-pub(super) const ABOUT: &str = "A partition of 24 SMs with a stream, from the split to the stream, and \
-    dropping both: with nothing kept, so that the driver makes and destroys a context each time, and \
-    with the context kept and used again.";
+pub(super) const ABOUT: &str = "A partition of 24 SMs with a stream: the time from the split to \
+    the stream, and the time to drop both. `made`: no idle context is kept, so the driver \
+    creates and destroys a context each time. `recycled`: the context is kept and reused.";
 
 const SMS: u32 = 24;
-/// How many idle contexts a device keeps by default (`Device::set_idle_limit`).
+/// The default number of idle contexts of a device (`Device::set_idle_limit`).
 const IDLE_LIMIT: usize = 64;
 
 pub(super) fn run(bench: &Bench) -> Result<Found> {
@@ -20,7 +20,7 @@ pub(super) fn run(bench: &Bench) -> Result<Found> {
     let mut found = Found::default();
 
     device.set_idle_limit(0);
-    // Few: the driver gives back no memory of contexts that it made.
+    // Few repetitions: the driver never returns the memory of contexts that it created.
     let made = cycles(bench, &mut found, "made", bench.count(50, 5));
     device.set_idle_limit(IDLE_LIMIT);
     made?;
@@ -29,7 +29,7 @@ pub(super) fn run(bench: &Bench) -> Result<Found> {
     Ok(found)
 }
 
-/// Makes and drops partitions, after two that do not count.
+/// Creates and drops partitions. The first two are a warm-up.
 fn cycles(bench: &Bench, found: &mut Found, how: &str, count: usize) -> Result<()> {
     bench.progress.step(&format!("  {count} partitions, {how}"));
     let device = &bench.device;
@@ -43,7 +43,7 @@ fn cycles(bench: &Bench, found: &mut Found, how: &str, count: usize) -> Result<(
         let partition = acquired.take(|| acquire(device))?;
         dropped.take(|| drop(partition));
     }
-    // Negative where somebody else gave memory back meanwhile.
+    // Negative if other code freed memory during the measurement.
     let lost = free as f64 - device.free_memory()? as f64;
     let created = device.context_counts().created - created;
     found.samples.push(acquired.sample(format!("{how}: split, context and stream")));

@@ -14,14 +14,15 @@ use super::Found;
 use crate::measure::Times;
 use crate::setup::{Bench, Result};
 
-pub(super) const ABOUT: &str = "Graphs of so many small kernels one after the other, captured on a plain \
-    stream: a copy moved to a partition (retarget), what makes it ready to launch (instantiate), the \
-    executable of one partition and of another in turn where a cache has both (cached, 1000 at a time), \
-    and launching one in its partition: submitting it, and until it is done.";
+pub(super) const ABOUT: &str = "Graphs of a chain of small kernels, captured on a plain stream. \
+    `retarget`: making a copy that runs in a partition. `instantiate`: making the copy \
+    executable. `cached`: looking up the executables of two partitions alternately in a cache \
+    that has both, 1000 look-ups at a time. `submit`: launching an executable in its partition. \
+    `round trip`: the same until the graph is done.";
 
 const NODES: [usize; 3] = [26, 500, 5000];
 const SMS: [u32; 2] = [16, 32];
-/// Look-ups that are timed together.
+/// The number of look-ups that are timed together.
 const LOOK_UPS: u32 = 1000;
 
 pub(super) fn run(bench: &Bench) -> Result<Found> {
@@ -33,7 +34,7 @@ pub(super) fn run(bench: &Bench) -> Result<Found> {
         bench.progress.step(&format!("  {nodes} nodes"));
         let graph = capture(bench, nodes)?;
         if graph.node_count()? != nodes {
-            return Err(format!("{nodes} launches were captured as another number").into());
+            return Err(format!("the graph of {nodes} launches has another number of nodes").into());
         }
         for (what, times) in [
             ("retarget", retarget(bench, &graph, &contexts)?),
@@ -55,7 +56,7 @@ fn capture(bench: &Bench, nodes: usize) -> Result<Graph> {
     Ok(stream.capture(CaptureMode::default(), work)?)
 }
 
-/// The contexts in turn.
+/// Returns the contexts alternately.
 fn context(contexts: &[Context], round: usize) -> &Context {
     &contexts[round % contexts.len()]
 }
@@ -67,7 +68,7 @@ fn retarget(bench: &Bench, graph: &Graph, contexts: &[Context]) -> Result<Times>
         let start = Instant::now();
         let moved = graph.retarget(context(contexts, round));
         let time = start.elapsed();
-        // Dropped after the time was taken.
+        // Dropped after its time was taken.
         drop(moved?);
         if round >= warm_up {
             times.push(time);
@@ -107,12 +108,12 @@ fn cached(bench: &Bench, graph: &Graph, contexts: &[Context]) -> Result<Times> {
         times.push_each(start.elapsed(), LOOK_UPS);
     }
     if cache.len() != contexts.len() {
-        return Err("the cache did not keep what it was asked for".into());
+        return Err("the cache does not hold one executable per context".into());
     }
     Ok(times)
 }
 
-/// The times of submitting a graph, and of its round trip.
+/// Returns the times of submitting a graph and of the round trip.
 fn launch(bench: &Bench, graph: &Graph, context: &Context) -> Result<(Times, Times)> {
     let (count, warm_up) = (bench.count(200, 4), 4);
     let exec = graph.retarget(context)?.instantiate()?;
@@ -120,8 +121,8 @@ fn launch(bench: &Bench, graph: &Graph, context: &Context) -> Result<(Times, Tim
     let [mut submits, mut trips] = [(); 2].map(|()| Times::with_capacity(count));
     for round in 0..warm_up + count {
         let start = Instant::now();
-        // SAFETY: its kernels are the additions that `capture` put there, whose memory is the
-        // kernels', and freeing that waits for the device's work.
+        // SAFETY: the graph's kernels are the additions that `capture` recorded. `bench.kernels` keeps them and
+        // their memory alive, and freeing the memory waits for the device's work.
         let launched = unsafe { stream.launch_graph(&exec) };
         let submitted = start.elapsed();
         launched?;

@@ -1,4 +1,4 @@
-//! A small kernel beside a saturating load, and what the load loses.
+//! The latency of a small kernel next to a saturating load, and how much the load loses.
 
 use std::time::Duration;
 
@@ -10,25 +10,27 @@ use crate::measure::{Pauses, Times, figure};
 use crate::report::Unit;
 use crate::setup::{Bench, Result};
 
-pub(super) const ABOUT: &str = "Host time from launching an addition of 256 × 256 numbers until it is \
-    done, asked at irregular moments, while a thread keeps several launches of a load in flight: both on \
-    plain streams, the addition on a stream of the highest priority, and the addition in a partition of \
-    16 SMs with the load on all others. `persistent` has as many blocks as the SMs hold at once, which \
-    stay for the whole 1.5 ms; `waves` has 16 times as many, of a sixteenth of the time; `gemm` is cuBLAS's product of 8192³ in bf16.";
+pub(super) const ABOUT: &str = "Host time from launching an addition of 256 × 256 numbers until \
+    it is done, at irregular moments, while a thread keeps several launches of a load in flight. \
+    `plain`: both on plain streams. `high priority`: the addition on a stream of the highest \
+    priority. `partition`: the addition in a partition of 16 SMs, the load on all others. The \
+    load `persistent` has as many blocks as fit on the SMs at the same time, and they stay for \
+    the whole 1.5 ms; `waves` has 16 times as many blocks of a sixteenth of the time; `gemm` is \
+    cuBLAS's product of 8192³ in bf16.";
 
-/// The small kernel's partition.
+/// The SMs of the small kernel's partition.
 const SMS: u32 = 16;
-/// The lowest number is the highest priority; the driver clamps it to its range.
+/// A lower number is a higher priority. The driver clamps it to the device's range.
 const HIGHEST: i32 = -100;
 /// The longest pause before a sample.
 const PAUSE: Duration = Duration::from_micros(400);
 
-/// How the small kernel and the load share the device.
+/// The ways in which the small kernel and the load share the device.
 pub(crate) const MODES: [&str; 3] = ["plain", "high priority", "partition"];
-/// The figure of a load that runs alone.
+/// The name of the figure for a load that runs alone.
 const LOAD_ALONE: &str = "load alone";
 
-/// The streams of one mode: the small kernel's and the load's.
+/// The streams of the small kernel and of the load in one mode.
 struct Streams {
     small: Stream,
     load: Stream,
@@ -58,13 +60,13 @@ pub(super) fn run(bench: &Bench) -> Result<Found> {
     Ok(found)
 }
 
-/// The streams of each mode, in the order of [`MODES`].
+/// Creates the streams of each mode, in the order of [`MODES`].
 fn streams(bench: &Bench) -> Result<[Streams; 3]> {
     let request = SplitRequest::new().group("small", SMS).rest("load");
     let split = bench.device.resources().sm()?.split(request)?;
     let mut groups = split.groups.into_iter().chain(split.remainder);
     let mut partition = || -> Result<Stream> {
-        let group = groups.next().ok_or("the device has no SMs for both")?;
+        let group = groups.next().ok_or("the device has too few SMs for both partitions")?;
         let context = bench.device.create_context(group)?;
         Ok(context.create_stream(StreamOptions::default())?)
     };
@@ -77,7 +79,7 @@ fn streams(bench: &Bench) -> Result<[Streams; 3]> {
     ])
 }
 
-/// The small kernel's times beside a load, and the load's launches a second.
+/// Returns the small kernel's times next to a load, and the load's launches per second.
 fn beside(bench: &Bench, load: &Load, mode: &str, streams: &Streams) -> Result<(Times, f64)> {
     bench.progress.step(&format!("  {}: {mode}", load.name()));
     load.run(bench, &streams.load, |running| {
@@ -87,7 +89,7 @@ fn beside(bench: &Bench, load: &Load, mode: &str, streams: &Streams) -> Result<(
     })
 }
 
-/// The small kernel's times; beside a load, until that one's rate is measured.
+/// Returns the small kernel's times. Next to a load, takes samples until the load's rate is measured.
 fn samples(bench: &Bench, stream: &Stream, load: Option<&Rate<'_>>) -> Result<Times> {
     let (count, warm_up) = (bench.count(2000, 30), bench.count(20, 2));
     let mut pauses = Pauses::up_to(PAUSE);

@@ -9,26 +9,26 @@ use crate::measure::{Times, figure, median};
 use crate::report::Unit;
 use crate::setup::{Bench, Result};
 
-pub(super) const ABOUT: &str = "An empty kernel, launched on a plain stream (of the primary context), on \
-    a stream of a green context of 24 SMs that was just made, and on one of a context that was used \
-    before, in turn: submitting it, 64 times before the stream is waited for, and the round trip of \
-    launch and wait. The ratios are medians over turns.";
+pub(super) const ABOUT: &str = "An empty kernel, launched in turn on a plain stream (of the \
+    primary context), on a stream of a new green context of 24 SMs, and on a stream of a reused \
+    one. `submit`: 64 launches before the stream is synchronised. `round trip`: launch and \
+    synchronise. The ratios are medians over turns.";
 
 const SMS: u32 = 24;
-/// Launches before the stream is waited for.
+/// Launches before each synchronisation.
 const BATCH: u32 = 64;
 const NAMES: [&str; 3] = ["plain", "green", "recycled"];
 
 pub(super) fn run(bench: &Bench) -> Result<Found> {
     let device = &bench.device;
     device.release_idle();
-    // Two of a count, so that the second cannot get the SMs of the first.
+    // Two partitions of the same size, so that the second cannot reuse the first one's SMs.
     let green = stream(device)?;
     drop(stream(device)?);
     let before = device.context_counts().reused;
     let recycled = stream(device)?;
     if device.context_counts().reused != before + 1 {
-        return Err("no context was used again".into());
+        return Err("no context was reused".into());
     }
     let streams = [bench.plain_stream()?, green, recycled];
 
@@ -83,12 +83,12 @@ pub(super) fn run(bench: &Bench) -> Result<Found> {
     Ok(found)
 }
 
-/// The streams in an order that changes: whoever comes later finds warmer caches.
+/// Returns the streams in an order that changes from round to round, since later ones find warmer caches.
 fn turn(round: usize) -> [usize; 3] {
     [0, 1, 2].map(|index| (index + round) % 3)
 }
 
-/// A stream of a partition.
+/// Creates a stream of a new partition.
 fn stream(device: &Device) -> Result<Stream> {
     let split = device.resources().sm()?.split([SMS])?;
     let group = split.groups.into_iter().next().ok_or("a split gave no group")?;

@@ -1,4 +1,4 @@
-//! What many switches under load leave behind, and where kernels ran meanwhile.
+//! Device memory after many switches under load, and where the kernels ran.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -14,11 +14,11 @@ use crate::plans::{self, Turns};
 use crate::report::Unit;
 use crate::setup::{Bench, Result};
 
-pub(super) const ABOUT: &str = "Switches with fences among eight plans. Before each, both partitions of \
-    the active plan get 20 µs of work and then a kernel with a block for each of their SMs, whose blocks \
-    write which SM they ran on, each to a place of its own. The SMs of each partition were found before, \
-    by verification. Free memory is what the driver says, before and after; some switches that do not \
-    count came first.";
+pub(super) const ABOUT: &str = "Switches with fences among eight plans. Before each switch, both \
+    partitions of the active plan get 20 µs of work and then a kernel with one block per SM. \
+    Each block writes the SM that it ran on to its own slot. The SMs of each partition were \
+    found before, by verification. Free memory is read from the driver before and after. Warm-up \
+    switches are not counted.";
 
 const PLANS: u32 = 8;
 const PARTITIONS: usize = 2;
@@ -30,7 +30,7 @@ pub(super) fn run(bench: &Bench) -> Result<Found> {
     let (switches, warm_up) = (bench.count(10_000, 200), bench.count(1000, 20));
     let device = &bench.device;
     let (set, plans) = plans::prepare(device, PLANS)?;
-    bench.progress.step("  which SMs each partition has");
+    bench.progress.step("  finding the SMs of each partition");
     let homes = homes(&plans)?;
     let sms = device.sm_count()?;
     let [trial, marks] =
@@ -65,7 +65,7 @@ pub(super) fn run(bench: &Bench) -> Result<Found> {
     Ok(Found { samples: vec![times.sample("switch")], figures })
 }
 
-/// Finds the SMs of each partition, and refuses plans whose partitions are not where they should be.
+/// Finds the SMs of each partition. Fails if verification fails for a plan.
 fn homes(plans: &[Arc<Plan>]) -> Result<Homes> {
     plans
         .iter()
@@ -74,16 +74,14 @@ fn homes(plans: &[Arc<Plan>]) -> Result<Homes> {
                 plan.partitions().iter().map(|partition| partition.context().clone()).collect();
             let report = verify::contexts(&contexts, Duration::from_millis(1))?;
             if !report.ok() || contexts.len() != PARTITIONS {
-                return Err(
-                    format!("the partitions of plan {} are not verified", plan.name()).into()
-                );
+                return Err(format!("verification of plan {} failed", plan.name()).into());
             }
             Ok(report.partitions.iter().map(|partition| partition.observed_sms()).collect())
         })
         .collect()
 }
 
-/// Switches, and returns the times and which plan was active at each switch.
+/// Switches `count` times. Returns the times, and which plan was active before each switch.
 fn switch(
     bench: &Bench,
     set: &PlanSet,

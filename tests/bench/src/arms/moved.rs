@@ -1,4 +1,4 @@
-//! A captured graph that is moved to a partition, against the same one captured there.
+//! A captured graph that is moved to a partition, compared with the same graph captured there.
 #![allow(unsafe_code, reason = "calls the driver and launches graphs")]
 
 use std::collections::BTreeSet;
@@ -21,17 +21,17 @@ use crate::measure::{Times, figure, median};
 use crate::report::Unit;
 use crate::setup::{Bench, Failure, Result};
 
-pub(super) const ABOUT: &str = "A graph of two fills, cuBLAS's product of 4096³ in bf16 added to what the \
-    first one left, an elementwise kernel on it, and a kernel with a block for each SM of the device, \
-    which marks where it ran: captured on a plain stream and moved to a partition of 32 SMs, and captured \
-    in that partition. Device time of each in turn, between two events. Without cuBLAS the product is \
-    left out.";
+pub(super) const ABOUT: &str = "A graph of a memset, cuBLAS's product of 4096³ in bf16 added to \
+    the cleared memory, an elementwise kernel on the result, and a kernel with one block per SM \
+    of the device, which marks where it ran, after a memset of the marks. It is captured on a \
+    plain stream and moved to a partition of 32 SMs, and captured in that partition. Device time \
+    of each in turn, between two events. Without cuBLAS only the marks remain.";
 
 const SMS: u32 = 32;
 /// Rows and columns of the product's matrices.
 const SIDE: usize = 4096;
 
-/// What the graphs work on.
+/// The memory and the product that the graphs use.
 struct Work<'a> {
     bench: &'a Bench,
     product: Option<(&'a Cublas, Product)>,
@@ -50,7 +50,7 @@ pub(super) fn run(bench: &Bench) -> Result<Found> {
     let product = bench.loads.cublas().map(product);
     let marks = Marks::new(&bench.device, 1, bench.device.sm_count()?)?;
     let work = Work { bench, product: product.transpose()?, marks };
-    // The graphs use the workspaces of their handles.
+    // The graphs use the workspaces of these handles.
     let (captured, _handle) = work.capture(&plain)?;
     let moved = captured.retarget(&contexts[0])?.instantiate()?;
     let (there, _handle_there) = work.capture(&stream)?;
@@ -95,7 +95,7 @@ impl Work<'_> {
         Ok((graph, handle))
     }
 
-    /// What a launch leaves: the numbers, and the SMs that it was seen on.
+    /// Launches a graph. Returns the numbers that it leaves, and the SMs that it ran on.
     fn results(&self, graph: &GraphExec, stream: &Stream) -> Result<(Vec<u16>, BTreeSet<u32>)> {
         self.launch(graph, stream)?;
         let marks = self.marks.read(stream)?;
@@ -105,12 +105,12 @@ impl Work<'_> {
     }
 
     fn launch(&self, graph: &GraphExec, stream: &Stream) -> Result<()> {
-        // SAFETY: the kernels and their memory are this object's and the bench's; freeing memory
-        // waits for the device's work. Launches come one after the other.
+        // SAFETY: `self` and the bench keep the graph's kernels and memory alive, and freeing memory waits for
+        // the device's work. The launches run one after the other.
         Ok(unsafe { stream.launch_graph(graph) }?)
     }
 
-    /// The times of graphs on their streams, in turn, and the median ratio of the last two.
+    /// Returns the times of graphs on their streams, in turn, and the median ratio of the last two.
     fn times(&self, graphs: [&GraphExec; 3], streams: &[&Stream; 3]) -> Result<([Times; 3], f64)> {
         let count = self.bench.count(200, 3);
         let mut times = [(); 3].map(|()| Times::with_capacity(count));
@@ -132,10 +132,10 @@ impl Work<'_> {
     }
 }
 
-/// Fills memory with a pattern.
+/// Clears memory.
 fn fill(stream: &Stream, (address, bytes): (CUdeviceptr, usize)) -> Result<()> {
     let fill = stream.context().device().driver().api().cuMemsetD8Async()?;
-    // SAFETY: a buffer of so many bytes; freeing it waits for the device's work.
+    // SAFETY: `address` is a buffer of `bytes` bytes, and freeing it waits for the device's work.
     let status = unsafe { fill(address, 0, bytes, stream.as_raw()) };
     if status == CUresult::CUDA_SUCCESS {
         Ok(())

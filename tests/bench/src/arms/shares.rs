@@ -1,4 +1,4 @@
-//! A job with a floor beside a load with a ceiling, against a wall between them and against plain streams.
+//! A job with a floor next to a load with a ceiling, compared with a wall between them and with plain streams.
 #![allow(unsafe_code, reason = "launches graphs")]
 
 use std::time::{Duration, Instant};
@@ -18,36 +18,38 @@ use crate::measure::{Pauses, Times, figure};
 use crate::report::Unit;
 use crate::setup::{Bench, Result};
 
-pub(super) const ABOUT: &str = "Host time of a job from its submission until it is done: \
-    a graph of 16 products of 4096 × 4096 with 8 columns in bf16, each with factors of its own (`decode`), \
-    and an addition of 256 × 256 numbers (`small`). Alone, and while a thread keeps launches of a load in \
-    flight: cuBLAS's product of 8192³, and numbers of 1 GiB that are read and written. Beside a load a job \
-    is asked at irregular moments, up to 400 µs after the last, or again at once (`without pause`). With a \
-    wall the job has 32 SMs and the load the rest; with shares the job has `32..` and the load `..=100`; \
-    plain is both on plain streams. All modes in turn, in windows of 400 ms, several rounds. Without cuBLAS \
-    `decode` is 16 additions, and the load of products is one of FMA.";
+pub(super) const ABOUT: &str = "Host time of a job from its submission until it is done. \
+    `decode` is a graph of 16 products of 4096 × 4096 with 8 columns in bf16, each with its own \
+    factors; `small` is an addition of 256 × 256 numbers. Each runs alone, and while a thread \
+    keeps launches of a load in flight: `gemm` is cuBLAS's product of 8192³, `memory` reads and \
+    writes 1 GiB of numbers. Next to a load a job is submitted at irregular moments, up to 400 \
+    µs after the last one, or immediately (`without pause`). `wall`: the job has 32 SMs and the \
+    load the rest. `shares`: the job has `32..` and the load `..=100`. `plain`: both on plain \
+    streams. `priority`: the job's stream has the highest priority. All modes take turns in \
+    windows of 400 ms, for several rounds. Without cuBLAS, `decode` is 16 additions and the load \
+    is `persistent` instead of `gemm`.";
 
 /// The job's SMs.
 const SMS: u32 = 32;
-/// The lowest number is the highest priority; the driver clamps it to its range.
+/// A lower number is a higher priority. The driver clamps it to the device's range.
 const HIGHEST: i32 = -100;
-/// Layers of the job, the rows of each, and the columns that they are multiplied with.
+/// The layers of the job, the rows of each, and the columns that they are multiplied with.
 const LAYERS: usize = 16;
 const ROWS: usize = 4096;
 const COLUMNS: usize = 8;
 /// The longest pause before a job.
 const PAUSE: Duration = Duration::from_micros(400);
 
-/// How the job and the load have the device.
+/// The ways in which the job and the load share the device.
 pub(crate) const MODES: [&str; 6] =
     ["plain", "priority", "wall", "wall, priority", "shares", "shares, priority"];
-/// A mode's plan, for those that have one.
+/// The plan of each mode, if it has one.
 const PLANS: [Option<&str>; 6] =
     [None, None, Some("wall"), Some("wall, priority"), Some("shares"), Some("shares, priority")];
 
 pub(crate) const JOBS: [&str; 2] = ["decode", "small"];
 
-/// When a job is asked beside a load.
+/// The timing of a job's submissions.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Pace {
     Irregular,
@@ -59,7 +61,7 @@ struct Mode {
     job: Stream,
     load: Stream,
     decode: GraphExec,
-    /// The graph uses its workspace.
+    /// The graph uses the workspace of this handle.
     _handle: Option<Handle>,
 }
 
@@ -69,7 +71,7 @@ struct Arms<'a> {
     modes: Vec<Mode>,
 }
 
-/// What one job did in one mode: its times, and how often the load ran in how many seconds.
+/// The results of one job in one mode: its times, and the load's launches in `seconds`.
 #[derive(Default)]
 struct Measured {
     times: Option<Times>,
@@ -96,7 +98,7 @@ pub(super) fn run(bench: &Bench) -> Result<Found> {
     Ok(found)
 }
 
-/// A set with a plan for each way to have the device, so that their contexts are there at the same time.
+/// Creates a set with a plan for each mode that has one, so that their contexts exist at the same time.
 fn plans(bench: &Bench) -> Result<PlanSet> {
     let beside = bench.device.sm_count()?.saturating_sub(SMS);
     let plan = |name: &str| {
@@ -112,8 +114,7 @@ fn plans(bench: &Bench) -> Result<PlanSet> {
         PlanRequest::new(name, request.priority("job", priority))
     };
     let mut names = PLANS.into_iter().flatten();
-    let set =
-        PlanSet::new(bench.device.rest("all")?, plan(names.next().ok_or("there are plans")?))?;
+    let set = PlanSet::new(bench.device.rest("all")?, plan(names.next().ok_or("no plans")?))?;
     for name in names {
         set.prepare(plan(name))?;
     }
@@ -155,7 +156,7 @@ fn modes(bench: &Bench, set: &PlanSet, layers: &[Product]) -> Result<Vec<Mode>> 
 }
 
 impl Arms<'_> {
-    /// Makes a mode's plan the active one.
+    /// Activates a mode's plan.
     fn enter(&self, mode: usize) -> Result<()> {
         if let Some(plan) = PLANS[mode] {
             self.set.switch(&self.set.plan(plan)?, SwitchOptions::default())?;
@@ -166,17 +167,17 @@ impl Arms<'_> {
     /// Runs a job once.
     fn submit(&self, job: &str, Mode { job: stream, decode, .. }: &Mode) -> Result<()> {
         match job {
-            // SAFETY: what the graph's kernels use lives as long as the bench's arm, and freeing it waits
-            // for the device's work. Launches come one after the other.
+            // SAFETY: the arm keeps everything that the graph's kernels use alive, and freeing it waits for the
+            // device's work. The launches run one after the other.
             "decode" => unsafe { stream.launch_graph(decode) }?,
             _ => self.bench.kernels.add(stream)?,
         }
         Ok(stream.synchronize()?)
     }
 
-    /// Runs a job again and again for a while.
+    /// Runs a job repeatedly for one window.
     fn window(&self, job: &str, pace: Pace, mode: &Mode, times: &mut Times) -> Result<()> {
-        // In shorter ones the load's clocks are still those of the pause before.
+        // In shorter windows the clocks are still those of the preceding pause.
         let window = Duration::from_millis(self.bench.count(400, 2) as u64);
         let least = self.bench.count(20, 2);
         self.submit(job, mode)?;
@@ -195,7 +196,7 @@ impl Arms<'_> {
         self.bench.count(4, 1)
     }
 
-    /// The jobs without a load, in every mode.
+    /// Measures the jobs without a load, in every mode.
     fn alone(&self, found: &mut Found) -> Result<()> {
         for job in JOBS {
             self.bench.progress.step(&format!("  {job}: alone"));
@@ -223,7 +224,7 @@ impl Arms<'_> {
         Ok(())
     }
 
-    /// The jobs beside a load, in every mode, and what the load does meanwhile.
+    /// Measures the jobs next to a load, and the load's rate, in every mode.
     fn beside(&self, load: &Load, found: &mut Found) -> Result<()> {
         let name = load.name();
         let alone = load.alone(self.bench, &self.modes[0].load)?;
@@ -235,7 +236,7 @@ impl Arms<'_> {
         ];
         let runs = if matches!(load, Load::Memory(_)) { &runs[..2] } else { &runs };
         for &(job, pace, how) in runs {
-            self.bench.progress.step(&format!("  {job} beside {name}{how}"));
+            self.bench.progress.step(&format!("  {job} next to {name}{how}"));
             let mut measured: Vec<Measured> = MODES.iter().map(|_| Measured::default()).collect();
             for round in 0..self.rounds() {
                 for index in in_order(round) {
@@ -246,7 +247,7 @@ impl Arms<'_> {
             for (mode, measured) in MODES.iter().zip(measured) {
                 let name = format!("{job} beside {name}{how}: {mode}");
                 let rate = measured.launches as f64 / measured.seconds;
-                let times = measured.times.ok_or("there were windows")?;
+                let times = measured.times.ok_or("no windows")?;
                 let jobs = times.len() as f64 / measured.seconds;
                 found.figures.push(figure(format!("{name}, load"), Unit::PerSecond, rate));
                 found.figures.push(figure(
@@ -282,7 +283,7 @@ impl Arms<'_> {
         })
     }
 
-    /// Where many launches of the load's partition ran, while the job runs beside them.
+    /// Checks where many launches of the load's partition run while the job runs.
     fn blocks_on_the_floor(&self, found: &mut Found) -> Result<()> {
         let bench = self.bench;
         let shares = MODES.iter().position(|mode| *mode == "shares").ok_or("a mode")?;
@@ -315,7 +316,7 @@ impl Arms<'_> {
     }
 }
 
-/// The modes, forwards and backwards in turn, so that none is always first.
+/// Returns the modes in alternating order, so that none always comes first.
 fn in_order(round: usize) -> Box<dyn Iterator<Item = usize>> {
     match round % 2 {
         0 => Box::new(0..MODES.len()),

@@ -12,19 +12,20 @@ use crate::plans::{self, Turns};
 use crate::report::Sample;
 use crate::setup::{Bench, Result};
 
-pub(super) const ABOUT: &str = "Host time of a switch between plans of two partitions that have none in \
-    common, with and without fences; idle, and with 20 µs of work in flight in each partition of the \
-    plan that is left. With several streams in each partition, every stream has work in flight. Times \
-    were taken call by call; the active plan was read 1000 times at a time.";
+pub(super) const ABOUT: &str = "Host time of a switch between plans of two partitions each, \
+    which have none in common, with and without fences. `idle`: no work runs. `in flight`: each \
+    partition of the plan that is left has 20 µs of work in flight; with several streams per \
+    partition, every stream has. Switches are timed one by one, reads of the active plan 1000 at \
+    a time.";
 
-/// How long the work in each partition takes.
+/// The duration of the work in each partition.
 pub(super) const WORK: Duration = Duration::from_micros(20);
-/// Switches after which all work is waited for, so that no queue is ever full.
+/// The number of switches between waits for all work, so that no queue is ever full.
 pub(super) const SETTLE: usize = 64;
 const READS: u32 = 1000;
-/// The longest time to submit a launch. Work on one stream lasts until all others have theirs.
+/// The longest time of submitting a launch. The work on one stream lasts until all other streams have theirs.
 const SUBMIT: Duration = Duration::from_micros(4);
-/// Streams per partition, and the number of switches in a whole run and in a quick one.
+/// The streams per partition, and the number of switches in a whole run and in a quick one.
 const STREAMS: [(u32, usize, usize); 4] =
     [(2, 2500, 20), (8, 1000, 10), (32, 250, 4), (128, 100, 2)];
 
@@ -41,14 +42,14 @@ struct Plans {
 pub(super) fn run(bench: &Bench) -> Result<Found> {
     let mut samples = Vec::new();
     let counts = (bench.count(10_000, 100), bench.count(500, 20));
-    // Each set has all SMs of the device, so there is one set at a time.
+    // One set at a time, since each holds all SMs of the device.
     for (count, name) in [(2, "two plans"), (8, "eight plans")] {
         let plans = Plans::prepare(bench, count, 1)?;
         samples.extend(plans.measure(bench, true, &format!("{name}, fences"), counts)?);
         samples.extend(plans.measure(bench, false, &format!("{name}, no fences"), counts)?);
         if count == 2 {
             samples.push(reads(bench, &plans.set).sample("active plan read"));
-            // PyTorch and cuBLAS have the handles of streams, too.
+            // Real programs give the streams' handles to PyTorch and cuBLAS.
             for (stream, _) in plans.streams.iter().flatten() {
                 black_box(stream.as_raw());
             }
@@ -66,7 +67,7 @@ pub(super) fn run(bench: &Bench) -> Result<Found> {
 }
 
 impl Plans {
-    /// A set with all SMs of the device, and plans with `each` streams per partition.
+    /// Creates a set with all SMs of the device, and `plans` plans with `each` streams per partition.
     fn prepare(bench: &Bench, plans: u32, each: u32) -> Result<Plans> {
         let (set, plans) = plans::prepare(&bench.device, plans)?;
         let mut streams = Vec::new();
@@ -84,7 +85,7 @@ impl Plans {
         Ok(Plans { set, plans, streams, each })
     }
 
-    /// The times of switches from idle partitions and from busy ones.
+    /// Measures switches with idle partitions and with busy ones.
     fn measure(
         &self,
         bench: &Bench,

@@ -1,36 +1,36 @@
-//! One panel: a row a sample, on an axis of powers of ten.
+//! One panel: a row for each sample, on a logarithmic axis.
 
 use green_ctx_report::canvas::{Canvas, Colour, Number, shortened};
 
 use super::{INK, MARGIN, SOFT, WIDTH};
 use crate::report::Sample;
 
-/// Where the axis begins and ends; names stand before it.
+/// The ends of the axis; the names stand to its left.
 const LEFT: f64 = MARGIN + 236.0;
 const RIGHT: f64 = WIDTH - MARGIN - 252.0;
-/// Where the medians, the p99 and the notes stand; notes end there.
+/// The positions of the median and p99 columns, and the right edge of the notes.
 const MEDIANS: f64 = RIGHT + 14.0;
 const P99S: f64 = RIGHT + 74.0;
 const NOTES: f64 = WIDTH - MARGIN;
 const ROW: f64 = 22.0;
 
-/// One sample's row.
+/// The row of one sample.
 pub(super) struct Row<'a> {
     pub(super) sample: &'a Sample,
-    /// Which colour of the palette.
+    /// The index of the colour in the palette.
     pub(super) colour: usize,
-    /// What is written behind the numbers.
+    /// The text to the right of the numbers.
     pub(super) note: Option<String>,
 }
 
-/// Decades of nanoseconds.
+/// An axis in decades of nanoseconds.
 struct Axis {
     first: i32,
     last: i32,
 }
 
 impl Axis {
-    /// The decades that hold all values.
+    /// Returns the decades that hold all values.
     fn of(rows: &[Row<'_>]) -> Axis {
         let values = rows.iter().flat_map(|row| [row.sample.min, row.sample.max]);
         let logs = values.filter(|value| *value > 0.0).map(f64::log10);
@@ -40,12 +40,12 @@ impl Axis {
         if low > high {
             return Axis { first: 0, last: 1 };
         }
-        // Casts of small numbers that were rounded.
+        // The casts are exact: the numbers are small and rounded.
         let (first, last) = (low.floor() as i32, high.ceil() as i32);
         Axis { first, last: last.max(first + 1) }
     }
 
-    /// Where a value lies; zero, which has no logarithm, at the beginning.
+    /// Returns the position of a value. Zero, which has no logarithm, is at the left end.
     fn x(&self, value: f64) -> f64 {
         let log = value.max(f64::MIN_POSITIVE).log10();
         let share = (log - f64::from(self.first)) / f64::from(self.last - self.first);
@@ -53,7 +53,7 @@ impl Axis {
     }
 }
 
-/// Draws a panel, and returns where it ends.
+/// Draws a panel, and returns its lower edge.
 pub(super) fn draw(canvas: &mut Canvas, top: f64, title: &str, rows: &[Row<'_>]) -> f64 {
     let heading = format!(r#"font-size="13" font-weight="bold" fill="{INK}""#);
     canvas.text(MARGIN, top, &heading, title);
@@ -68,7 +68,7 @@ pub(super) fn draw(canvas: &mut Canvas, top: f64, title: &str, rows: &[Row<'_>])
     bottom + 16.0
 }
 
-/// A line and a value for each decade.
+/// Draws a line and a label for each decade.
 fn grid(canvas: &mut Canvas, axis: &Axis, top: f64, bottom: f64) {
     let attributes = format!(r#"font-size="11" text-anchor="middle" fill="{SOFT}""#);
     for decade in axis.first..=axis.last {
@@ -82,7 +82,7 @@ fn grid(canvas: &mut Canvas, axis: &Axis, top: f64, bottom: f64) {
     }
 }
 
-/// A power of ten of nanoseconds.
+/// Formats a power of ten nanoseconds.
 fn round(value: f64) -> String {
     let (value, unit) = match value {
         value if value < 1e3 => (value, "ns"),

@@ -1,1 +1,1 @@
-//! Nothing: the tests are what there is.
+//! Empty: this package contains only tests.

@@ -18,7 +18,7 @@ use green_ctx_cudarc::{CudarcStream, context_of, device_of, reclaim, stream_of};
 
 type Result<T = ()> = std::result::Result<T, Box<dyn Error>>;
 
-/// cudarc's context and this crate's device, with nothing left of an earlier test.
+/// Creates cudarc's context and this crate's device. No object of an earlier test may be left.
 fn machine() -> Result<(Arc<CudaContext>, Device)> {
     let cuda = CudaContext::new(0)?;
     let device = device_of(&Driver::load()?, &cuda)?;
@@ -26,7 +26,7 @@ fn machine() -> Result<(Arc<CudaContext>, Device)> {
     Ok((cuda, device))
 }
 
-/// Nothing is held any more, by the ledger, by cudarc or in the driver.
+/// Checks that neither the ledger, cudarc nor the driver holds anything.
 fn finish(cuda: Arc<CudaContext>, device: &Device) -> Result {
     cuda.check_err()?;
     drop(cuda);
@@ -48,22 +48,22 @@ fn shared(context: &Context, cuda: &Arc<CudaContext>) -> green_ctx::Result<Cudar
 
 fn primary_is_active() -> Result<bool> {
     let (mut flags, mut active) = (0, 0);
-    // SAFETY: both pointers are to live integers.
+    // SAFETY: both integers outlive the call.
     unsafe { sys::cuDevicePrimaryCtxGetState(0, &mut flags, &mut active).result()? };
     Ok(active != 0)
 }
 
 fn current() -> Result<usize> {
     let mut raw = null_mut();
-    // SAFETY: the pointer is to a live handle.
+    // SAFETY: `raw` outlives the call.
     unsafe { sys::cuCtxGetCurrent(&mut raw).result()? };
     Ok(raw.addr())
 }
 
-/// The green context that the driver says a stream is of, as a number.
+/// Returns the green context that the driver reports for a stream, as a number.
 fn green_of(stream: &CudarcStream) -> Result<usize> {
     let mut green = null_mut();
-    // SAFETY: the stream is alive, the pointer is to a live handle.
+    // SAFETY: the stream is alive, and `green` outlives the call.
     unsafe { sys::cuStreamGetGreenCtx(stream.cu_stream(), &mut green).result()? };
     Ok(green.addr())
 }
@@ -82,8 +82,8 @@ fn what_cudarc_submits_runs_in_the_partition() -> Result {
     stream.memset_zeros(&mut memory)?;
     assert_eq!(stream.clone_dtoh(&memory)?, [0; 1000]);
 
-    // Blocks of 1024 threads that have to fit at once, of which an SM holds two: how many do shows
-    // which SMs the launch is for.
+    // An SM holds two cooperative blocks of 1024 threads. The largest grid that fits shows on how many SMs the
+    // launch runs.
     let text = ".version 7.0 .target sm_52 .address_size 64
         .visible .entry nothing(.param .u64 to) { ret; }";
     let nothing = cuda.load_module(Ptx::from_src(text))?.load_function("nothing")?;
@@ -95,7 +95,7 @@ fn what_cudarc_submits_runs_in_the_partition() -> Result {
     };
     let too_large = Err(DriverError(CUresult::CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE));
     assert_eq!((fits(&stream, 32), fits(&stream, 33)), (Ok(()), too_large));
-    // cudarc's own stream is on all SMs, and so is one that it makes from the partition's.
+    // cudarc's own streams run on all SMs, including one forked from the partition's stream.
     for whole in [cuda.new_stream()?, stream.fork()?] {
         assert_eq!((fits(&whole, 264), fits(&whole, 265)), (Ok(()), too_large));
         whole.synchronize()?;
@@ -111,7 +111,7 @@ fn partitions_share_memory_in_order() -> Result {
     let first = shared(&partition(&device, 16)?, &cuda)?;
     let second = shared(&partition(&device, 32)?, &cuda)?;
     assert!(cuda.is_managing_stream_synchronization());
-    // cudarc waits where the streams differ. A missing wait would be in the library's report.
+    // cudarc waits if the streams differ. The library's report would show a missing wait.
     let mut memory = first.clone_htod(&[1u8; 64])?;
     for _ in 0..2 {
         second.memset_zeros(&mut memory)?;
@@ -129,17 +129,17 @@ fn partitions_share_memory_in_order() -> Result {
 #[test]
 fn a_graph_of_a_partition_is_captured() -> Result {
     let (cuda, device) = machine()?;
-    // SAFETY: the memory is used in one stream alone.
+    // SAFETY: the memory is used in one stream only.
     unsafe { cuda.disable_event_tracking() };
     let stream = shared(&partition(&device, 16)?, &cuda)?;
     let mut memory = stream.clone_htod(&[1u8; 64])?;
     stream.begin_capture(CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL)?;
     stream.memset_zeros(&mut memory)?;
-    let graph = stream.end_capture(sys::CUgraphInstantiate_flags(0))?.ok_or("there is a graph")?;
+    let graph = stream.end_capture(sys::CUgraphInstantiate_flags(0))?.ok_or("no graph")?;
     assert_eq!(stream.clone_dtoh(&memory)?, [1; 64]);
     graph.launch()?;
     assert_eq!(stream.clone_dtoh(&memory)?, [0; 64]);
-    // The graph and the memory keep the stream.
+    // The graph and the memory keep the stream alive.
     drop(stream);
     assert_eq!(reclaim(device.driver()), 1);
     graph.launch()?;
@@ -164,13 +164,13 @@ fn the_partition_ends_with_the_last_of_either() -> Result {
         } else {
             let theirs = stream.cudarc();
             drop(stream);
-            // Both cudarc's memory and its stream have the partition now.
+            // Both cudarc's memory and its stream keep the partition alive.
             assert!(device.driver().find_stream(raw).is_some());
             assert!(matches!(sms.split([16]), Err(Failure::NotEnoughSms(_))));
             assert_eq!(theirs.clone_dtoh(&memory)?, [1, 2, 3]);
             drop(theirs);
             assert!(matches!(sms.split([16]), Err(Failure::NotEnoughSms(_))));
-            // Nothing reports that they are gone; a request for SMs finds out.
+            // Nothing reports their drop; the next request for SMs notices it.
             drop(memory);
             assert_eq!(sms.free_sm_count(), 12);
             drop(sms.split([120])?);
@@ -188,7 +188,7 @@ fn closing_says_what_cudarc_has() -> Result {
     let stream = shared(&context, &cuda)?;
     let memory = stream.alloc_zeros::<u8>(64)?;
     drop(stream);
-    let refused = context.close().expect_err("cudarc's memory has the stream");
+    let refused = context.close().expect_err("cudarc's memory holds the stream");
     assert!(matches!(refused.reason, CloseReason::Shared { .. }));
     drop(memory);
     let group = refused.given.close()?.ok_or("a partition has a group")?;
@@ -206,7 +206,7 @@ fn cudarcs_context_may_go_first() -> Result {
     assert_eq!(stream.clone_dtoh(&memory)?, [5; 10]);
     drop(memory);
     let ours = stream.stream().clone();
-    // What is left is this crate's: it keeps the primary context.
+    // The remaining handle is this crate's, and keeps the primary context alive.
     drop(stream);
     assert!(primary_is_active()?);
     ours.synchronize()?;
@@ -219,7 +219,7 @@ fn the_current_context_stays() -> Result {
     let (cuda, device) = machine()?;
     let context = partition(&device, 16)?;
     let ours = context.create_stream(StreamOptions::default())?;
-    // SAFETY: no context at all is a context to have.
+    // SAFETY: a null context is valid: it means that no context is current.
     unsafe { sys::cuCtxSetCurrent(null_mut()).result()? };
     for in_partition in [false, true] {
         let guard = if in_partition { Some(context.make_current()?) } else { None };
@@ -246,13 +246,13 @@ fn cudarcs_streams_are_streams_of_ours() -> Result {
     let ours = stream_of(driver, &theirs)?;
     assert_eq!(ours, stream_of(driver, &theirs)?);
     assert_eq!(ours.context(), &primary);
-    // A partition waits for cudarc's stream, and the reverse.
+    // The partition waits for cudarc's stream, and the reverse.
     let lane = partition(&device, 16)?.create_stream(StreamOptions::default())?;
     lane.wait_for(&ours)?;
     ours.wait_for(&lane)?;
     let event = device.create_event(EventOptions::default())?;
     ours.record(&event)?;
-    // cudarc's object is kept until ours is gone.
+    // This crate's stream keeps cudarc's object alive.
     drop((theirs, cuda));
     ours.synchronize()?;
     assert!(event.is_complete()?);
@@ -277,11 +277,11 @@ fn what_does_not_belong_together_is_refused() -> Result {
     let ours = partition(&device, 16)?.create_stream(StreamOptions::default())?;
     let invalid = |result: green_ctx::Result<_>| {
         let Some(Failure::InvalidRequest(reason)) = result.map(|_: CudarcStream| ()).err() else {
-            panic!("it was not refused, or otherwise");
+            panic!("not refused, or with another error");
         };
         reason
     };
-    assert!(invalid(CudarcStream::new(&ours, &other)).contains("is not the device's primary one"));
+    assert!(invalid(CudarcStream::new(&ours, &other)).contains("not the device's primary context"));
 
     let second = CudaContext::new(1)?;
     assert_eq!(device_of(driver, &second)?, driver.device(1)?);
@@ -291,17 +291,17 @@ fn what_does_not_belong_together_is_refused() -> Result {
     ));
     drop(second);
 
-    // A context that is no primary one is still one of the device's.
+    // A context other than the primary one still belongs to the device.
     assert_eq!(device_of(driver, &other)?, device);
     let borrowed = context_of(driver, &other)?;
     assert_ne!(borrowed, device.primary_context()?);
     drop(other);
     let foreign = borrowed.create_stream(StreamOptions::default())?;
-    assert!(invalid(CudarcStream::new(&foreign, &cuda)).contains("neither one of a partition"));
+    assert!(invalid(CudarcStream::new(&foreign, &cuda)).contains("neither to a partition"));
     drop((foreign, borrowed));
 
-    // Another driver library, which knows nothing of cudarc's handles. Under a memory checker, where
-    // there is no room for a range of its own, its first simulator has the numbers of the other's.
+    // A second driver library, which knows nothing about cudarc's handles. Under a memory checker there is no room for
+    // a separate address range, so its first simulator uses the same handle values as the other library.
     let _first = Sim::new("h200")?;
     let simulated = Driver::simulated(&Sim::new("h200")?)?;
     let theirs = partition(&simulated.device(0)?, 16)?.create_stream(StreamOptions::default())?;
@@ -339,21 +339,21 @@ fn threads_share_and_drop_streams() -> Result {
 fn a_forked_child_leaves_cudarc_alone() -> Result {
     let (cuda, device) = machine()?;
     let stream = shared(&partition(&device, 16)?, &cuda)?;
-    // SAFETY: the child is one thread, as no other test runs beside this one, and it ends without
-    // the handlers of the parent.
+    // SAFETY: no other test runs at the same time, so the child needs no other thread. It ends without the
+    // parent's exit handlers.
     let child = unsafe { libc::fork() };
     if child == 0 {
         let reported =
             matches!(CudarcStream::new(stream.stream(), &cuda).err(), Some(Failure::Forked));
         drop(stream);
-        // cudarc's own stream, which goes with ours, was not destroyed.
+        // cudarc's stream, whose green context ends with this crate's stream, was not destroyed.
         let quiet = cuda.is_managing_stream_synchronization() && reclaim(device.driver()) == 0;
-        // SAFETY: ends the child at once.
+        // SAFETY: `_exit` has no preconditions.
         unsafe { libc::_exit(if reported && quiet { 0 } else { 1 }) };
     }
     assert!(child > 0, "the fork failed");
     let mut status = 0;
-    // SAFETY: the child is ours, the pointer is to a live integer.
+    // SAFETY: `child` is a child of this process, and `status` outlives the call.
     assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
     assert_eq!(status, 0);
     drop(stream);

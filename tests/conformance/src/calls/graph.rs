@@ -1,4 +1,4 @@
-//! The functions of graph nodes that allocate, free or decide.
+//! Functions for graph nodes that allocate and free memory.
 
 use core::ptr::null_mut;
 

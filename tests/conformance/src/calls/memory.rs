@@ -1,4 +1,4 @@
-//! The functions of memory: allocated, copied, filled, asked about.
+//! Functions that allocate, copy, fill and query memory.
 
 use core::ffi::c_void;
 use core::ptr::null_mut;

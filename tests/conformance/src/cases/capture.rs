@@ -1,5 +1,5 @@
-//! What a capture forbids while it goes on: calls on other streams, contexts and events of the same
-//! thread, in the strictest mode. Where a call invalidates the capture, ending it says so.
+//! Calls that a capture in global mode forbids: calls on other streams, contexts and events of the same thread.
+//! If a call invalidates the capture, ending the capture returns an error.
 
 use green_ctx_sys::{CUevent, CUgreenCtx, CUresult, CUstream, CUstreamCaptureMode};
 
@@ -7,7 +7,7 @@ use super::Case;
 use crate::answer::Failure;
 use crate::gpu::{DEFAULT_STREAM, Gpu};
 
-/// What a call may use: none of it has to do with the captured stream.
+/// Objects for the calls. None of them is related to the captured stream.
 struct Others {
     green: CUgreenCtx,
     stream: CUstream,
@@ -58,7 +58,7 @@ pub(super) fn cases() -> Vec<Case> {
     ]
 }
 
-/// A call in the middle of a capture of a green stream.
+/// Makes a call during a capture of a green stream.
 fn during(name: &str, call: impl Fn(&Gpu, &Others) -> Result<CUresult, Failure> + 'static) -> Case {
     Case::new(format!("capture/during-global-{name}"), move |gpu, answer| {
         let (captured, green) = (gpu.stream_of(gpu.green_with(64)?)?, gpu.green_with(32)?);

@@ -1,4 +1,4 @@
-//! Contexts of several units, nested splits, and on which SMs a kernel really runs.
+//! Contexts of several units, nested splits, and the SMs that a kernel really runs on.
 
 use green_ctx_sys::CUdevResource;
 use serde_json::Value;
@@ -7,7 +7,7 @@ use super::Case;
 use crate::answer::{Answer, Failure, Outcome};
 use crate::gpu::{DEFAULT_STREAM, Gpu, SM, Split, bytes, sm};
 
-/// The units that a split of a whole H200 gives: 15 of 8 SMs, 66 of 2.
+/// The number of units that a split of a whole H200 gives: 15 of 8 SMs, or 66 of 2.
 const COARSE: usize = 15;
 const FINE: usize = 66;
 
@@ -35,7 +35,7 @@ pub(super) fn cases() -> Vec<Case> {
     cases.push(direct(132));
     cases.extend([1, 4].map(|groups| direct_of(0, groups, 8)));
     for min in [16, 24, 32, 40, 48] {
-        // All the groups that there are is the case above.
+        // The case above has the maximum number of groups.
         let most = 132 / min;
         cases.extend((1..most).map(|groups| direct_of(0, groups, min)));
     }
@@ -56,7 +56,7 @@ pub(super) fn cases() -> Vec<Case> {
     cases
 }
 
-/// Combinations that overlap, mix granularities or span several splits.
+/// Cases with combinations that overlap, mix granularities or come from several splits.
 fn mixed() -> Vec<Case> {
     vec![
         built("composition/fine-0-and-unit-5", |gpu| {
@@ -108,7 +108,7 @@ fn mixed() -> Vec<Case> {
     ]
 }
 
-/// Splits of what a green context has, and how their groups combine.
+/// Cases with splits of a green context's resource, and combinations of their groups.
 fn nested() -> Vec<Case> {
     vec![
         Case::new("composition/nested-in-48", |gpu, answer| {
@@ -179,7 +179,7 @@ fn nested() -> Vec<Case> {
     ]
 }
 
-/// A context of units of 8 SMs.
+/// A case with a context of units of 8 SMs.
 fn of_units(units: &[usize]) -> Case {
     let units = units.to_vec();
     let name = units.iter().map(ToString::to_string).collect::<Vec<_>>().join("+");
@@ -189,7 +189,7 @@ fn of_units(units: &[usize]) -> Case {
     })
 }
 
-/// A context of units of 2 SMs.
+/// A case with a context of units of 2 SMs.
 fn of_fine_units(units: &[usize]) -> Case {
     let units = units.to_vec();
     let name = units.iter().map(ToString::to_string).collect::<Vec<_>>().join("+");
@@ -199,14 +199,14 @@ fn of_fine_units(units: &[usize]) -> Case {
     })
 }
 
-/// Each group of a split of the device, and what is left.
+/// A case with each group of a split of the device, and the remainder.
 fn direct(min: u32) -> Case {
     Case::new(format!("composition/split-{min}"), move |gpu, answer| {
         run_groups(gpu, answer, &gpu.split_device(0, min)?)
     })
 }
 
-/// Fewer groups than there could be: which units go together depends on how many are asked for.
+/// A case with fewer groups than possible: the number of requested groups determines which units go together.
 fn direct_of(flags: u32, groups: u32, min: u32) -> Case {
     let fine = if flags == 1 { "fine-" } else { "" };
     Case::new(format!("composition/{fine}split-{groups}x{min}"), move |gpu, answer| {
@@ -215,7 +215,7 @@ fn direct_of(flags: u32, groups: u32, min: u32) -> Case {
     })
 }
 
-/// Each group of a split of a green context of `parent` SMs.
+/// A case with each group of a split of a green context of `parent` SMs.
 fn nested_in(parent: u32, min: u32) -> Case {
     Case::new(format!("composition/nested-{parent}-by-{min}"), move |gpu, answer| {
         let own = gpu.cuGreenCtxGetDevResource(gpu.green_with(parent)?, SM)?.must()?;
@@ -223,7 +223,7 @@ fn nested_in(parent: u32, min: u32) -> Case {
     })
 }
 
-/// As [`direct`], in steps of 2 SMs.
+/// Like [`direct`], in steps of 2 SMs.
 fn direct_fine(min: u32) -> Case {
     Case::new(format!("composition/fine-split-{min}"), move |gpu, answer| {
         run_groups(gpu, answer, &gpu.split_device(1, min)?)
@@ -237,7 +237,7 @@ fn built(
     built_with(name.to_owned(), resources)
 }
 
-/// A context of some resources: what it reports, where it runs, what clusters it holds.
+/// A case with a context of some resources: what it reports, where it runs, and how many clusters it holds.
 fn built_with(
     name: String,
     resources: impl Fn(&Gpu) -> Result<Vec<CUdevResource>, Failure> + 'static,
@@ -268,7 +268,7 @@ fn built_with(
     })
 }
 
-/// The SMs of each group and of the remainder.
+/// Adds the SMs of each group and of the remainder.
 fn run_groups(gpu: &Gpu, answer: &mut Answer<'_>, split: &Split) -> Outcome {
     let mut run = |name: String, resource: &CUdevResource| -> Outcome {
         let green = gpu.green(&[*resource])?;
@@ -291,40 +291,40 @@ fn pick(split: &Split, unit: usize) -> Result<CUdevResource, Failure> {
     group.ok_or_else(|| Failure::Other(format!("the device has no unit {unit}")))
 }
 
-/// The device in units of 8 SMs; every case that names one needs 15.
+/// Splits the device into units of 8 SMs. The cases that name a unit need 15 of them.
 fn coarse(gpu: &Gpu) -> Result<Split, Failure> {
     enough(gpu.split_device(0, 8)?, COARSE)
 }
 
-/// The device in units of 2 SMs.
+/// Splits the device into units of 2 SMs.
 fn fine(gpu: &Gpu) -> Result<Split, Failure> {
     enough(gpu.split_device(1, 2)?, FINE)
 }
 
-/// One group of `min` SMs and the rest.
+/// Splits the device into one group of `min` SMs and the remainder.
 fn pair(gpu: &Gpu, min: u32) -> Result<Split, Failure> {
     enough(gpu.split(&gpu.device_resource()?, 0, 1, min)?.must()?, 1)
 }
 
-/// Two groups of 16 SMs and the rest.
+/// Splits the device into two groups of 16 SMs and the remainder.
 fn two_of_16(gpu: &Gpu) -> Result<Split, Failure> {
     enough(gpu.split(&gpu.device_resource()?, 0, 2, 16)?.must()?, 2)
 }
 
-/// A green context of 48 SMs, its own resource cut into two of 16 and the rest.
+/// Creates a green context of 48 SMs, and splits its resource into two groups of 16 SMs and the remainder.
 fn nested_in_48(gpu: &Gpu) -> Result<Split, Failure> {
     let own = gpu.cuGreenCtxGetDevResource(gpu.green_with(48)?, SM)?.must()?;
     enough(gpu.split(&own, 0, 2, 16)?.must()?, 2)
 }
 
-/// A green context of 48 SMs, its own resource cut twice in the same way.
+/// Creates a green context of 48 SMs, and splits its resource twice in the same way.
 fn twice_in_48(gpu: &Gpu) -> Result<(Split, Split), Failure> {
     let own = gpu.cuGreenCtxGetDevResource(gpu.green_with(48)?, SM)?.must()?;
     let split = || enough(gpu.split(&own, 0, 2, 16)?.must()?, 2);
     Ok((split()?, split()?))
 }
 
-/// A green context of one unit of 8 SMs, its own resource cut into units of 2.
+/// Creates a green context of one unit of 8 SMs, and splits its resource into units of 2.
 fn fine_in(gpu: &Gpu, unit: usize) -> Result<Split, Failure> {
     let parent = gpu.green(&[pick(&coarse(gpu)?, unit)?])?;
     let own = gpu.cuGreenCtxGetDevResource(parent, SM)?.must()?;

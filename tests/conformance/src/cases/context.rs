@@ -1,4 +1,4 @@
-//! Green contexts beside the primary one: creation, handles, ids, what is current.
+//! Green contexts and the primary context: creation, handles, ids, and the current context.
 
 use std::ptr::null_mut;
 
@@ -45,7 +45,7 @@ pub(super) fn cases() -> Vec<Case> {
             let context = gpu.context_of(gpu.green_with(64)?)?;
             answer.add("set_green", gpu.cuCtxSetCurrent(context)?);
             answer.add("green_is_current", gpu.cuCtxGetCurrent()?.out == context);
-            // A set replaces the top of the stack, it adds none.
+            // Setting a context replaces the top of the stack instead of pushing.
             answer.add("pop", gpu.cuCtxPopCurrent()?.out == context);
             answer.add("none_left", gpu.cuCtxGetCurrent()?.out.is_null());
             answer.add("set_null", gpu.cuCtxSetCurrent(null_mut())?);
@@ -102,7 +102,7 @@ pub(super) fn cases() -> Vec<Case> {
     cases
 }
 
-/// Only the default-stream flag alone makes a context before 13.3.
+/// Before CUDA 13.3, only the default-stream flag on its own creates a context.
 fn create_flags(flags: u32) -> Case {
     Case::new(format!("context/create-flags={flags}"), move |gpu, answer| {
         let desc = gpu.describe(&[gpu.device_resource()?])?;
@@ -186,7 +186,7 @@ fn with_none_current(gpu: &Gpu, answer: &mut Answer<'_>) -> Outcome {
     Ok(())
 }
 
-/// A context is made where there was none: what becomes active, what becomes current.
+/// Creates the first green context: which contexts become active, and which is current.
 fn first_create(gpu: &Gpu, answer: &mut Answer<'_>) -> Outcome {
     let before = gpu.cuDevicePrimaryCtxGetState(gpu.device)?;
     answer.add("state", before);
@@ -208,7 +208,7 @@ fn first_create(gpu: &Gpu, answer: &mut Answer<'_>) -> Outcome {
     Ok(())
 }
 
-/// The address of a function at a version that the loader does not ask for.
+/// Returns the address of a function at a version that the loader does not request.
 fn address(gpu: &Gpu, name: &std::ffi::CStr, version: i32) -> Result<*mut (), Failure> {
     let (address, _) = gpu.cuGetProcAddress(name, version).must()?;
     if address.is_null() {
@@ -218,15 +218,15 @@ fn address(gpu: &Gpu, name: &std::ffi::CStr, version: i32) -> Result<*mut (), Fa
     Ok(address.cast())
 }
 
-/// From 13.0 on the function can take the context as an argument.
+/// From CUDA 13.0 on, the function can take the context as an argument.
 fn synchronize_13000(gpu: &Gpu, answer: &mut Answer<'_>) -> Outcome {
     type Synchronize = unsafe extern "C" fn(CUcontext) -> CUresult;
     let address = address(gpu, c"cuCtxSynchronize", 13000)?;
-    // SAFETY: cudaTypedefs.h gives this signature for the function at 13000.
+    // SAFETY: cudaTypedefs.h has this signature for the function at 13000.
     let synchronize = unsafe { core::mem::transmute::<*mut (), Synchronize>(address) };
     let context = gpu.context_of(gpu.green_with(64)?)?;
     for (name, context) in [("green", context), ("primary", gpu.primary()?), ("null", null_mut())] {
-        // SAFETY: a live context, or the null that stands for the current one.
+        // SAFETY: the context is alive, or null, which denotes the current one.
         answer.add(name, unsafe { synchronize(context) });
     }
     gpu.push(gpu.primary()?)?;
@@ -235,27 +235,27 @@ fn synchronize_13000(gpu: &Gpu, answer: &mut Answer<'_>) -> Outcome {
     Ok(())
 }
 
-/// From 13.0 on the function can take the context as an argument.
+/// From CUDA 13.0 on, the function can take the context as an argument.
 fn get_device_13000(gpu: &Gpu, answer: &mut Answer<'_>) -> Outcome {
     type GetDevice = unsafe extern "C" fn(*mut CUdevice, CUcontext) -> CUresult;
     let address = address(gpu, c"cuCtxGetDevice", 13000)?;
-    // SAFETY: cudaTypedefs.h gives this signature for the function at 13000.
+    // SAFETY: cudaTypedefs.h has this signature for the function at 13000.
     let get_device = unsafe { core::mem::transmute::<*mut (), GetDevice>(address) };
     let context = gpu.context_of(gpu.green_with(64)?)?;
     for (name, context) in [("green", context), ("primary", gpu.primary()?), ("null", null_mut())] {
         let mut device: CUdevice = -1;
-        // SAFETY: a live place, and a live context or the null that stands for the current one.
+        // SAFETY: `device` outlives the call, and the context is alive, or null, which denotes the current one.
         answer.add(name, unsafe { get_device(&raw mut device, context) });
         answer.add(format!("{name}_device"), device);
     }
     Ok(())
 }
 
-/// Before 12.5 the function gives a context, whatever the stream's is.
+/// Before CUDA 12.5, the function returns a context for every kind of stream.
 fn stream_get_ctx_12000(gpu: &Gpu, answer: &mut Answer<'_>) -> Outcome {
     type GetCtx = unsafe extern "C" fn(CUstream, *mut CUcontext) -> CUresult;
     let address = address(gpu, c"cuStreamGetCtx", 12000)?;
-    // SAFETY: cudaTypedefs.h gives this signature for the function from 9.2 to 12.4.
+    // SAFETY: cudaTypedefs.h has this signature for the function from 9.2 to 12.4.
     let get_ctx = unsafe { core::mem::transmute::<*mut (), GetCtx>(address) };
     let green = gpu.green_with(64)?;
     let (context, primary) = (gpu.context_of(green)?, gpu.primary()?);
@@ -265,7 +265,7 @@ fn stream_get_ctx_12000(gpu: &Gpu, answer: &mut Answer<'_>) -> Outcome {
         ("null", null_mut(), primary),
     ] {
         let mut found: CUcontext = null_mut();
-        // SAFETY: a live place, and a live stream or the default one.
+        // SAFETY: `found` outlives the call, and the stream is alive, or null for the default stream.
         answer.add(name, unsafe { get_ctx(stream, &raw mut found) });
         answer.add(format!("{name}_is_its_own"), found == expected);
     }

@@ -1,4 +1,4 @@
-//! Events: created in one context, recorded and waited for in another.
+//! Events that are created in one context, and recorded and waited for in another.
 
 use std::ptr::null_mut;
 
@@ -129,7 +129,7 @@ pub(super) fn cases() -> Vec<Case> {
     cases
 }
 
-/// Flags: 1 blocking sync, 2 no timing, 4 interprocess, which needs 2.
+/// Creation flags: 1 blocks while synchronising, 2 disables timing, 4 allows interprocess use and requires 2.
 fn flags(flags: u32) -> Case {
     Case::new(format!("event/create-flags={flags}"), move |gpu, answer| {
         let event = gpu.cuEventCreate(flags)?;
@@ -141,7 +141,7 @@ fn flags(flags: u32) -> Case {
     })
 }
 
-/// Records and waits for one event on streams of two green contexts and the primary one.
+/// Records and waits for one event on streams of two green contexts and of the primary context.
 fn across(
     gpu: &Gpu,
     answer: &mut Answer<'_>,
@@ -168,7 +168,7 @@ fn across(
     Ok(())
 }
 
-/// Recording on and waiting with all streams of a context at once.
+/// Records an event on all streams of a context, and makes all streams of a context wait.
 fn of_a_whole_context(gpu: &Gpu, answer: &mut Answer<'_>) -> Outcome {
     let (a, b) = (gpu.green_with(64)?, gpu.green_with(32)?);
     let (context_a, primary) = (gpu.context_of(a)?, gpu.primary()?);

@@ -1,5 +1,5 @@
-//! What recording and waiting for a whole context covers: its default stream, streams of every kind,
-//! the waits in them, and streams that are capturing.
+//! Coverage of recording and waiting on a whole context: its default stream, streams of every kind, their
+//! waits, and streams that are being captured.
 
 use green_ctx_sys::{CUcontext, CUevent, CUgreenCtx, CUresult, CUstream, CUstreamCaptureMode};
 
@@ -58,7 +58,7 @@ pub(super) fn cases() -> Vec<Case> {
 
 type Status = Result<CUresult, Failure>;
 
-/// A call about a context and an event.
+/// A call with a context and an event.
 type Call = fn(Handle, &Calls, &Side, CUevent) -> Status;
 
 const CALLS: [(&str, Call); 2] = [("record", Handle::record), ("wait", Handle::wait)];
@@ -69,8 +69,8 @@ const MODES: [(CUstreamCaptureMode, &str); 3] = [
     (CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED, "relaxed"),
 ];
 
-/// Which function is asked, about which context: the green one, the context derived from it, or the
-/// primary one, which stands for its green contexts too (cuda.h, `cuCtxRecordEvent`).
+/// The function that is called, and its context: the green context, the context derived from it, or the primary
+/// context, which also covers its green contexts (cuda.h, `cuCtxRecordEvent`).
 #[derive(Clone, Copy)]
 enum Handle {
     Green,
@@ -108,7 +108,7 @@ impl Handle {
     }
 }
 
-/// A stream of a green context, by the way it came about.
+/// A stream of a green context, by the way it was created.
 #[derive(Clone, Copy)]
 enum Kind {
     /// `CU_STREAM_LEGACY` while the context is current.
@@ -156,14 +156,14 @@ impl Side {
         Ok(Side { green, context, primary: gpu.primary()?, stream, memory })
     }
 
-    /// A context that is busy and one that waits, on SMs of their own.
+    /// Creates a busy context and a waiting one, on separate SMs.
     fn pair(gpu: &Gpu, waiting: Kind) -> Result<[Side; 2], Failure> {
         let split = gpu.split(&gpu.device_resource()?, 0, 2, 32)?.must()?;
         let greens = [gpu.green(&split.groups[..1])?, gpu.green(&split.groups[1..2])?];
         Ok([Side::new(gpu, greens[0], Kind::Green)?, Side::new(gpu, greens[1], waiting)?])
     }
 
-    /// Does something while the context is current, which its default stream needs.
+    /// Calls a function while the context is current, which its default stream requires.
     fn current<T>(
         &self,
         gpu: &Gpu,
@@ -185,7 +185,7 @@ impl Side {
     }
 }
 
-/// Is an event of the whole context ready only when what runs in one of its streams is done?
+/// Does an event of the whole context wait for work in one of its streams?
 fn record_covers(handle: Handle, kind: Kind) -> Case {
     let name = format!("fence/{}-record-covers-{}", handle.name(), kind.name());
     Case::new(name, move |gpu, answer| {
@@ -199,7 +199,7 @@ fn record_covers(handle: Handle, kind: Kind) -> Case {
     })
 }
 
-/// Does `cuCtxSynchronize` wait for what runs in one of the context's streams?
+/// Does `cuCtxSynchronize` wait for work in one of the context's streams?
 fn synchronize_covers(kind: Kind) -> Case {
     Case::new(format!("fence/synchronize-covers-{}", kind.name()), move |gpu, answer| {
         let side = Side::new(gpu, gpu.green_with(32)?, kind)?;
@@ -210,8 +210,7 @@ fn synchronize_covers(kind: Kind) -> Case {
     })
 }
 
-/// Does what is submitted to one of a context's streams begin only when an event is ready that the
-/// whole context was made to wait for?
+/// Does work in one of a context's streams start only after an event that the whole context waits for?
 fn wait_holds(handle: Handle, kind: Kind) -> Case {
     let name = format!("fence/{}-wait-holds-{}", handle.name(), kind.name());
     Case::new(name, move |gpu, answer| {
@@ -226,7 +225,7 @@ fn wait_holds(handle: Handle, kind: Kind) -> Case {
             answer.add("synchronize", gpu.cuStreamSynchronize(waiting.stream)?);
             Ok(())
         })?;
-        // Both have written when they began and ended, whichever was first.
+        // Wait until both have written their times, whichever was first.
         finish(gpu)?;
         gpu.cuEventSynchronize(event)?.must()?;
         let (before, after) = (gpu.probed_span(busy.memory)?, gpu.probed_span(waiting.memory)?);
@@ -236,14 +235,14 @@ fn wait_holds(handle: Handle, kind: Kind) -> Case {
     })
 }
 
-/// What of a context waits for an event of another, without work of its own.
+/// The part of a context that waits for an event of another context, without its own work.
 #[derive(Clone, Copy)]
 enum Waiting {
     Default,
     Green,
     /// A stream that is destroyed after it was made to wait.
     Destroyed,
-    /// All streams of the context, by a wait of the whole.
+    /// All streams of the context, through a wait of the whole context.
     Context,
 }
 
@@ -257,7 +256,7 @@ impl Waiting {
         }
     }
 
-    /// Makes one context busy, and the other one wait for it. Returns the event between them.
+    /// Makes one context busy and the other wait for it. Returns both and the event in between.
     fn start(self, gpu: &Gpu, answer: &mut Answer<'_>) -> Result<([Side; 2], CUevent), Failure> {
         let kind = match self {
             Waiting::Default => Kind::Default,
@@ -279,7 +278,7 @@ impl Waiting {
     }
 }
 
-/// Is an event of the whole context ready only when its streams need not wait any more?
+/// Does an event of the whole context wait until its streams' waits are over?
 fn record_covers_a_wait(handle: Handle, waiting: Waiting) -> Case {
     let name = format!("fence/{}-record-covers-a-wait-of-{}", handle.name(), waiting.name());
     Case::new(name, move |gpu, answer| {
@@ -293,7 +292,7 @@ fn record_covers_a_wait(handle: Handle, waiting: Waiting) -> Case {
     })
 }
 
-/// Does `cuCtxSynchronize` wait until the context's streams need not wait any more?
+/// Does `cuCtxSynchronize` wait until the waits of the context's streams are over?
 fn synchronize_covers_a_wait(waiting: Waiting) -> Case {
     let name = format!("fence/synchronize-covers-a-wait-of-{}", waiting.name());
     Case::new(name, move |gpu, answer| {
@@ -310,16 +309,16 @@ fn finish(gpu: &Gpu) -> Outcome {
     gpu.cuCtxSynchronize()?.must()
 }
 
-/// Whose stream captures.
+/// The owner of the captured stream.
 #[derive(Clone, Copy)]
 enum Captures {
-    /// The green context's.
+    /// The green context.
     Own,
-    /// One of the primary context.
+    /// The primary context.
     Primary,
 }
 
-/// A call in the middle of a capture: what it answers, and what becomes of the capture.
+/// Makes a call during a capture: its status, and the state of the capture afterwards.
 fn while_capturing(
     name: String,
     captures: Captures,
@@ -342,7 +341,7 @@ fn while_capturing(
     .alone()
 }
 
-/// A green context waits for an event that another context's stream recorded in its capture.
+/// Makes a green context wait for an event that another context's stream recorded in its capture.
 fn wait_for_a_captured_event(mode: CUstreamCaptureMode, name: &str) -> Case {
     Case::new(format!("fence/green-wait-for-a-captured-event-{name}"), move |gpu, answer| {
         let [captures, waiting] = Side::pair(gpu, Kind::Green)?;
@@ -356,7 +355,7 @@ fn wait_for_a_captured_event(mode: CUstreamCaptureMode, name: &str) -> Case {
     .alone()
 }
 
-/// Whether a stream still captures, and how its capture ends.
+/// Adds whether a stream is still being captured, and how its capture ends.
 fn capture_after(gpu: &Gpu, answer: &mut Answer<'_>, captured: CUstream) -> Outcome {
     let capture = gpu.cuStreamIsCapturing(captured)?;
     answer.add("is_capturing", capture);
@@ -367,7 +366,7 @@ fn capture_after(gpu: &Gpu, answer: &mut Answer<'_>, captured: CUstream) -> Outc
     Ok(())
 }
 
-/// Makes a call on a thread that has no context and begins no capture.
+/// Makes a call on a thread that has no context and has begun no capture.
 fn on_another_thread(
     gpu: &Gpu,
     side: &Side,
@@ -380,6 +379,6 @@ fn on_another_thread(
             let Sent((side, event)) = { sent };
             call(calls, side, event)
         });
-        thread.join().unwrap_or_else(|_| Err(Failure::Other("the thread died".to_owned())))
+        thread.join().unwrap_or_else(|_| Err(Failure::Other("the thread panicked".to_owned())))
     })
 }

@@ -1,4 +1,4 @@
-//! Modules, functions, and what can be set on kernels.
+//! Modules, functions, and the attributes that can be set on kernels.
 
 use std::ptr::{null, null_mut};
 
@@ -77,7 +77,7 @@ fn of_attributes() -> Vec<Case> {
                 let library = library(gpu)?;
                 let kernel = kernel(gpu, library, name)?;
                 let function = gpu.cuKernelGetFunction(kernel)?.must()?;
-                // The registers (4) are the compiler's choice.
+                // The compiler chooses the number of registers (4).
                 for number in (0..18).chain([999, u32::MAX]).filter(|number| *number != 4) {
                     let attribute = CUfunction_attribute(number);
                     let of_function = gpu.cuFuncGetAttribute(attribute, function)?;
@@ -90,7 +90,7 @@ fn of_attributes() -> Vec<Case> {
             })
         })
         .collect();
-    // Attributes by number, and the values to set.
+    // Attributes by number, with the values to set.
     let tables: [(&str, u32, &[i32]); 9] = [
         (
             "shared",
@@ -173,7 +173,7 @@ fn of_attributes() -> Vec<Case> {
     cases
 }
 
-/// Sets an attribute to one value after the other, on a function and on its kernel, and reads it.
+/// Sets an attribute to each value in turn, on a kernel and on its function, and reads it back.
 fn set(
     gpu: &Gpu,
     answer: &mut Answer<'_>,
@@ -248,9 +248,9 @@ fn of_launches() -> Vec<Case> {
     ]
 }
 
-/// The parameters of `first`, of which only the address counts.
+/// Returns the parameters of `first`. Only the address matters.
 fn parameters(gpu: &Gpu) -> Result<crate::calls::Params, Failure> {
-    // Each of the four is read from eight bytes, the third from as many as follow.
+    // The driver reads each of the four from eight bytes, except the third, which is longer.
     let memory = gpu.cuMemAlloc(64)?.must()?;
     Ok(crate::calls::Params::new(&[memory, 0, 0, 0, 0, 0]))
 }

@@ -1,4 +1,4 @@
-//! Graphs: their nodes and edges, executables, where the nodes run, and captures that make graphs.
+//! Graphs: their nodes and edges, executables, where the nodes run, and captures that create graphs.
 
 mod allocation;
 mod capture;
@@ -21,10 +21,10 @@ use crate::answer::Failure;
 use crate::calls::Params;
 use crate::gpu::{Gpu, THREADS, probe_params};
 
-/// The strictest mode of a capture.
+/// The strictest capture mode.
 const GLOBAL: CUstreamCaptureMode = CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_GLOBAL;
 
-/// Blocks enough that each SM of the device gets some.
+/// Enough blocks to reach each SM of the device.
 const BLOCKS: u32 = 4 * 132;
 
 pub(super) fn cases() -> Vec<Case> {
@@ -44,7 +44,7 @@ pub(super) fn cases() -> Vec<Case> {
     .collect()
 }
 
-/// The parameters of a kernel node that runs the probe; the values are kept for as long as this is.
+/// The parameters of a kernel node that runs the probe. This struct keeps the values alive.
 struct ProbeNode {
     values: Params,
     memory: CUdeviceptr,
@@ -57,7 +57,7 @@ impl ProbeNode {
         Ok(ProbeNode { values: probe_params(memory, duration), memory, blocks })
     }
 
-    /// The parameters with nothing said of the kernel and its context.
+    /// Returns the parameters without a kernel and a context.
     fn params(&mut self) -> CUDA_KERNEL_NODE_PARAMS_v2 {
         CUDA_KERNEL_NODE_PARAMS_v2 {
             func: null_mut(),
@@ -75,19 +75,19 @@ impl ProbeNode {
         }
     }
 
-    /// The parameters with the probe's kernel and a context.
+    /// Returns the parameters with the probe's kernel and a context.
     fn on(&mut self, gpu: &Gpu, context: CUcontext) -> Result<CUDA_KERNEL_NODE_PARAMS_v2, Failure> {
         let kern = gpu.probe_kernel()?;
         Ok(CUDA_KERNEL_NODE_PARAMS_v2 { kern, ctx: context, ..self.params() })
     }
 
-    /// Clears what the blocks wrote.
+    /// Clears the values that the blocks wrote.
     fn clear(&self, gpu: &Gpu) -> Result<(), Failure> {
         gpu.cuMemcpyHtoD(self.memory, &vec![0; self.blocks as usize * crate::gpu::BLOCK_BYTES])?
             .must()
     }
 
-    /// Launches an executable and returns the SMs that the probe ran on.
+    /// Launches an executable, and returns the SMs that the probe ran on.
     fn sms_of(&self, gpu: &Gpu, exec: CUgraphExec, stream: CUstream) -> Result<Vec<u32>, Failure> {
         self.clear(gpu)?;
         gpu.cuGraphLaunch(exec, stream)?.must()?;
@@ -96,7 +96,7 @@ impl ProbeNode {
     }
 }
 
-/// Parameters before the driver writes them.
+/// Returns parameters for the driver to overwrite.
 fn unwritten() -> CUDA_KERNEL_NODE_PARAMS_v2 {
     CUDA_KERNEL_NODE_PARAMS_v2 {
         func: null_mut(),
@@ -114,12 +114,12 @@ fn unwritten() -> CUDA_KERNEL_NODE_PARAMS_v2 {
     }
 }
 
-/// A fill of `width` elements of one byte.
+/// Returns a memset of `width` one-byte elements.
 fn fill(dst: CUdeviceptr, value: u32, width: usize) -> CUDA_MEMSET_NODE_PARAMS_v1 {
     CUDA_MEMSET_NODE_PARAMS_v1 { dst, pitch: 0, value, elementSize: 1, width, height: 1 }
 }
 
-/// A copy of bytes from the host to a device.
+/// Returns a copy from the host to the device.
 fn upload(to: CUdeviceptr, from: &[u8]) -> CUDA_MEMCPY3D_v2 {
     CUDA_MEMCPY3D_v2 {
         srcMemoryType: CUmemorytype::CU_MEMORYTYPE_HOST,
@@ -133,7 +133,7 @@ fn upload(to: CUdeviceptr, from: &[u8]) -> CUDA_MEMCPY3D_v2 {
     }
 }
 
-/// A copy of nothing from nowhere.
+/// Returns an empty copy without addresses.
 fn no_copy() -> CUDA_MEMCPY3D_v2 {
     CUDA_MEMCPY3D_v2 {
         srcXInBytes: 0,
@@ -164,7 +164,7 @@ fn no_copy() -> CUDA_MEMCPY3D_v2 {
     }
 }
 
-/// A function of the program that does nothing.
+/// A host function that does nothing.
 unsafe extern "C" fn nothing(_: *mut core::ffi::c_void) {}
 
 fn host(data: *mut core::ffi::c_void) -> CUDA_HOST_NODE_PARAMS_v1 {
@@ -180,7 +180,7 @@ impl Gpu {
         self.cuGraphAddEmptyNode(graph, after)?.must()
     }
 
-    /// An executable of a graph as it is.
+    /// Instantiates a graph without flags.
     fn executable(&self, graph: CUgraph) -> Result<CUgraphExec, Failure> {
         self.cuGraphInstantiateWithFlags(graph, 0)?.must()
     }
@@ -195,7 +195,7 @@ impl Gpu {
         Ok(nodes)
     }
 
-    /// The edges of a graph, as pairs of names.
+    /// Returns the edges of a graph as pairs of names.
     fn edges(&self, graph: CUgraph, names: &[(&str, CUgraphNode)]) -> Result<Vec<Value>, Failure> {
         let mut count = 0;
         self.cuGraphGetEdges(graph, null_mut(), null_mut(), null_mut(), &raw mut count)?.must()?;
@@ -207,20 +207,20 @@ impl Gpu {
         let pair = |(from, to): (&CUgraphNode, &CUgraphNode)| {
             format!("{}->{}", name(*from, names), name(*to, names))
         };
-        // The driver may keep its edges in any order.
+        // The driver may return the edges in any order.
         let mut pairs: Vec<String> = from.iter().zip(&to).map(pair).collect();
         pairs.sort();
         Ok(pairs.into_iter().map(Value::String).collect())
     }
 
-    /// What the driver says of a kernel node.
+    /// Returns the parameters of a kernel node as the driver reports them.
     fn kernel_params(&self, node: CUgraphNode) -> Result<CUDA_KERNEL_NODE_PARAMS_v2, Failure> {
         let mut params = unwritten();
         self.cuGraphKernelNodeGetParams(node, &mut params)?.must()?;
         Ok(params)
     }
 
-    /// A graph captured in one stream.
+    /// Captures work in one stream as a graph.
     fn captured(
         &self,
         stream: CUstream,
@@ -234,7 +234,7 @@ impl Gpu {
     }
 }
 
-/// Which of some handles one is.
+/// Returns the name of a handle, if it is one of the given handles.
 fn name<T>(handle: *mut T, names: &[(&str, *mut T)]) -> String {
     if handle.is_null() {
         return "null".to_owned();

@@ -1,4 +1,4 @@
-//! Kernels: libraries, launches, and what limits them on a partition.
+//! Kernels: launches, and their limits on a partition.
 
 use std::ptr::null_mut;
 
@@ -140,13 +140,13 @@ pub(super) fn cases() -> Vec<Case> {
     cases
 }
 
-/// Which context a kernel is to run in.
+/// The context that a kernel runs in.
 #[derive(Clone, Copy)]
 enum Where {
     Primary,
     /// A group of 64 SMs.
     Green,
-    /// The 68 that are left.
+    /// The remaining 68 SMs.
     Remainder,
 }
 
@@ -169,7 +169,7 @@ impl Where {
     }
 }
 
-/// A cooperative launch has to fit at once: two blocks of 1024 threads an SM.
+/// Makes a cooperative launch. Its blocks must all fit at the same time; an SM holds two blocks of 1024 threads.
 fn cooperative(on: Where, blocks: u32) -> Case {
     Case::new(format!("launch/cooperative-{}-blocks={blocks}", on.name()), move |gpu, answer| {
         let stream = on.stream(gpu)?;
@@ -185,8 +185,8 @@ fn cooperative(on: Where, blocks: u32) -> Case {
     })
 }
 
-/// Two cooperative grids, each as large as its 32 SMs hold, in contexts that share 16 of them. Neither
-/// fits beside the other.
+/// Launches two cooperative grids, each of the maximum size for its 32 SMs, in contexts that share 16 SMs. Both
+/// do not fit at the same time.
 fn cooperative_on_shared_sms() -> Case {
     const BLOCKS: u32 = 64;
     Case::new("launch/cooperative-two-on-shared-sms", |gpu, answer| {
@@ -211,7 +211,7 @@ fn cooperative_on_shared_sms() -> Case {
     })
 }
 
-/// How many clusters of the probe's blocks are active at once.
+/// Asks how many clusters of the probe's blocks can be active at the same time.
 fn clusters(on: Where, size: u32) -> Case {
     Case::new(format!("launch/clusters-{}-size={size}", on.name()), move |gpu, answer| {
         let (status, clusters) = gpu.clusters(gpu.probe()?, on.stream(gpu)?, size)?;
@@ -221,7 +221,7 @@ fn clusters(on: Where, size: u32) -> Case {
     })
 }
 
-/// The probe of a module that is loaded into the current context.
+/// Returns the probe of a module that is loaded into the current context.
 fn module_function(gpu: &Gpu, answer: &mut Answer<'_>) -> Result<CUfunction, Failure> {
     let module = gpu.cuModuleLoadData(ptx())?;
     answer.add("module_load", module);

@@ -1,4 +1,4 @@
-//! Libraries: what is in them, where they are loaded, and what images they are made of.
+//! Libraries: their contents, the contexts that they are loaded in, and their images.
 
 use std::ffi::{CStr, CString, c_void};
 use std::ptr::null_mut;
@@ -10,18 +10,18 @@ use super::{Case, Needs};
 use crate::answer::{Answer, Fact, Failure, Outcome};
 use crate::gpu::Gpu;
 
-/// The kernels of these cases.
+/// The PTX of these cases.
 const TEXT: &str = concat!(include_str!("../library.ptx"), "\0");
 
-/// Compiled from the probe's text for another architecture, and for this one.
+/// The probe compiled for another architecture, and for this one.
 const OTHER_CUBIN: &[u8] = include_bytes!("../../../../green-ctx/sim/images/probe.sm_80.cubin");
 const CUBIN: &[u8] = include_bytes!("../../../../green-ctx/sim/images/probe.sm_90.cubin");
 
-/// Fat binaries of two kernels: for two architectures and as text, and as text alone.
+/// Fat binaries of two kernels: one for two architectures and as PTX, one as PTX only.
 const ZSTD: &[u8] = include_bytes!("../../../../green-ctx/sim/images/kernels.zstd.fatbin");
 const LZ4: &[u8] = include_bytes!("../../../../green-ctx/sim/images/kernels.lz4.fatbin");
 
-/// The kernels of `TEXT`.
+/// The kernels in `TEXT`.
 pub(super) const KERNELS: [&CStr; 5] = [c"first", c"second", c"exact", c"clustered", c"open"];
 
 pub(super) fn text() -> &'static CStr {
@@ -34,7 +34,7 @@ pub(super) fn cases() -> Vec<Case> {
     cases
 }
 
-/// A library of `TEXT`.
+/// Loads `TEXT` as a library.
 pub(super) fn library(gpu: &Gpu) -> Result<CUlibrary, Failure> {
     gpu.cuLibraryLoadData(text())?.must()
 }
@@ -275,7 +275,7 @@ fn c_path(path: &std::path::Path) -> Result<CString, Failure> {
     CString::new(bytes).map_err(|error| Failure::Other(error.to_string()))
 }
 
-/// Loads a text as a module and as a library of which a kernel is asked for.
+/// Loads a text as a module and as a library, and requests a kernel of the library.
 fn try_text(gpu: &Gpu, answer: &mut Answer<'_>, name: &str, text: &str) -> Outcome {
     let text = CString::new(text).map_err(|error| Failure::Other(error.to_string()))?;
     let module = gpu.cuModuleLoadData(&text)?;
@@ -293,7 +293,7 @@ fn try_text(gpu: &Gpu, answer: &mut Answer<'_>, name: &str, text: &str) -> Outco
     Ok(())
 }
 
-/// A fat binary as it stands in a file, and as the runtime library wraps it.
+/// A case with a fat binary, as it is in a file and as the runtime library wraps it.
 fn fat_binary(name: &str, image: &'static [u8]) -> Case {
     /// `__fatBinC_Wrapper_t` of `fatbinary_section.h`.
     #[repr(C)]
@@ -331,12 +331,12 @@ fn fat_binary(name: &str, image: &'static [u8]) -> Case {
     .alone()
 }
 
-/// An image of which some bytes are others.
+/// A case with an image in which some bytes are replaced.
 fn damaged(name: &str, image: &'static [u8], at: usize, with: &'static [u8]) -> Case {
     Case::new(name, move |gpu, answer| {
         let mut image = image.to_vec();
         image[at..at + with.len()].copy_from_slice(with);
-        // Who reads on behind the image finds zeros.
+        // A driver that reads past the end of the image finds zeros.
         image.resize(image.len() + (1 << 16), 0);
         answer.add("module", gpu.load_module(image.as_ptr().cast())?);
         let library = gpu.load_library(image.as_ptr().cast())?;

@@ -1,5 +1,4 @@
-//! What outlives what: work and its stream, events and their context, resources and the primary
-//! context.
+//! Lifetimes: work and its stream, events and their context, resources and the primary context.
 
 use std::sync::Barrier;
 use std::time::{Duration, Instant};
@@ -11,10 +10,10 @@ use super::{Case, Needs};
 use crate::answer::{Answer, Fact, Failure, Outcome};
 use crate::gpu::{DEFAULT_STREAM, Gpu, LONG, SHORT};
 
-/// A call that returns before this did not wait for a probe of [`LONG`].
+/// A call that returns within this time did not wait for a probe of [`LONG`].
 const AT_ONCE: Duration = Duration::from_millis(25);
 
-/// A probe of [`LONG`] that has not ended after this never will.
+/// A probe of [`LONG`] that has not ended after this time never will.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 pub(super) fn cases() -> Vec<Case> {
@@ -211,7 +210,7 @@ impl Busy {
     fn start(gpu: &Gpu, answer: &mut Answer<'_>) -> Result<Busy, Failure> {
         let green = gpu.green_with(64)?;
         let stream = gpu.stream_of(green)?;
-        // The first launch loads the kernel, which is not what is timed here.
+        // The first launch loads the kernel, which must not be timed here.
         gpu.sms_of(stream)?;
         let memory = gpu.probe_memory(1)?;
         answer.add("launch", gpu.launch_probe(stream, 1, memory, LONG)?);
@@ -222,8 +221,8 @@ impl Busy {
         gpu.probe_is_complete(self.memory, 1)
     }
 
-    /// Whether the probe ends at all. It is asked again and again rather than slept for, since a
-    /// simulated driver's time goes on with its calls.
+    /// Returns whether the probe ends at all. Polls instead of sleeping, since a simulated driver's time
+    /// advances with its calls.
     fn gets_complete(&self, gpu: &Gpu) -> Result<bool, Failure> {
         let begun = Instant::now();
         while begun.elapsed() < PATIENCE {
@@ -235,7 +234,7 @@ impl Busy {
     }
 }
 
-/// Does an event recorded on the whole context wait for work whose stream is gone?
+/// Does an event recorded on the whole context wait for work whose stream was destroyed?
 fn event_after_stream_destroyed(
     gpu: &Gpu,
     answer: &mut Answer<'_>,
@@ -252,7 +251,7 @@ fn event_after_stream_destroyed(
     Ok(())
 }
 
-/// Destroys the context of running work: does it wait, does the work end well?
+/// Destroys the context of running work: does the call wait, and does the work complete?
 fn destroy_green(gpu: &Gpu, answer: &mut Answer<'_>, busy: &Busy) -> Outcome {
     let begun = Instant::now();
     answer.add("green_destroy", gpu.cuGreenCtxDestroy(busy.green)?);
@@ -266,14 +265,14 @@ fn destroy_green(gpu: &Gpu, answer: &mut Answer<'_>, busy: &Busy) -> Outcome {
     Ok(())
 }
 
-/// What is left of a split whose contexts, the primary one included, are gone.
+/// Objects that remain from a split after all its contexts and the primary context are gone.
 struct Left {
     group: green_ctx_sys::CUdevResource,
     desc: green_ctx_sys::CUdevResourceDesc,
     sms: Vec<u32>,
 }
 
-/// Makes a context, runs in it, lets the primary context become inactive, and retains it again.
+/// Creates a context, runs work in it, lets the primary context become inactive, and retains it again.
 fn split_and_forget(gpu: &Gpu, answer: &mut Answer<'_>) -> Result<Left, Failure> {
     let primary = gpu.cuDevicePrimaryCtxRetain(gpu.device)?.must()?;
     gpu.push(primary)?;
@@ -299,14 +298,13 @@ fn sms_then_destroy(gpu: &Gpu, green: CUgreenCtx) -> Result<Vec<u32>, Failure> {
     Ok(sms)
 }
 
-/// A handle on its way to another thread.
+/// A handle to move to another thread.
 pub(super) struct Sent<T>(pub(super) T);
 
-// SAFETY: the driver's handles belong to no thread; using one context on several threads is what the
-// cases ask.
+// SAFETY: driver handles do not belong to a thread. Using one context on several threads is the subject of the cases.
 unsafe impl<T> Send for Sent<T> {}
 
-/// One green context current on two threads at the same time, each launching on its own stream.
+/// Makes one green context current on two threads at the same time, each of which launches on its own stream.
 fn current_on_two_threads(gpu: &Gpu, answer: &mut Answer<'_>) -> Outcome {
     let green = gpu.green_with(64)?;
     let context = gpu.context_of(green)?;
@@ -327,7 +325,7 @@ fn current_on_two_threads(gpu: &Gpu, answer: &mut Answer<'_>) -> Outcome {
                 scope.spawn(move || {
                     let Sent((context, stream, function)) = { sent };
                     let pushed = calls.cuCtxPushCurrent(context)?;
-                    // Neither goes on before the context is current on both.
+                    // Both threads continue only after the context is current on both.
                     both_pushed.wait();
                     let is_current: CUcontext = calls.cuCtxGetCurrent()?.out;
                     let mut params = crate::gpu::probe_params(memory, SHORT);
@@ -351,7 +349,9 @@ fn current_on_two_threads(gpu: &Gpu, answer: &mut Answer<'_>) -> Outcome {
         threads
             .into_iter()
             .map(|thread| {
-                thread.join().unwrap_or_else(|_| Err(Failure::Other("a thread died".to_owned())))
+                thread
+                    .join()
+                    .unwrap_or_else(|_| Err(Failure::Other("a thread panicked".to_owned())))
             })
             .collect()
     });

@@ -1,4 +1,4 @@
-//! Memory and libraries: requests at the edge, and which context they need.
+//! Memory and libraries: requests at the limits, and the contexts that they need.
 
 pub(super) mod copy;
 pub(super) mod fill;
@@ -16,7 +16,7 @@ use super::{Case, Needs};
 use crate::answer::{Answer, Outcome};
 use crate::gpu::{Gpu, ptx};
 
-/// Texts that are no PTX, or none that the device can run.
+/// Texts that are not PTX, or not PTX that the device can run.
 const OTHER_TEXTS: [(&str, &CStr); 4] = [
     ("words", c"these are only words"),
     ("no_target", c".version 5.0\n"),
@@ -177,7 +177,7 @@ pub(super) fn cases() -> Vec<Case> {
             }
             Ok(())
         }),
-        // A library takes any text; this is where the text shows.
+        // Loading a library accepts any text. The errors appear only here.
         Case::new("memory/kernel-of-other-text", |gpu, answer| {
             for (name, text) in OTHER_TEXTS {
                 let library = gpu.cuLibraryLoadData(text)?.must()?;

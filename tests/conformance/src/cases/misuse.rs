@@ -1,5 +1,4 @@
-//! What no careful caller does and the driver answers without harm. What may end the process is in
-//! `poison.rs`.
+//! Misuse that the driver answers without harm. Misuse that may end the process is in `poison.rs`.
 
 use std::ptr::null_mut;
 
@@ -133,7 +132,7 @@ pub(super) fn cases() -> Vec<Case> {
     cases
 }
 
-/// A green context in the place that a primary one usually has.
+/// Uses a green context where the primary context is usual.
 fn green_current_for_everything(gpu: &Gpu, answer: &mut Answer<'_>) -> Outcome {
     let primary_stream = gpu.stream()?;
     let green = gpu.green_with(64)?;
@@ -163,9 +162,9 @@ fn green_current_for_everything(gpu: &Gpu, answer: &mut Answer<'_>) -> Outcome {
     Ok(())
 }
 
-/// Everything that can be asked of a green context while none is current on the thread.
+/// Calls everything that works on a green context while no context is current on the thread.
 fn no_context_current(gpu: &Gpu, answer: &mut Answer<'_>) -> Outcome {
-    // Memory for the kernel comes from the pool, since a plain allocation needs a current context.
+    // Memory for the kernel comes from the pool, since `cuMemAlloc` needs a current context.
     let green = gpu.green_with(64)?;
     let stream = gpu.cuGreenCtxStreamCreate(green, NON_BLOCKING, 0)?;
     answer.add("stream_create", stream);

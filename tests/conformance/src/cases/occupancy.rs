@@ -1,4 +1,4 @@
-//! How many blocks and clusters fit, and which shapes the driver suggests.
+//! Occupancy: how many blocks and clusters fit, and which shapes the driver suggests.
 
 use std::ffi::c_int;
 use std::ptr::null_mut;
@@ -19,7 +19,7 @@ pub(super) fn cases() -> Vec<Case> {
     cases
 }
 
-/// A function of the library's cases.
+/// Returns a function of the library cases.
 fn function(gpu: &Gpu, name: &std::ffi::CStr) -> Result<CUfunction, Failure> {
     gpu.cuKernelGetFunction(kernel(gpu, library(gpu)?, name)?)?.must()
 }
@@ -28,7 +28,7 @@ fn allow(gpu: &Gpu, function: CUfunction, number: u32, value: i32) -> Result<(),
     gpu.cuFuncSetAttribute(function, CUfunction_attribute(number), value)?.must()
 }
 
-/// The attributes that cases set: dynamic shared memory, carve-out, clusters that are not portable.
+/// The attributes that cases set: dynamic shared memory, carve-out, non-portable clusters.
 const SHARED: u32 = 8;
 const CARVEOUT: u32 = 9;
 const NON_PORTABLE: u32 = 14;
@@ -146,7 +146,7 @@ fn of_blocks() -> Vec<Case> {
     ]
 }
 
-/// Amounts of dynamic shared memory, around the limits of a block and the shares of an SM.
+/// Amounts of dynamic shared memory around the limits of a block and of an SM.
 const BYTES: [usize; 14] =
     [0, 1, 127, 128, 1024, 7168, 16_384, 32_768, 48_896, 49_152, 49_153, 100_000, 232_448, 232_449];
 

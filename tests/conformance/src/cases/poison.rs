@@ -1,4 +1,4 @@
-//! Misuse that may end the process or make its device unusable: each case in a process of its own.
+//! Misuse that may end the process or make its device unusable. Each case runs in a separate process.
 
 use std::ptr::{null_mut, without_provenance_mut};
 
@@ -102,9 +102,9 @@ pub(super) fn cases() -> Vec<Case> {
             answer.add("status", gpu.cuGreenCtxStreamCreate(green, 1, 0)?);
             Ok(())
         }),
-        // The driver takes the dead context, and then the process may abort at exit over a double
-        // free (in most runs on driver 580.159.04, not in all). So the process leaves without its exit
-        // handlers, and the answer is what the push said.
+        // The driver accepts the destroyed context. The process may then abort at exit because of a double free
+        // (in most runs on driver 580.159.04, but not in all). So the process leaves without its exit handlers,
+        // and only the status of the push is the answer.
         Case::new("misuse/push-context-of-destroyed-green", |gpu, answer| {
             let green = gpu.green_with(64)?;
             let context = gpu.context_of(green)?;
@@ -123,8 +123,8 @@ pub(super) fn cases() -> Vec<Case> {
             answer.add("synchronize", gpu.cuCtxSynchronize()?);
             Ok(())
         }),
-        // The record of 2026-11 has these two destructions in one line of print, whose arguments a
-        // compiler may evaluate in any order: hence both orders here.
+        // The record of 2026-11 made these two destructions in one print statement, whose arguments a
+        // compiler may evaluate in any order. So there is a case for each order.
         Case::new("misuse/release-primary-while-green-lives", |gpu, answer| {
             let (green, stream) = release_primary(gpu, answer)?;
             answer.add("stream_destroy", gpu.cuStreamDestroy(stream)?);
@@ -205,13 +205,13 @@ pub(super) fn cases() -> Vec<Case> {
     .into()
 }
 
-/// Ends the process with success and without exit handlers. What was answered is reported already.
+/// Ends the process successfully without exit handlers. The answer is already reported.
 fn leave() -> ! {
-    // SAFETY: nothing is left to be cleaned up, since the process is this case's alone.
+    // SAFETY: the process runs only this case, so nothing needs to be cleaned up.
     unsafe { libc::_exit(0) }
 }
 
-/// Gives up the program's reference to the primary context while a green one depends on it.
+/// Releases the program's reference to the primary context while a green context depends on it.
 fn release_primary(
     gpu: &Gpu,
     answer: &mut Answer<'_>,
@@ -225,7 +225,7 @@ fn release_primary(
     Ok((green, stream))
 }
 
-/// Stores to an address that is none, in a green context, and asks both contexts how they are.
+/// Stores to an invalid address in a green context, and queries both contexts.
 fn fault(
     gpu: &Gpu,
     answer: &mut Answer<'_>,

@@ -1,4 +1,4 @@
-//! Resources: what they say of themselves and what a descriptor takes.
+//! Resources: their properties, and which of them a descriptor accepts.
 
 use std::ptr::null_mut;
 
@@ -122,7 +122,7 @@ pub(super) fn cases() -> Vec<Case> {
     cases
 }
 
-/// A resource of the device, by its type.
+/// Queries a resource of the device by its type.
 fn of_type(kind: u32) -> Case {
     Case::new(format!("resource/device-type={kind}"), move |gpu, answer| {
         let reply = gpu.cuDeviceGetDevResource(gpu.device, CUdevResourceType(kind))?;
@@ -140,7 +140,7 @@ fn null_context(gpu: &Gpu, answer: &mut Answer<'_>) -> Outcome {
     Ok(())
 }
 
-/// The resource read back from the primary context, a green one, and the context behind it.
+/// Reads the resource back from the primary context, a green context, and the context derived from it.
 fn of_each_context(gpu: &Gpu, answer: &mut Answer<'_>) -> Outcome {
     let green = gpu.green_with(64)?;
     let context = gpu.context_of(green)?;

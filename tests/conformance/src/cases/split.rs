@@ -1,4 +1,4 @@
-//! `cuDevSmResourceSplitByCount`: how the SMs are cut.
+//! `cuDevSmResourceSplitByCount`: how the SMs are divided.
 
 use std::ptr::{null, null_mut};
 
@@ -124,7 +124,7 @@ pub(super) fn cases() -> Vec<Case> {
     cases
 }
 
-/// How many groups there are of at least `min` SMs, first asked, then made.
+/// Queries the number of groups of at least `min` SMs, then creates them.
 fn by_min(flags: u32, min: u32) -> Case {
     let body = move |gpu: &Gpu, answer: &mut Answer<'_>| -> Outcome {
         let all = gpu.device_resource()?;
@@ -151,7 +151,7 @@ fn by_min(flags: u32, min: u32) -> Case {
     Case::new(format!("split/flags={flags}-min={min}"), body).needs(Needs::Init)
 }
 
-/// `groups` groups of at least `min` SMs, where the driver may make fewer.
+/// Requests `groups` groups of at least `min` SMs. The driver may create fewer.
 fn by_groups(groups: u32, min: u32) -> Case {
     let body = move |gpu: &Gpu, answer: &mut Answer<'_>| -> Outcome {
         let split = gpu.split(&gpu.device_resource()?, 0, groups, min)?;
@@ -164,7 +164,7 @@ fn by_groups(groups: u32, min: u32) -> Case {
     Case::new(format!("split/groups={groups}-min={min}"), body).needs(Needs::Init)
 }
 
-/// Splits a resource that itself came out of a split or a context.
+/// Splits a resource that comes from a split or a context.
 fn again(gpu: &Gpu, answer: &mut Answer<'_>, input: &green_ctx_sys::CUdevResource) -> Outcome {
     let mut count = 8;
     let query =

@@ -1,4 +1,4 @@
-//! Streams of green contexts and of the primary one.
+//! Streams of green contexts and of the primary context.
 
 use std::ptr::null_mut;
 
@@ -9,7 +9,7 @@ use super::{Case, Needs};
 use crate::answer::{Answer, Fact, Failure, Outcome};
 use crate::gpu::{Gpu, NON_BLOCKING, token};
 
-/// The default stream as all threads share it, and as each has its own.
+/// The default stream: shared by all threads, and per thread.
 const TOKENS: [(&str, usize); 3] = [("null", 0), ("legacy", 1), ("per_thread", 2)];
 
 pub(super) fn cases() -> Vec<Case> {
@@ -105,7 +105,7 @@ pub(super) fn cases() -> Vec<Case> {
     cases
 }
 
-/// Streams of a green context have to be non-blocking.
+/// Streams of a green context must be non-blocking.
 fn green_flags(flags: u32) -> Case {
     Case::new(format!("stream/green-flags={flags}"), move |gpu, answer| {
         let green = gpu.green_with(64)?;
@@ -152,7 +152,7 @@ fn primary_flags(flags: u32) -> Case {
     })
 }
 
-/// Both functions that return a stream's context, held against `green` and the primary one.
+/// Compares the results of both functions that return a stream's context with `green` and the primary context.
 fn contexts(
     gpu: &Gpu,
     answer: &mut Answer<'_>,
@@ -189,7 +189,7 @@ fn contexts(
     Ok(())
 }
 
-/// What can be asked of the streams that need no creation.
+/// Makes the calls that are possible on streams that always exist.
 fn default_streams(gpu: &Gpu, answer: &mut Answer<'_>) -> Outcome {
     for (name, number) in TOKENS {
         let stream = token(number);
@@ -206,7 +206,7 @@ fn default_streams(gpu: &Gpu, answer: &mut Answer<'_>) -> Outcome {
     Ok(())
 }
 
-/// The functions that know nothing of green contexts make streams of the one that is current.
+/// Functions that do not know green contexts create streams of the current context.
 fn created_with_green_current(gpu: &Gpu, answer: &mut Answer<'_>) -> Outcome {
     let green = gpu.green_with(64)?;
     gpu.push(gpu.context_of(green)?)?;

@@ -1,4 +1,4 @@
-//! Which function the driver has at which version.
+//! The functions that the driver has at each version.
 
 use std::ffi::CString;
 
@@ -8,7 +8,7 @@ use super::{Case, Needs};
 use crate::answer::{Answer, Fact, Failure, Outcome};
 use crate::gpu::Gpu;
 
-/// From before green contexts to newer than any driver that has been recorded.
+/// From before green contexts to newer than any recorded driver.
 const VERSIONS: [i32; 8] = [12000, 12040, 12050, 12080, 12090, 13000, 13010, 13020];
 
 pub(super) fn cases() -> Vec<Case> {
@@ -24,7 +24,7 @@ pub(super) fn cases() -> Vec<Case> {
     cases
 }
 
-/// Functions of contexts and streams that the simulated driver does not have.
+/// Functions of contexts and streams that the simulated driver lacks.
 const NOT_SIMULATED: [&str; 18] = [
     "cuCtxDisablePeerAccess",
     "cuCtxEnablePeerAccess",
@@ -46,7 +46,8 @@ const NOT_SIMULATED: [&str; 18] = [
     "cuStreamWriteValue64",
 ];
 
-/// Functions about contexts, streams and resources, and what a launch on a partition needs.
+/// Returns whether a function has a case: functions for contexts, streams and resources, and those that a
+/// launch in a partition needs.
 fn is_asked(name: &str) -> bool {
     if NOT_SIMULATED.contains(&name) {
         return false;
@@ -58,7 +59,7 @@ fn is_asked(name: &str) -> bool {
         || ["cuKernelGetFunction", "cuLaunchKernelEx", "cuLibraryLoadData"].contains(&name)
 }
 
-/// The answer of `cuGetProcAddress_v2` at each version.
+/// A case with the answer of `cuGetProcAddress_v2` at each version.
 fn symbol(case: &str, name: &str) -> Case {
     let name = CString::new(name).unwrap_or_default();
     let body = move |gpu: &Gpu, answer: &mut Answer<'_>| -> Outcome {
@@ -81,7 +82,7 @@ fn look_up(gpu: &Gpu, name: &std::ffi::CStr, version: i32) -> Value {
     })
 }
 
-/// The function that the loader asks for first, and what it says.
+/// Looks up the function that the loader requests first, and adds its result.
 fn version(gpu: &Gpu, answer: &mut Answer<'_>) -> Result<(), Failure> {
     for version in [2020, 12040, 13000, 13010] {
         answer.add(version.to_string(), look_up(gpu, c"cuDriverGetVersion", version));
@@ -90,7 +91,7 @@ fn version(gpu: &Gpu, answer: &mut Answer<'_>) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Versions that no header would name: before the function, zero, negative, far ahead.
+/// Looks up versions that no header has: older than the function, zero, negative, and far in the future.
 fn odd_versions(gpu: &Gpu, answer: &mut Answer<'_>) -> Outcome {
     for name in [c"cuInit", c"cuGreenCtxCreate"] {
         let mut versions = Map::new();

@@ -1,5 +1,4 @@
-//! Fills and copies in streams, and the SMs that they run on. Which these are shows in how long they
-//! take.
+//! Memsets and copies in streams, and the SMs that they run on, which their duration reveals.
 
 use std::ffi::c_void;
 
@@ -9,10 +8,10 @@ use super::Case;
 use crate::answer::{Failure, Outcome};
 use crate::gpu::{Gpu, compared};
 
-/// What is submitted: device memory and memory of the other side, and the stream.
+/// Submits work: device memory, memory of the other side, and the stream.
 type Submit = fn(&Gpu, CUdeviceptr, Other, CUstream) -> Outcome;
 
-/// The other side of a copy.
+/// The memory on the other side of a copy.
 #[derive(Clone, Copy)]
 enum Other {
     Device(CUdeviceptr),
@@ -52,7 +51,7 @@ pub(super) fn cases() -> Vec<Case> {
     ]
 }
 
-/// The same in streams of 8 and of 32 SMs, compared with the primary context's.
+/// A case that runs the same work in streams of 8 and of 32 SMs, and compares the times with the primary context's.
 fn case(what: &str, with_host: bool, submit: Submit) -> Case {
     Case::new(format!("transfer/{what}"), move |gpu, answer| {
         let memory = gpu.cuMemAlloc(gpu.timed_bytes())?.must()?;

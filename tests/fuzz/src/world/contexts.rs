@@ -30,7 +30,7 @@ impl World {
         {
             return Err(Violation::new(
                 Rule::Answer,
-                format!("a context of {asked} SMs has {found}"),
+                format!("a context of {asked} SMs reports {found}"),
             ));
         }
         let name = self.name();
@@ -53,7 +53,7 @@ impl World {
     }
 
     pub(super) fn close_context(&mut self, n: [u32; 4]) -> Result<Done, Violation> {
-        // One that nobody else has, if there is one.
+        // Usually a context without other handles, if there is one.
         let alone = |entry: &ContextEntry| Arc::strong_count(&entry.partition) == 1;
         let free: Vec<u32> =
             self.contexts.iter().filter(|e| alone(e)).map(|entry| entry.name).collect();
@@ -76,7 +76,7 @@ impl World {
                     return Err(Violation::new(
                         Rule::Answer,
                         format!(
-                            "context{name} was closed although {} other handles keep it",
+                            "context{name} was closed, although {} other handles exist",
                             handles - 1
                         ),
                     ));
@@ -84,7 +84,7 @@ impl World {
                 let Some(group) = group else {
                     return Err(Violation::new(
                         Rule::Answer,
-                        format!("context{name} was closed and gave no group back"),
+                        format!("context{name} was closed without returning a group"),
                     ));
                 };
                 let held = Arc::clone(&partition.held);
@@ -125,7 +125,7 @@ impl World {
     }
 }
 
-/// How long a kernel runs, in nanoseconds: mostly short, now and then very long.
+/// Returns a kernel duration in nanoseconds: usually short, sometimes very long.
 pub(super) fn duration(number: u32) -> u64 {
     match number % 16 {
         0..6 => 5_000,

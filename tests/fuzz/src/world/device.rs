@@ -31,7 +31,7 @@ impl World {
 
     pub(super) fn settle(&mut self) -> Result<Done, Violation> {
         if !self.captures.is_empty() || !self.alone {
-            // Waiting for a context ends the captures in it.
+            // Waiting for a context invalidates the captures in it.
             return Ok(Done::Skipped);
         }
         self.say(|| "device.primary_context()?.synchronize()?;".to_owned());
@@ -59,7 +59,7 @@ impl World {
             return Err(Violation::new(
                 Rule::Growth,
                 format!(
-                    "all is idle, and {} events and {} references to the primary context are alive for \
+                    "on an idle device {} events and {} references to the primary context are alive for \
                  {objects} objects",
                     live.events, live.primary_retains
                 ),
@@ -100,7 +100,7 @@ impl World {
         self.say(|| {
             format!("sim.fail(Fault::on({function:?}).nth({nth}).with(CUresult::{status:?}))?;")
         });
-        // A few at a time, so that what follows mostly succeeds.
+        // Only a few pending faults, so that most operations succeed.
         if n[3].is_multiple_of(4) {
             self.machine.sim.clear_faults();
         }

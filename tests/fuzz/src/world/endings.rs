@@ -1,13 +1,13 @@
-//! Work of another thread while a capture is being ended.
+//! Work of another thread at the end of a capture.
 
 use std::sync::{Arc, LazyLock};
 
 use green_ctx::{Graph, Result, Stream, graph::CaptureMode, sim::Sim};
 use parking_lot::Mutex;
 
-/// The driver calls of the end of a capture that a number chooses from. In the real world a question about a
-/// stream makes a thread wait that destroys the stream. Here the halted thread itself would destroy it, so only
-/// the first question is interrupted: it is about the machine's clock, which was registered first.
+/// The driver calls of the end of a capture that a number chooses from. On a real driver a thread that destroys
+/// a stream waits while another thread queries it. Here the halted thread itself would destroy the stream, so
+/// only the first query is interrupted: it is about the machine's clock, which was registered first.
 const CALLS: [&str; 5] = [
     "cuStreamGetCaptureInfo",
     "cuStreamEndCapture",
@@ -16,13 +16,13 @@ const CALLS: [&str; 5] = [
     "cuGraphKernelNodeGetParams",
 ];
 
-/// The call that a number chooses.
+/// Returns the call that a number chooses.
 pub(super) fn call(number: u32) -> &'static str {
     CALLS[number as usize % CALLS.len()]
 }
 
-/// Captures work, and does something else before a driver call that ends the capture, or after the capture if
-/// there is no such call. What the halted thread does, another thread could do.
+/// Captures `work`, and runs `other` before the driver call `call` at the end of the capture, or after the
+/// capture if that call is not made. `other` runs on the halted thread, in place of another thread.
 pub(super) fn interrupt<T: Send + 'static>(
     (sim, origin, call): (&Sim, &Stream, &str),
     work: impl FnOnce() -> Result<()>,
@@ -35,6 +35,6 @@ pub(super) fn interrupt<T: Send + 'static>(
         drop(sim.run_before(call, 1, move || drop(LazyLock::force(&answer).lock())));
         Ok(())
     });
-    let Some(answer) = answer.lock().take() else { unreachable!("it is taken once") };
+    let Some(answer) = answer.lock().take() else { unreachable!("taken only here") };
     (captured, answer)
 }

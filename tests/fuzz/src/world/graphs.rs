@@ -14,7 +14,7 @@ use crate::model::Way;
 use crate::raw;
 use crate::violation::{Rule, Violation};
 
-/// Each partition once.
+/// Returns each partition once.
 fn distinct(partitions: impl IntoIterator<Item = Option<Arc<Partition>>>) -> Vec<Arc<Partition>> {
     let mut all: Vec<Arc<Partition>> = Vec::new();
     for partition in partitions.into_iter().flatten() {
@@ -25,10 +25,10 @@ fn distinct(partitions: impl IntoIterator<Item = Option<Arc<Partition>>>) -> Vec
     all
 }
 
-/// Gives up the last handle of a partition.
+/// Drops the last handle of a partition.
 type End = Box<dyn FnOnce() + Send>;
 
-/// What is captured in the second stream.
+/// The work that is captured in the second stream.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Second {
     Nothing,
@@ -58,7 +58,7 @@ impl World {
         let nanoseconds = duration(n[3]);
         let exempt =
             |partition: &Arc<Partition>| !partition.is_exclusive() || partition.set.is_some();
-        // The plan may be another when the graph is launched.
+        // Another plan may be active when the graph is launched.
         let kernel = match first.iter().chain(&other).any(exempt) && !self.alone {
             true => &self.machine.exempt,
             false => &self.machine.kernel,
@@ -102,8 +102,8 @@ impl World {
         Done::Ok
     }
 
-    /// Captures what is made during the capture and given up before it has ended: a partition, and perhaps a
-    /// library.
+    /// Captures work in a partition that is created during the capture and dropped before it ends, sometimes
+    /// with a kernel of a library that is also new.
     pub(super) fn capture_drop(&mut self, n: [u32; 4]) -> Result<Done, Violation> {
         if self.graphs.len() >= MOST / 2 || !self.alone {
             return Ok(Done::Skipped);
@@ -136,7 +136,7 @@ impl World {
                 (0, _) => Some(Box::new(move || drop(partition))),
                 (1, _) => Some(Box::new(move || drop(partition.close()))),
                 (_, Some(stream)) => Some(Box::new(move || drop(stream))),
-                // The partition goes before the capture ends.
+                // The partition is dropped before the capture ends.
                 _ => None,
             };
             Ok(())
@@ -147,7 +147,7 @@ impl World {
         };
         let (captured, ()) = endings::interrupt((sim, &origin, call), work, give_up);
         if reads {
-            let seen = "memory was read in a stream that is being captured".to_owned();
+            let seen = "memory was read in a stream during its capture".to_owned();
             return Err(Violation::new(Rule::Answer, seen));
         }
         let graph = match captured {
@@ -182,7 +182,7 @@ impl World {
             if self.faults {
                 return Ok(Done::Ok);
             }
-            let seen = format!("graph{name} does not keep a partition that was captured");
+            let seen = format!("graph{name} does not keep a captured partition alive");
             return Err(Violation::new(Rule::Answer, seen));
         };
         let second = match self.open(&context, held, structured, set) {
@@ -193,7 +193,7 @@ impl World {
         Ok(Done::Ok)
     }
 
-    /// A graph's nodes run in contexts that it keeps, or in the primary one.
+    /// Checks that a graph's nodes run in contexts that it keeps alive, or in the primary context.
     pub(super) fn audit(&mut self, n: [u32; 4]) -> Result<Done, Violation> {
         let Some(at) = self.pick(n[0], &self.graphs) else { return Ok(Done::Skipped) };
         let GraphEntry { name, graph, .. } = &self.graphs[at];
@@ -207,7 +207,8 @@ impl World {
         let outside = outside
             .find(|location| location.context != "primary" && !ids.contains(&location.context_id));
         if let Some(location) = outside.filter(|_| !self.faults) {
-            let seen = format!("graph{name} runs in a context that it does not keep: {location}");
+            let seen =
+                format!("graph{name} runs in a context that it does not keep alive: {location}");
             return Err(Violation::new(Rule::Answer, seen));
         }
         let Some((context, _, of)) = self.place(n[1]) else { return Ok(Done::Ok) };
@@ -289,7 +290,7 @@ impl World {
             return Done::Skipped;
         }
         self.disturbed |= !self.captures.is_empty();
-        // In one partition only: the order in which a cache drops several is not the seed's.
+        // Only for a single partition: the order in which a cache drops several is not determined by the seed.
         let first = &self.cached[0].1;
         if n[1].is_multiple_of(2) && self.cached.iter().all(|(_, kept, _)| Arc::ptr_eq(kept, first))
         {

@@ -12,12 +12,12 @@ use super::{Done, MOST, World};
 use crate::account::Held;
 use crate::violation::{Rule, Violation};
 
-/// The first driver that makes a context of several pieces.
+/// The first driver that creates a context from several resources.
 const COMPOSITION: Version = Version::new(12, 5);
 /// The first driver with structured splits.
 const STRUCTURED: Version = Version::new(13, 1);
 
-/// What an operation asks for.
+/// The shares that an operation requests.
 #[derive(Clone, Debug)]
 pub(super) struct Asked {
     pub(super) shares: Vec<Share>,
@@ -29,7 +29,7 @@ impl Asked {
         Asked { shares: counts.iter().copied().map(Share::from).collect(), rest: false }
     }
 
-    /// The request as it is written in a program.
+    /// Returns the request as program text.
     pub(super) fn written(&self, end: &str) -> String {
         let shares: Vec<String> =
             self.shares.iter().map(|share| format!("\"{share}\".parse::<Share>()?")).collect();
@@ -38,7 +38,7 @@ impl Asked {
     }
 }
 
-/// Checks that a group has what was requested of `total` SMs, in units of at most `unit` SMs.
+/// Checks that a group got what its share requests of `total` SMs, in units of at most `unit` SMs.
 fn check_share(
     share: Share,
     (floor, sm_count): (u32, u32),
@@ -60,23 +60,25 @@ fn check_share(
     };
     let too_little = share.floor().map_or(floor == 0, |least| floor < least);
     if too_little || floor > most_floor || sm_count > most || sm_count < floor {
-        let seen = format!("asked for {share}, and given a floor of {floor} and {sm_count} SMs");
+        let seen = format!(
+            "{share} was requested, but the floor is {floor} and the ceiling {sm_count} SMs"
+        );
         return Err(Violation::new(Rule::Share, seen));
     }
     Ok(())
 }
 
 impl World {
-    /// Whether a context can be made of several pieces.
+    /// Returns whether a context can be created from several resources.
     pub(super) fn composes(&self) -> bool {
         self.version >= COMPOSITION
     }
 
-    /// Shares of so many SMs that may be floors and so many in all.
+    /// Returns shares of `in_all` SMs; at most `for_floors` of them can be floors.
     pub(super) fn asked(&self, n: u32, for_floors: u32, in_all: u32) -> Asked {
         let unit = self.unit;
         if !self.composes() {
-            // Most often one size, which is what such a driver takes.
+            // Usually groups of one size, which these drivers can create.
             let uneven = [[67, 11, 36], [8, 4, 8], [48, 6, 24], [107, 107, 107]];
             return match n >> 2 & 7 {
                 0 => Asked::counts(&uneven[n as usize % 4]),
@@ -88,11 +90,11 @@ impl World {
         let mut shares = Vec::new();
         for shift in 0..1 + n % 3 {
             let bits = n >> (4 + 5 * shift);
-            // Few sizes, so that contexts are used again.
+            // Few sizes, so that contexts are reused.
             let wanted = [1, 2, 2, 4, left.div_ceil(2)][bits as usize % 5].min(left);
             let ceiling = [2, 4, all / 2, all][bits as usize % 4].clamp(1, all).max(wanted) * unit;
             shares.push(match bits >> 2 & 7 {
-                // Now and then a ceiling between units.
+                // Some ceilings between units.
                 5 => Share::from(wanted * unit..=ceiling + bits % 3),
                 6 => Share::from(wanted * unit..),
                 7 if bits & 1 == 0 => Share::from(..=ceiling),
@@ -117,7 +119,7 @@ impl World {
         if asked.rest { request.rest("rest") } else { request }
     }
 
-    /// The end of a request as written in a program.
+    /// Returns the end of a request as program text.
     pub(super) fn granularity(&self) -> String {
         format!(".granularity(Granularity::{:?})", self.granularity)
     }
@@ -138,7 +140,7 @@ impl World {
         self.split_device(&Asked::counts(counts), World::request, false, &self.granularity())
     }
 
-    /// Takes what is asked for from the device, and looks whether it was given.
+    /// Takes groups from the device, and checks them.
     fn split_device(
         &mut self,
         asked: &Asked,
@@ -146,7 +148,7 @@ impl World {
         structured: bool,
         end: &str,
     ) -> Result<Done, Violation> {
-        // Nobody else takes anything in between, and no quarantine ends.
+        // Without other threads, faults or quarantine, a dry run and the split see the same state.
         let is_quiet = self.alone && !self.faults && !self.disturbed;
         let dry = is_quiet.then(|| self.sms.dry_run(request(self, asked)));
         let split = match self.sms.split(request(self, asked)) {
@@ -176,12 +178,14 @@ impl World {
         Ok(Done::Ok)
     }
 
-    /// A dry run says what the split then gives, and leaves.
+    /// Checks that the split gave and left what the dry run reported.
     fn check_dry_run(&self, split: &Split, dry: Result<DryRun>) -> Result<(), Violation> {
         let wrong = |what: String| Err(Violation::new(Rule::Answer, what));
         let dry = match dry {
             Ok(dry) => dry,
-            Err(error) => return wrong(format!("a dry run refused what was split then: {error}")),
+            Err(error) => {
+                return wrong(format!("a dry run refused a request that was then split: {error}"));
+            }
         };
         let given = |group: &SmGroup| (group.floor(), group.sm_count());
         let given: Vec<_> = split.groups.iter().map(given).collect();
@@ -198,7 +202,7 @@ impl World {
         Ok(())
     }
 
-    /// A refusal is the dry run's too, and what it says would fit does.
+    /// Checks that the dry run was refused with the same error, and that the suggested request fits.
     fn check_what_fits(
         &self,
         asked: &Asked,
@@ -209,8 +213,16 @@ impl World {
         let wrong = |what: String| Err(Violation::new(Rule::Refusal, what));
         match dry {
             Err(same) if same.to_string() == error.to_string() => {}
-            Err(other) => return wrong(format!("a dry run refused otherwise: {other}; {error}")),
-            Ok(dry) => return wrong(format!("a dry run gave {dry:?}, and {error}")),
+            Err(other) => {
+                return wrong(format!(
+                    "a dry run and the split were refused differently: {other}; {error}"
+                ));
+            }
+            Ok(dry) => {
+                return wrong(format!(
+                    "a dry run gave {dry:?}, but the split was refused: {error}"
+                ));
+            }
         }
         let Error::NotEnoughSms(shortage) = error else { return Ok(()) };
         let ask = |shares: &[Share]| {
@@ -218,7 +230,7 @@ impl World {
         };
         let (fit, nearest) = (shortage.fit, &shortage.nearest);
         if !nearest.is_empty() && ask(nearest).is_err() {
-            return wrong(format!("what would fit does not: {error}"));
+            return wrong(format!("the suggested request does not fit: {error}"));
         }
         if fit > 0 && ask(&shortage.requested[..fit]).is_err() {
             return wrong(format!("the first {fit} do not fit: {error}"));
@@ -229,7 +241,7 @@ impl World {
         Ok(())
     }
 
-    /// Takes all SMs that are free as one group, and returns its name.
+    /// Takes all free SMs as one group, and returns its name.
     pub(super) fn take_rest(&mut self) -> Option<u32> {
         let request = SplitRequest::new().rest("rest").granularity(self.granularity);
         let split = self.sms.split(request).ok()?;
@@ -241,7 +253,7 @@ impl World {
         self.groups.last().map(|entry| entry.name)
     }
 
-    /// Keeps the groups of a split of the device.
+    /// Records the groups of a split of the device.
     fn took(&mut self, split: Split, structured: bool, line: impl FnOnce(&str) -> String) {
         let groups: Vec<SmGroup> = split.groups.into_iter().chain(split.remainder).collect();
         let share = |group| self.units.share(group, structured);
@@ -289,7 +301,8 @@ impl World {
                         (of, self.unit.max(self.units.largest())),
                     )?;
                 }
-                // A level stays until its last child is gone, and what is divided for good goes at once.
+                // A split into shares holds the parent until its last child is dropped; another split consumes
+                // the parent immediately.
                 let is_level = asked.shares.iter().any(|share| !share.is_exclusive());
                 let part = |group: &SmGroup| match is_level {
                     true => Held::within(&held),
@@ -312,7 +325,7 @@ impl World {
         }
     }
 
-    /// Takes a group out of the list.
+    /// Removes a group from the list.
     pub(super) fn take_group(&mut self, name: u32) -> Option<GroupEntry> {
         let at = self.groups.iter().position(|entry| entry.name == name)?;
         Some(self.groups.remove(at))
@@ -374,7 +387,7 @@ impl World {
         self.split_device(&asked, request, false, &end)
     }
 
-    /// Asks for more than there is, twice: the answers are the same, and nothing changes.
+    /// Requests more SMs than exist, twice. The errors must be the same, and nothing may change.
     pub(super) fn split_refused(&mut self, n: [u32; 4]) -> Result<Done, Violation> {
         let counts = vec![self.total / 2 + 1 + n[0] % 8; 2];
         let asked = Asked::counts(&counts);
@@ -385,27 +398,27 @@ impl World {
             _ => {
                 return Err(Violation::new(
                     Rule::Answer,
-                    format!("groups of {counts:?} SMs were taken out of {}", self.total),
+                    format!("groups of {counts:?} SMs were taken from {}", self.total),
                 ));
             }
         };
         if !self.alone {
             return Ok(Done::Ok);
         }
-        // With faults, the second try may have recorded what the first could not.
+        // With faults, the second attempt may record work that the first could not.
         if first != second && !self.faults && !self.disturbed {
             return Err(Violation::new(
                 Rule::Same,
-                format!("one request was refused for two reasons: {first}; {second}"),
+                format!("one request was refused with two errors: {first}; {second}"),
             ));
         }
-        // SMs whose last work could not be recorded come free when a split has tried again.
+        // Quarantined SMs become free when a split retries their record.
         let may_grow = self.faults || self.disturbed;
         let free = self.sms.free_sm_count();
         if free != before && !(may_grow && free > before) {
             return Err(Violation::new(
                 Rule::Refusal,
-                format!("a refused split changed what is free from {before} to {free} SMs"),
+                format!("a refused split changed the free SMs from {before} to {free}"),
             ));
         }
         Ok(Done::Ok)

@@ -1,4 +1,4 @@
-//! Operations on memory, functions of the program, and what a stream is launched with.
+//! Operations on memory, host functions, and launch attributes.
 
 use green_ctx::{DeviceBuffer, Stream, memory::PinnedBuffer};
 
@@ -10,16 +10,16 @@ use crate::model::Way;
 use crate::raw::{self, Kept, Special};
 use crate::violation::{Rule, Violation};
 
-/// The most memory of a kind that a run keeps.
+/// The maximum number of buffers of a kind in a run.
 const KEPT: usize = 3;
 
-/// Memory of the host that a copy fills.
+/// Host memory that a copy fills.
 pub(super) struct Copied {
     target: PinnedBuffer<u32>,
     expected: Vec<u32>,
 }
 
-/// Copies values to the device and back, in the order of a stream.
+/// Copies values to the device and back, in stream order.
 fn copy(
     stream: &Stream,
     values: &[u32],
@@ -50,7 +50,7 @@ impl World {
         match copy(&stream, &expected, n[3]) {
             Ok((buffer, target)) => {
                 if n[2].is_multiple_of(2) {
-                    // Where it is freed in the order of its stream, it keeps that.
+                    // Stream-ordered memory holds a reference to its stream.
                     self.buffers.push((buffer, partition.filter(|_| n[3].is_multiple_of(3))));
                 }
                 self.copied.push(Copied { target, expected });
@@ -76,7 +76,7 @@ impl World {
         match target.as_slice() {
             Ok(found) if *found != *expected => Err(Violation::new(
                 Rule::Answer,
-                format!("{expected:?} were copied, and {found:?} came back"),
+                format!("{expected:?} were copied, but {found:?} came back"),
             )),
             Ok(_) => Ok(Done::Ok),
             Err(error) => Ok(Done::refused(&error)),
@@ -101,14 +101,14 @@ impl World {
         if let Err(error) = stream.keep_alive() {
             return Done::refused(&error);
         }
-        // Others may be borrowed, and those of the primary context are not kept.
+        // Other streams may be borrowed, and streams of the primary context are not kept.
         if let Name::PartStream(_) | Name::LaneStream(..) = of {
             self.kept_streams.push(Kept::new(&stream));
         }
         Done::Ok
     }
 
-    /// A kept stream is never destroyed.
+    /// Checks that no kept stream was destroyed.
     pub(super) fn check_kept(&self) -> Result<(), Violation> {
         match self.kept_streams.iter().find_map(|kept| kept.lost().ok()?) {
             None => Ok(()),

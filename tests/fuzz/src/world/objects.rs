@@ -1,4 +1,4 @@
-//! What a world keeps, each with the number in its name and what it keeps open.
+//! The objects of a world, each with the number in its name and the partitions that it keeps open.
 
 use std::fmt;
 use std::sync::{Arc, Weak};
@@ -17,9 +17,9 @@ pub(super) struct GroupEntry {
     pub(super) name: u32,
     pub(super) group: SmGroup,
     pub(super) held: Arc<Held>,
-    /// Whether only the driver can split it.
+    /// Whether the SMs come from the driver's structured split.
     pub(super) structured: bool,
-    /// The set whose plans share these SMs, where they are those of a closed partition of a plan.
+    /// The set whose plans share these SMs, if this is the group of a closed partition of a plan.
     pub(super) set: Option<u32>,
 }
 
@@ -38,7 +38,7 @@ pub(super) struct ContextEntry {
 pub(super) struct StreamEntry {
     pub(super) name: u32,
     pub(super) stream: Stream,
-    /// `None` in the primary context.
+    /// `None` for the primary context.
     pub(super) partition: Option<Arc<Partition>>,
 }
 
@@ -46,11 +46,11 @@ pub(super) struct PlanEntry {
     pub(super) name: u32,
     pub(super) plan: Arc<Plan>,
     pub(super) lanes: Vec<Arc<Partition>>,
-    /// What the model knows of them where the plan is active.
+    /// The partitions as the model sees them when the plan is active.
     pub(super) parts: Vec<InPlan>,
 }
 
-/// A partition of several plans by its number among all of theirs: its plan, its place there, itself.
+/// Returns a partition by its number among those of several plans: its plan, its index there, and the partition.
 fn lane_of<'a>(
     mut plans: impl Iterator<Item = &'a PlanEntry>,
     mut at: usize,
@@ -67,8 +67,8 @@ pub(super) struct SetEntry {
     pub(super) set: PlanSet,
     pub(super) base: Arc<Held>,
     pub(super) plans: Vec<PlanEntry>,
-    /// Every partition that one of its plans had, those of retired plans too: a graph or a stream may
-    /// keep one until another plan wants the same SMs.
+    /// All partitions that plans of this set have had, including retired plans: a graph or a stream may keep a
+    /// partition alive until another plan uses the same SMs.
     pub(super) known: Vec<Weak<Partition>>,
     /// The name of the active plan.
     pub(super) active: u32,
@@ -89,18 +89,18 @@ pub(super) struct GraphEntry {
 pub(super) struct ExecEntry {
     pub(super) name: u32,
     pub(super) exec: GraphExec,
-    /// Keeps partitions open as long as the executable does.
+    /// Keeps the partitions open as long as the executable.
     pub(super) _keeps: Vec<Arc<Partition>>,
 }
 
-/// What a program calls a partition's context or a stream.
+/// The name of a partition's context or of a stream in a program.
 #[derive(Clone, Copy)]
 pub(super) enum Name {
     Context(u32),
     Stream(u32),
     PartContext(u32),
     PartStream(u32),
-    /// Of a plan's partition.
+    /// A partition of a plan.
     LaneContext(u32, usize),
     LaneStream(u32, usize),
 }
@@ -118,7 +118,7 @@ impl fmt::Display for Name {
     }
 }
 
-/// What has a name that stays the same when other operations are left out.
+/// An object with a name that does not change when other operations are left out.
 pub(super) trait Named {
     fn key(&self) -> u64;
 }
@@ -163,7 +163,7 @@ impl Named for Name {
 }
 
 impl World {
-    /// The element that a number chooses, or the one that was chosen when the operation was pinned.
+    /// Returns the index of the element that `number` chooses, or that was chosen when the operation was pinned.
     pub(super) fn pick<T: Named>(&self, number: u32, from: &[T]) -> Option<usize> {
         self.picked(number, from.len(), |at| from[at].key())
     }
@@ -182,7 +182,7 @@ impl World {
         Some(at)
     }
 
-    /// A partition: of its own, or of a plan.
+    /// Chooses a partition, either a separate one or one of a plan.
     pub(super) fn place(&self, number: u32) -> Option<Place> {
         let plans = self.sets.iter().flat_map(|set| &set.plans);
         let lanes = plans.clone().map(|plan| plan.lanes.len()).sum::<usize>();
@@ -209,7 +209,7 @@ impl World {
         Some((context, Arc::clone(lane), Name::LaneContext(plan.name, at)))
     }
 
-    /// A stream: one that was made or adopted, or the first of a partition of an active plan.
+    /// Chooses a stream: a created or adopted one, or the first stream of a partition (for plans, of the active one).
     pub(super) fn lane(&self, number: u32) -> Option<Lane> {
         let plans = self.sets.iter().filter_map(SetEntry::active);
         let lanes = plans.clone().map(|plan| plan.lanes.len()).sum::<usize>();
@@ -236,7 +236,7 @@ impl World {
         Some((stream, Some(Arc::clone(lane)), Name::LaneStream(plan.name, at)))
     }
 
-    /// Notes a partition of a context that was made just now.
+    /// Records a partition of a context that was just created.
     pub(super) fn open(
         &mut self,
         context: &Context,
@@ -247,7 +247,7 @@ impl World {
         self.open_with(context, held, structured, set, None)
     }
 
-    /// Notes a partition of a context that was made just now, and whose workqueues it uses.
+    /// Records a partition of a context that was just created, with the partition whose workqueues it uses.
     pub(super) fn open_with(
         &mut self,
         context: &Context,
@@ -275,8 +275,8 @@ impl World {
         Ok(partition)
     }
 
-    /// The kernel for work in these partitions: where only names show what was launched by whom,
-    /// exempt work has another.
+    /// Returns the kernel for work in these partitions. With several threads, only kernel names show who
+    /// launched what, so work that the promise does not cover has another name.
     pub(super) fn kernel_for<'a>(
         &self,
         partitions: impl IntoIterator<Item = &'a Arc<Partition>>,
@@ -290,7 +290,7 @@ impl World {
         &self.machine.kernel
     }
 
-    /// How many SMs nobody holds.
+    /// Returns the number of SMs that no object holds.
     pub(super) fn free(&self) -> u32 {
         if !self.alone {
             return self.sms.free_sm_count();

@@ -21,7 +21,7 @@ use crate::violation::{Rule, Violation};
 /// The first driver with workqueues.
 const WORKQUEUES: Version = Version::new(13, 1);
 
-/// What is in the way of a close.
+/// An obstacle to a close.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Obstacle {
     Nothing,
@@ -29,7 +29,7 @@ enum Obstacle {
     Current,
     /// The stream takes part in a capture.
     Capture,
-    /// A capture in which the partition takes no part is being ended, and the close must succeed.
+    /// An unrelated capture is being ended. The close must succeed.
     End,
 }
 
@@ -38,8 +38,8 @@ fn wrong(seen: String) -> Violation {
 }
 
 impl World {
-    /// A group with workqueues where the driver has them: now and then with queues of its own, or with those of
-    /// another partition, which it keeps.
+    /// Returns a group, on newer drivers sometimes with its own workqueues or with those of another partition,
+    /// which it keeps alive.
     pub(super) fn provision(
         &self,
         group: SmGroup,
@@ -58,13 +58,13 @@ impl World {
                 let Some((context, partition, of)) = self.place(n >> 3) else {
                     return plain(group);
                 };
-                // A plan's context may outlive its plan for the queues' sake, which the model does not follow.
+                // A plan's context could outlive its plan because of the queues, which the model does not support.
                 if partition.set.is_some() {
                     return plain(group);
                 }
                 match context.shared_workqueue() {
                     Ok(queues) => {
-                        // Of a context that shares in turn, it is the first one's.
+                        // If that context itself shares queues, the owner is the first context.
                         let owner = partition.queues.clone().unwrap_or(partition);
                         let text = format!(".with_workqueue({of}.shared_workqueue()?)");
                         (group.with_workqueue(queues), Some(owner), text)
@@ -109,7 +109,7 @@ impl World {
             Err(error) => {
                 let done = Done::refused(&error);
                 let Some(provision) = error.given else {
-                    return Err(wrong("a partition was not made, and lost its group".to_owned()));
+                    return Err(wrong("creating a partition failed and lost its group".to_owned()));
                 };
                 let group = provision.group;
                 if group.sm_count() != asked {
@@ -194,7 +194,7 @@ impl World {
         drop((origin, first));
         if during != after && !self.faults && !self.disturbed {
             let seen = format!(
-                "before {call} at the end of a capture a program got {during}, and after it {after}"
+                "a program got {during} before {call} at the end of a capture, but {after} after it"
             );
             return Err(wrong(seen));
         }
@@ -205,7 +205,7 @@ impl World {
         if self.groups.len() >= MOST {
             return Ok(Done::Skipped);
         }
-        // Most often one that nobody else has.
+        // Usually a partition without other handles.
         let may = |entry: &&PartitionEntry| {
             n[3].is_multiple_of(2) || Arc::strong_count(&entry.account) == 1
         };
@@ -218,7 +218,7 @@ impl World {
         };
         let obstacle = [Obstacle::Nothing, Obstacle::End, Obstacle::Current, Obstacle::Capture]
             [n[1] as usize % 4];
-        // Another stream, whose capture that of the partition joins.
+        // Another stream; the partition's stream joins its capture.
         let origin = self.lane(n[2]).filter(|(_, partition, _)| {
             let own = &self.partitions[at].account;
             partition.as_ref().is_none_or(|other| !Arc::ptr_eq(other, own))
@@ -252,7 +252,9 @@ impl World {
         match closed {
             Ok(group) => {
                 if !alone {
-                    return Err(wrong(format!("part{name} was closed although others have it")));
+                    return Err(wrong(format!(
+                        "part{name} was closed, although other handles exist"
+                    )));
                 }
                 if obstacle == Obstacle::Current && !self.faults {
                     return Err(wrong(format!("part{name} was closed while it was current")));
@@ -268,11 +270,13 @@ impl World {
             Err(Refused { given: partition, reason }) => {
                 let same_stream = match (stream, partition.stream().id()) {
                     (Ok(before), Ok(after)) => before == after,
-                    // A fault may strike the question.
+                    // A planned fault may hit the query.
                     _ => self.faults,
                 };
                 if !same_stream || !weak.is(partition.context()) {
-                    let seen = format!("a refused close ({reason}) left part{name} another one");
+                    let seen = format!(
+                        "a refused close ({reason}) returned another object for part{name}"
+                    );
                     return Err(Violation::new(Rule::Refusal, seen));
                 }
                 let quiet = !self.faults && !self.disturbed && self.alone;
@@ -286,11 +290,11 @@ impl World {
         }
     }
 
-    /// Puts two groups together, or gets both back. Often the result becomes a partition at once, which then waits
-    /// for all that was running on the SMs of both.
+    /// Joins two groups. If refused, both must be returned. The result often becomes a partition immediately,
+    /// whose work then waits for everything that was running on the SMs of both.
     pub(super) fn join(&mut self, n: [u32; 4]) -> Result<Done, Violation> {
         if n[3].is_multiple_of(2) && self.composes() && self.free() >= 2 * self.unit {
-            // Two that may have been somebody else's a moment ago.
+            // Two groups, which may have had other owners until recently.
             self.split_plainly(&[self.unit; 2])?;
         }
         let done = self.join_two(n)?;
@@ -314,7 +318,7 @@ impl World {
         }
         let Some(at) = self.pick(n[0], &self.groups) else { return Ok(Done::Skipped) };
         let one = self.groups.remove(at);
-        // Most often one that may be of the same split, and nothing of which is shared.
+        // Usually a group that may come from the same split and shares no SMs.
         let may = |other: &&GroupEntry| {
             let exclusive = |entry: &GroupEntry| entry.group.floor() == entry.group.sm_count();
             n[2].is_multiple_of(8)
@@ -331,7 +335,10 @@ impl World {
             Ok(group) => {
                 let sum: u32 = counts.iter().sum();
                 if group.sm_count() != sum || group.floor() != sum {
-                    return Err(wrong(format!("{counts:?} SMs joined are {}", group.sm_count())));
+                    return Err(wrong(format!(
+                        "groups of {counts:?} SMs were joined to {} SMs",
+                        group.sm_count()
+                    )));
                 }
                 let held = one.held.part(self.units.share(&group, one.structured));
                 drop((one.held, other.held));
@@ -345,7 +352,9 @@ impl World {
                 let done = Done::refused(&*error);
                 let [first, second] = error.given;
                 if [first.sm_count(), second.sm_count()] != counts {
-                    return Err(wrong(format!("groups of {counts:?} SMs came back as others")));
+                    return Err(wrong(format!(
+                        "a refused join of {counts:?} SMs returned other groups"
+                    )));
                 }
                 self.groups.push(GroupEntry { group: first, ..one });
                 self.groups.push(GroupEntry { group: second, ..other });
@@ -355,7 +364,7 @@ impl World {
     }
 }
 
-/// Says how many SMs are free, and what a program gets that asks for them.
+/// Describes the free SMs, and the results of requests for SMs.
 fn obtainable(device: &Device, unit: u32) -> String {
     let free = device.resources().sm().map(|sms| sms.free_sm_count());
     let rest = device.rest("rest").map(|group| group.sm_count()).map_err(|error| error.to_string());
@@ -364,7 +373,8 @@ fn obtainable(device: &Device, unit: u32) -> String {
     format!("{free:?} free SMs, {rest:?} SMs as the rest and {parts:?} partitions of {unit}")
 }
 
-/// Closes a partition while its stream takes part in a capture, which has to be refused and to go on.
+/// Closes a partition while its stream takes part in a capture. The close must be refused, and the capture must
+/// continue.
 fn close_captured(
     partition: green_ctx::Partition,
     origin: &green_ctx::Stream,
@@ -385,15 +395,15 @@ fn close_captured(
     });
     match (closed, partition, captured) {
         (Some(closed), ..) => closed,
-        // Nothing was tried.
+        // The close was not attempted.
         (None, Some(partition), Err(error)) => {
             Err(Refused { given: partition, reason: CloseReason::Driver(error) })
         }
-        (None, ..) => unreachable!("the capture ran, or it returned an error"),
+        (None, ..) => unreachable!("the capture ran or returned an error"),
     }
 }
 
-/// A request for one more group of a device.
+/// Returns a request for one group of `count` SMs.
 pub(super) fn one_of(count: u32) -> SplitRequest {
     SplitRequest::from([count])
 }

@@ -1,4 +1,4 @@
-//! Operations on sets of plans.
+//! Operations on plan sets.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Weak};
@@ -16,13 +16,13 @@ use crate::operation::Kind;
 use crate::raw;
 use crate::violation::{Rule, Violation};
 
-/// The most sets, and plans of one.
+/// The maximum number of sets, and of plans per set.
 const SETS: usize = 3;
 const PLANS: usize = 6;
 
-/// The number of a living context is always known.
+/// A live context always has an id.
 fn unknown(error: green_ctx::Error) -> Violation {
-    Violation::new(Rule::Answer, format!("a living context has no number: {error}"))
+    Violation::new(Rule::Answer, format!("a live context has no id: {error}"))
 }
 
 impl World {
@@ -36,7 +36,7 @@ impl World {
         }
         let group = match self.pick(n[0], &wide) {
             Some(at) => Some(wide[at]),
-            // All SMs that are free, where there is no wide group.
+            // Take all free SMs if there is no large enough group.
             None if self.free() >= 3 * self.unit => self.take_rest(),
             None => None,
         };
@@ -70,13 +70,13 @@ impl World {
         Ok(Done::Ok)
     }
 
-    /// What the model knows of a plan that becomes the active one.
+    /// Returns a plan's partitions as the model sees them when the plan becomes active.
     fn parts(&self, set: usize, plan: u32) -> Vec<InPlan> {
         let plan = self.sets[set].plans.iter().find(|entry| entry.name == plan);
         plan.map_or_else(Vec::new, |plan| plan.parts.clone())
     }
 
-    /// Keeps a plan, whose partitions may be those of other plans.
+    /// Records a plan. Its partitions may also belong to other plans.
     fn prepared(&mut self, set: usize, name: u32, plan: Arc<Plan>) -> Result<(), Violation> {
         let (mut lanes, mut parts): (Vec<Arc<Partition>>, _) = (Vec::new(), Vec::new());
         for (index, part) in plan.partitions().iter().enumerate() {
@@ -94,11 +94,11 @@ impl World {
             known.retain(|other| other.strong_count() > 0 && !other.ptr_eq(&Arc::downgrade(&lane)));
             known.push(Arc::downgrade(&lane));
             lanes.push(lane);
-            // Partitions are named by their place, but for the one that takes the rest.
+            // The name of a partition is its index, except for the one that takes the rest.
             let name = if part.share() == Share::REST { u32::MAX } else { index as u32 };
             let floor = self.units.all(&part.floor_unit_indices()).unwrap_or_default();
             if parts.iter().any(|other: &InPlan| other.context_id == id) {
-                let seen = "two partitions of one plan have one context".to_owned();
+                let seen = "two partitions of one plan have the same context".to_owned();
                 return Err(Violation::new(Rule::Share, seen));
             }
             parts.push(InPlan { context_id: id, name, floor });
@@ -117,7 +117,7 @@ impl World {
         self.prepare_one(at, name, &asked)
     }
 
-    /// Shares of a set's SMs.
+    /// Returns shares of a set's SMs.
     fn asked_of(&self, at: usize, n: u32) -> Asked {
         let set = &self.sets[at].set;
         self.asked(n, set.floor(), set.sm_count())
@@ -127,11 +127,12 @@ impl World {
         let set_name = self.sets[at].name;
         let plan = PlanRequest::new(format!("plan{name}"), self.request(asked));
         let set = &self.sets[at].set;
-        // On a thread of its own, or here.
+        // On a separate thread or on this one.
         let (prepared, how) = match name.is_multiple_of(4) && self.alone {
             true => {
                 let prepared = set.prepare_in_background(plan).join();
-                let panicked = || Violation::new(Rule::Panic, "while it prepared".to_owned());
+                let panicked =
+                    || Violation::new(Rule::Panic, "a background preparation panicked".to_owned());
                 (prepared.map_err(|_| panicked())?, "prepare_in_background")
             }
             false => (set.prepare(plan), "prepare"),
@@ -163,7 +164,7 @@ impl World {
         let default = SwitchOptions::default();
         let (options, text) = match kind {
             Kind::SwitchUnfenced => (default.fence(false), ".fence(false)"),
-            // The bound is in real time, which is no part of a seed: there is none, or all of it is over.
+            // The timeout of a drain is in real time, which must not affect a seed. So it is unlimited or zero.
             Kind::SwitchDrain if self.alone && self.model.busy_for() < 2_000_000 => {
                 (default.drain(Duration::MAX), ".drain(Duration::MAX)")
             }
@@ -195,7 +196,8 @@ impl World {
         Done::Ok
     }
 
-    /// Switches while the program is asked whether to go on: it does, gives up, or panics.
+    /// Switches while the library repeatedly asks the program whether to continue. The program continues, gives
+    /// up, or panics.
     pub(super) fn switch_while(&mut self, n: [u32; 4]) -> Result<Done, Violation> {
         let Some(at) = self.pick(n[0], &self.sets) else { return Ok(Done::Skipped) };
         let set = &self.sets[at];
@@ -228,14 +230,14 @@ impl World {
         Ok(done)
     }
 
-    /// Closes a set, which stays where somebody has something of it.
+    /// Closes a set. The close must be refused if something still uses the set.
     pub(super) fn close_set(&mut self, n: [u32; 4]) -> Result<Done, Violation> {
         let Some(at) = self.pick(n[0], &self.sets) else { return Ok(Done::Skipped) };
         if self.groups.len() >= MOST {
             return Ok(Done::Skipped);
         }
         let SetEntry { name, set, base, plans, known, active } = self.sets.remove(at);
-        // One of its plans' partitions is kept by somebody else where it has more handles than plans.
+        // A partition is kept alive by another object if it has more handles than plans.
         let lanes: Vec<Arc<Partition>> = known.iter().filter_map(Weak::upgrade).collect();
         let of_plans = |lane: &Arc<Partition>| {
             let all = plans.iter().flat_map(|plan| &plan.lanes);
@@ -247,7 +249,7 @@ impl World {
             plans.into_iter().map(|plan| (plan.name, plan.lanes, plan.parts)).collect();
         match set.close() {
             Ok(_) if kept => {
-                let seen = format!("set{name} was closed although others have partitions of it");
+                let seen = format!("set{name} was closed, although its partitions are in use");
                 Err(Violation::new(Rule::Answer, seen))
             }
             Ok(group) => {
@@ -316,7 +318,7 @@ impl World {
         for round in 0..30 {
             let asked = self.asked_of(at, n[1].rotate_left(round));
             let name = self.name();
-            // A request may ask for what no units of the set make.
+            // The request may not be possible with the set's units.
             if self.prepare_one(at, name, &asked)? != Done::Ok {
                 continue;
             }

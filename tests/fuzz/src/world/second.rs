@@ -17,7 +17,7 @@ use crate::model::Way;
 use crate::raw;
 use crate::violation::{Rule, Violation};
 
-/// The most partitions of the second device.
+/// The maximum number of partitions of the second device.
 const PARTITIONS: usize = 3;
 
 /// A partition of the second device, with a stream.
@@ -67,7 +67,7 @@ impl World {
         Ok(Done::Ok)
     }
 
-    /// What the second device's ledger calls free is what nobody holds.
+    /// Checks that the second device's ledger reports as free exactly the SMs that no object holds.
     pub(super) fn check_second_ledger(&self) -> Result<(), Violation> {
         let Some(device) = &self.machine.second else { return Ok(()) };
         let Ok(sms) = device.resources().sm() else { return Ok(()) };
@@ -75,7 +75,8 @@ impl World {
         let expected = self.total - held.min(self.total);
         let may_lack = self.faults || self.disturbed;
         if free > expected || (free < expected && !may_lack) {
-            let seen = format!("{free} SMs of the second device are free, and {held} are held");
+            let seen =
+                format!("{free} SMs of the second device are free, although {held} are held");
             return Err(Violation::new(Rule::Ledger, seen));
         }
         Ok(())
@@ -155,7 +156,7 @@ impl World {
         let alone = Arc::strong_count(&partition) == 1;
         match context.close() {
             Ok(_) if !alone => {
-                let seen = format!("context{name} was closed although others have it");
+                let seen = format!("context{name} was closed, although other handles exist");
                 Err(Violation::new(Rule::Answer, seen))
             }
             Ok(group) => {
@@ -168,7 +169,7 @@ impl World {
         }
     }
 
-    /// A function that reclaims partitions panics: the split has done nothing.
+    /// A reclaim hook panics. The split must do nothing.
     pub(super) fn reclaim_panics(&mut self) -> Result<Done, Violation> {
         if !self.alone {
             return Ok(Done::Skipped);
@@ -181,7 +182,7 @@ impl World {
         match split {
             Err(_) => Ok(Done::Ok),
             Ok(_) => {
-                let seen = "a split has not called the function that reclaims".to_owned();
+                let seen = "a split did not call the reclaim hook".to_owned();
                 Err(Violation::new(Rule::Answer, seen))
             }
         }

@@ -118,7 +118,7 @@ impl World {
         if self.streams.len() >= 2 * MOST {
             return Done::Skipped;
         }
-        // One that no object borrows now.
+        // A stream that no object borrows now.
         let alone = self.foreign_alone();
         let Some(at) = self.pick(n[0], &alone) else { return Done::Skipped };
         let (foreign_name, foreign) = self.foreign.remove(alone[at].1);
@@ -182,7 +182,7 @@ impl World {
     }
 
     pub(super) fn launch_foreign(&mut self, n: [u32; 4]) -> Done {
-        // Of a stream that an object borrows, it is that object's work.
+        // Work in a borrowed stream counts as that object's work.
         let alone = self.foreign_alone();
         let Some(at) = self.pick(n[0], &alone) else { return Done::Skipped };
         let (name, foreign) = &self.foreign[alone[at].1];
@@ -194,7 +194,7 @@ impl World {
         done
     }
 
-    /// The names and places of foreign streams that no object stands for.
+    /// Returns the names and indices of foreign streams that no object wraps.
     fn foreign_alone(&self) -> Vec<(u32, usize)> {
         let all = self.foreign.iter().enumerate();
         let alone = all.filter(|(_, (_, foreign))| Arc::strong_count(foreign) == 1);
@@ -215,7 +215,7 @@ impl World {
         Done::of(stream.synchronize())
     }
 
-    /// A watch says of a stream and of a launch in it whether they are inside.
+    /// Checks that a watch distinguishes launches inside and outside its partition.
     pub(super) fn watch(&mut self, n: [u32; 4]) -> Result<Done, Violation> {
         let (Some((context, _, of)), Some((stream, partition, name))) =
             (self.place(n[0]), self.lane(n[1]))
@@ -241,7 +241,7 @@ impl World {
         if escapes != usize::from(!inside) && !self.faults {
             return Err(Violation::new(
                 Rule::Answer,
-                format!("a watch counted {escapes} escapes of a launch, inside: {inside}"),
+                format!("a watch reported {escapes} escapes for a launch (inside: {inside})"),
             ));
         }
         Ok(Done::Ok)

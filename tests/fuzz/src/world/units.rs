@@ -1,4 +1,4 @@
-//! Where a device's units are, learnt by running in each of them alone.
+//! The SMs of a device's units, found by running in each unit alone.
 
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock};
@@ -13,15 +13,15 @@ use crate::account::{Place, Share, Sms};
 use crate::machine::{self, Machine, Variant};
 use crate::raw;
 
-/// The first driver whose contexts are made of units.
+/// The first driver whose contexts are created from units.
 const COMPOSITION: Version = Version::new(12, 5);
 
 type Key = (String, Granularity);
 
-/// What was learnt of each part.
+/// The units found so far, per part.
 static LEARNT: LazyLock<Mutex<HashMap<Key, Arc<[Sms]>>>> = LazyLock::new(Mutex::default);
 
-/// The SMs of each unit that a device is cut into; none where the driver makes contexts of other pieces.
+/// The SMs of each unit of a device. Empty on drivers that do not create contexts from units.
 pub(super) struct Units {
     sms: Arc<[Sms]>,
 }
@@ -44,18 +44,18 @@ impl Units {
         Ok(Units { sms })
     }
 
-    /// The SMs of the largest unit.
+    /// Returns the number of SMs of the largest unit.
     pub(super) fn largest(&self) -> u32 {
         self.sms.iter().map(|sms| sms.len()).max().unwrap_or(0)
     }
 
-    /// Where a group is; `None` where that is not known.
+    /// Returns the SMs of a group, or `None` if they are unknown.
     pub(super) fn place(&self, group: &SmGroup) -> Option<Place> {
         let floor = self.all(&group.floor_unit_indices())?;
         Some(Place { floor, ceiling: self.all(group.unit_indices())? })
     }
 
-    /// The SMs of these units.
+    /// Returns the SMs of these units, or `None` if they are unknown.
     pub(super) fn all(&self, units: &[usize]) -> Option<Sms> {
         if self.sms.is_empty() {
             return None;
@@ -63,7 +63,7 @@ impl Units {
         Some(units.iter().fold(Sms::default(), |all, unit| all.and(self.sms[*unit])))
     }
 
-    /// What a group has in the device's ledger.
+    /// Returns what a group holds in the device's ledger.
     pub(super) fn share(&self, group: &SmGroup, structured: bool) -> Share {
         match self.place(group).filter(|_| !structured) {
             Some(place) => Share::Known(place.ceiling),
@@ -80,15 +80,15 @@ fn learn(
     let machine = Machine::new(&sim, &driver, &reports, "learn")?;
     let counts = machine.device.resources().sm()?.unit_counts(granularity)?;
     let mut units = vec![Sms::default(); counts.len()];
-    // Whoever asks last for as many as a regular unit has gets the odd one.
+    // The last group that requests a regular unit's size gets the odd unit.
     let request = SplitRequest::from(vec![counts[0]; counts.len()]).granularity(granularity);
     let parts = machine.device.partition(request)?;
     for part in &parts {
         sim.clear_trace();
         raw::launch(part.stream(), &machine.kernel, 1)?;
         let launches = sim.launches();
-        let [launch] = launches.as_slice() else { return Err("one launch is one launch".into()) };
-        let [unit] = *part.unit_indices() else { return Err("each has one unit".into()) };
+        let [launch] = launches.as_slice() else { return Err("one launch".into()) };
+        let [unit] = *part.unit_indices() else { return Err("one unit per partition".into()) };
         units[unit] = Sms::of(&launch.sms);
     }
     Ok(units.into())

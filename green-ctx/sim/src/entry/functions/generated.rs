@@ -3,16 +3,16 @@
 /// Calls the macro `$each` with every function that a driver exports, in the form
 /// `EXPORT: PLAIN = NAME VERSION (ARGUMENT: TYPE, …);`.
 ///
-/// `EXPORT` is the exported name, and `NAME` the one by which `cuGetProcAddress` finds this form, from
-/// the driver version `VERSION` on (12040 is CUDA 12.4). `PLAIN` is `EXPORT` without `_ptsz` or
-/// `_ptds`; where the two differ, the null stream means the per-thread default stream.
+/// `EXPORT` is the exported name. `NAME` is the name by which `cuGetProcAddress` finds this form, from
+/// driver version `VERSION` on (12040 is CUDA 12.4). `PLAIN` is `EXPORT` without `_ptsz` or `_ptds`. If
+/// the two differ, the null stream means the per-thread default stream.
 ///
-/// The types are those of `core::ffi` and of green-ctx-sys, which the caller imports. Of types that
-/// green-ctx-sys does not bind, an enum is its integer, and a pointer to anything else is one to `c_void`.
+/// The types are those of `core::ffi` and of green-ctx-sys, which the caller imports. An enum that
+/// green-ctx-sys does not bind is listed as its integer, any other unbound type behind a pointer as `c_void`.
 ///
-/// # Example
+/// # Examples
 ///
-/// How many bytes each argument of each function has:
+/// The size in bytes of each argument of each function:
 ///
 /// ```
 /// use core::ffi::*;

@@ -1,9 +1,10 @@
-//! The clock that runs: a thread carries out what is due while the program makes no call.
+//! The clock of [`Clock::Real`](crate::Clock::Real): a thread carries out due effects while the program
+//! makes no call.
 //!
-//! The state's time goes on by what passes on the host's clock, beside what calls and waits add to it.
-//! Functions of the program run on this thread alone, one after the other, as on a driver's own thread:
-//! one that waits for the program holds up no call. Whoever has waited for work returns when the
-//! functions that came before have run, as on a GPU.
+//! The state's time advances with the host's clock, in addition to the cost of calls and waits. Functions
+//! of the program run only on this thread, one after the other, as on a thread of the real driver. A
+//! function that waits for the program therefore blocks no call. A call that waits for work returns after
+//! the functions that precede the work have run, as on a GPU.
 
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
@@ -15,22 +16,22 @@ use parking_lot::{Condvar, MutexGuard};
 use crate::driver::Driver;
 use crate::state::{self, State};
 
-/// What a driver's calls and the thread of its clock share.
+/// The signals between a driver's calls and its clock thread.
 #[derive(Default)]
 pub(crate) struct Signals {
-    /// Wakes the thread: something may be due earlier than it knows.
+    /// Wakes the clock thread: an effect may be due earlier than it expects.
     wake: Condvar,
-    /// Wakes those that wait for functions of the program.
+    /// Wakes calls that wait for functions of the program.
     called: Condvar,
 }
 
-/// What the state knows of a clock that runs.
+/// The state of a running clock.
 pub(crate) struct Running {
-    /// When the state's time last went on.
+    /// The host time of the last update of the state's time.
     last: Instant,
-    /// The number of the thread, 0 before it has begun.
+    /// The number of the clock thread; 0 before it has started.
     thread: u32,
-    /// How many functions of the program have run.
+    /// The number of functions of the program that have run.
     called: u64,
     ended: bool,
 }
@@ -42,7 +43,7 @@ impl Running {
 }
 
 impl State {
-    /// Lets time go on to the host's.
+    /// Advances time by the host time that has passed.
     pub(crate) fn catch_up(&mut self) {
         if let Some(running) = &mut self.running {
             let now = Instant::now();
@@ -51,7 +52,7 @@ impl State {
         }
     }
 
-    /// How many functions have had their turn, and how many of them have run.
+    /// Returns the number of functions that became due, and of those that have run.
     fn functions(&self) -> (u64, u64) {
         (self.came_due, self.running.as_ref().map_or(0, |running| running.called))
     }
@@ -62,8 +63,8 @@ impl State {
 }
 
 impl Driver {
-    /// What every call ends with while the clock runs: the thread learns what has become due, and who
-    /// waited on the host waits for the functions of the program, too.
+    /// Ends every call while the clock runs. Wakes the clock thread. If the call waited for work, also
+    /// waits for the functions that were due.
     #[cold]
     pub(crate) fn follow_clock(&self, signals: &Signals) {
         signals.wake.notify_one();
@@ -76,7 +77,7 @@ impl Driver {
         }
     }
 
-    /// Carries out what is due, until the driver ends.
+    /// Carries out due effects until the driver ends.
     fn run_clock(&self, signals: &Signals) {
         let mut state = self.peek();
         if let Some(running) = &mut state.running {
@@ -109,14 +110,14 @@ impl Driver {
     }
 }
 
-/// The thread of a driver's clock, which ends when this is dropped.
+/// The clock thread of a driver. Dropping it ends the thread.
 pub(crate) struct ClockThread {
     driver: Arc<Driver>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl ClockThread {
-    /// Lets the clock of a driver run, where it is one that does.
+    /// Starts the clock thread if the driver has a running clock.
     pub(crate) fn start(driver: &Arc<Driver>) -> std::io::Result<ClockThread> {
         let mut thread = None;
         if driver.signals.is_some() {
@@ -142,9 +143,9 @@ impl Drop for ClockThread {
         }
         signals.wake.notify_one();
         signals.called.notify_all();
-        // A function of the program may drop the driver; its own thread cannot be waited for.
+        // A function of the program may drop the driver on the clock thread, which cannot join itself.
         if thread.thread().id() != thread::current().id() {
-            // The thread does not panic: functions that do end the process.
+            // The join cannot fail: a panic in a function of the program ends the process.
             let _ = thread.join();
         }
     }

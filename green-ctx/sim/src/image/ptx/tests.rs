@@ -1,4 +1,4 @@
-//! Texts, and what is read in them.
+//! PTX texts and their parsed contents.
 
 use super::*;
 
@@ -120,7 +120,7 @@ fn the_rest_of_a_text_is_passed_over() {
     assert_eq!(names, ["x"]);
 }
 
-/// As recorded, and as ptxas has it where it is not.
+/// As recorded, and as ptxas behaves in cases that were not recorded.
 #[test]
 fn a_kernel_is_there_once() {
     let announced = ".entry x(.param .u64 p); ";

@@ -1,4 +1,4 @@
-//! A stream's answers about the capture that it takes part in.
+//! Queries about a stream's capture.
 
 use green_ctx_sys::{
     CUgraph_st, CUgraphEdgeData, CUgraphNode, CUresult, CUstream_st, CUstreamCaptureStatus,
@@ -10,8 +10,8 @@ use crate::pointer::{Answer, Ptr, invalid_if, refuse_if};
 use crate::state::State;
 
 impl State {
-    /// The stream that is asked about its capture. The legacy stream cannot answer while a blocking
-    /// stream of its context is capturing, whose capture goes on (cuda.h, `cuStreamIsCapturing`).
+    /// Returns the stream of a capture query. The legacy stream cannot be queried while a blocking stream
+    /// of its context is capturing; that capture continues (cuda.h, `cuStreamIsCapturing`).
     fn asked_stream(&mut self, address: usize) -> Answer<usize> {
         let handle = self.stream(address)?;
         let implicit = !self.implicit_captures(handle).is_empty();
@@ -41,7 +41,7 @@ pub(crate) fn is_capturing(
     out.write(state.capture_status(handle))
 }
 
-/// What the later forms ask of a stream, with null pointers for what the earlier ones do not.
+/// Implements the later versions; earlier ones pass null pointers for the outputs that they lack.
 #[expect(clippy::too_many_arguments, reason = "the C function has them")]
 pub(crate) fn get(
     driver: &Driver,

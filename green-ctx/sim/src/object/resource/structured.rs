@@ -1,6 +1,6 @@
-//! Structured splits: groups of different sizes whose SMs run together.
+//! Structured splits: groups of different sizes whose SMs are co-scheduled.
 //!
-//! Nothing here is recorded. What the header of 13.5 says is done; what it leaves open is marked.
+//! Nothing here was recorded. The rules follow the header of CUDA 13.5; comments mark what it leaves open.
 
 use green_ctx_sys::{
     CU_DEV_SM_RESOURCE_GROUP_LOCALITY_DOMAIN_ID_ANY, CU_DEV_SM_RESOURCE_GROUP_PARAMS,
@@ -22,25 +22,24 @@ const LOCALITY_DOMAIN: u32 =
     CUdevSmResourceGroup_flags::CU_DEV_SM_RESOURCE_GROUP_LOCALITY_DOMAIN_ID.0;
 const SUPPLEMENTAL_SMS: u32 =
     CUdevSmResourceGroup_flags::CU_DEV_SM_RESOURCE_GROUP_LOCALITY_DOMAIN_SUPPLEMENTAL_SMS.0;
-/// The number that stands for any domain, unsigned as the field that it is in.
+/// The number that means any domain, unsigned like the field that holds it.
 const ANY_DOMAIN: u32 = CU_DEV_SM_RESOURCE_GROUP_LOCALITY_DOMAIN_ID_ANY.cast_unsigned();
-/// The flags of a group and the versions whose headers have them.
+/// The flags of a group, with the versions that introduced them.
 const FLAGS: [(u32, u32); 3] =
     [(BACKFILL, 13_010), (LOCALITY_DOMAIN, 13_040), (SUPPLEMENTAL_SMS, 13_050)];
 
 const CONFIGURATION: CUresult = CUresult::CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION;
 
-/// The flags that a driver of this version knows.
+/// Returns the flags that a driver of this version knows.
 fn known_flags(version: u32) -> u32 {
     let known = FLAGS.iter().filter(|(_, since)| *since <= version);
     known.fold(0, |flags, (flag, _)| flags | flag)
 }
 
-/// What the parameters of a group ask for.
+/// Reads the parameters of a group.
 ///
-/// Flags that the driver does not know are `CUDA_ERROR_INVALID_VALUE`; a count that no device could
-/// satisfy is `CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION`, as it is of a split by count. The header
-/// says neither.
+/// Unknown flags are `CUDA_ERROR_INVALID_VALUE`. A count that no device can satisfy is
+/// `CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION`, as in a split by count. The header specifies neither.
 fn request(
     profile: &Profile,
     version: u32,
@@ -49,40 +48,40 @@ fn request(
     invalid_if(params.flags & !known_flags(version) != 0)?;
     let near = match params.flags & (LOCALITY_DOMAIN | SUPPLEMENTAL_SMS) {
         0 => profile.topology.all(),
-        // A modifier of a flag that is not there. The header does not say.
+        // This flag modifies another flag, which is missing. The header does not specify this case.
         SUPPLEMENTAL_SMS => return Err(CUresult::CUDA_ERROR_INVALID_VALUE),
         flags => profile.topology.near(Locality {
             domain: (params.localityDomainId != ANY_DOMAIN).then_some(params.localityDomainId),
             supplemental: flags & SUPPLEMENTAL_SMS != 0,
         }),
     };
-    // In a domain that is not there are no SMs.
+    // The device does not have this domain.
     refuse_if(near.is_empty(), CONFIGURATION)?;
     let pair = profile.topology.fine_unit;
     let coscheduled = match (params.coscheduledSmCount, params.smCount) {
-        // From 13.4 on whoever discovers without a constraint finds every SM
-        // (https://github.com/NVIDIA/cuda-python/pull/2389, and the first example of the header of
-        // 13.5). That a requested count still uses the default is not recorded.
+        // From 13.4 on, discovery without a constraint finds every SM
+        // (https://github.com/NVIDIA/cuda-python/pull/2389, and the first example in the header of 13.5).
+        // That a requested count still uses the default was not recorded.
         (0, 0) if version >= 13_040 => pair,
         (0, _) => profile.topology.coarse_unit,
         (given, _) => given,
     };
     let most = if profile.compute_capability.0 >= 9 { 32 } else { 2 };
-    // SMs come in pairs. That an odd size is refused is not recorded.
+    // SMs come in pairs. That an odd size is refused was not recorded.
     refuse_if(!coscheduled.is_multiple_of(pair) || coscheduled > most, CONFIGURATION)?;
     let backfill = params.flags & BACKFILL != 0;
-    // That a count is a multiple, where it must be, and no more than there is, shows when the SMs are
-    // chosen.
+    // The choice of SMs checks whether the count is a multiple, if required, and whether enough SMs are
+    // available.
     refuse_if(!params.smCount.is_multiple_of(2), CONFIGURATION)?;
     let count = (params.smCount != 0).then_some(params.smCount);
-    // A preference that is no multiple counts as the multiple below. It is a hint, so that none is
-    // refused; the header does not say.
+    // A preference that is not a multiple is rounded down. It is a hint, so no value is refused; the header
+    // does not specify this.
     let preferred = params.preferredCoscheduledSmCount / coscheduled * coscheduled;
     Ok(GroupRequest { count, coscheduled, preferred: preferred.max(coscheduled), backfill, near })
 }
 
 impl State {
-    /// The bytes of a result of a structured split, where `of` has what all results share.
+    /// Returns the bytes of a result of a structured split. `of` has the values that all results share.
     fn encode_structured(
         &mut self,
         of: Resource,
@@ -91,7 +90,8 @@ impl State {
         structure: Structure,
     ) -> Bytes {
         let topology = &self.profile.topology;
-        // A context of SMs that lie more loosely than coarse units is cut in fine ones by count.
+        // If the SMs lie more loosely than coarse units, a split by count divides a context of them in fine
+        // units.
         let loose = structure.coscheduled < topology.coarse_unit || !topology.has_unit(sms);
         let (structure, count) = (Some(structure), sms.len());
         self.encode(Resource { origin, loose, structure, sms, count, ..of })
@@ -117,9 +117,9 @@ pub(crate) fn split(
     let mut asked = asked.collect::<Answer<Vec<_>>>()?;
     let requests = asked.iter().map(|asked| request(state.profile, state.version, asked));
     let requests = requests.collect::<Answer<Vec<_>>>()?;
-    // Without room for results only discovery is answered: a driver of 13.3 refused a count
-    // (https://github.com/NVIDIA/cuda-python/issues/2765), though the header also allows a call that
-    // just updates the parameters.
+    // Without room for results, only discovery is answered. A driver of 13.3 refused a count
+    // (https://github.com/NVIDIA/cuda-python/issues/2765), although the header also allows a call that only
+    // updates the parameters.
     if result.is_null() && requests.iter().any(|request| request.count.is_some()) {
         return Err(CONFIGURATION);
     }
@@ -136,15 +136,15 @@ pub(crate) fn split(
         chosen.push((sms, Structure { coscheduled, flags: asked.flags, domain }));
     }
 
-    // A call that fails has written nothing, and one without room for results writes no remainder,
-    // as the query of a split by count does not. The header says neither.
+    // A failed call writes nothing. A call without room for results writes no remainder, like the query of
+    // a split by count. The header specifies neither.
     for (index, &updated) in asked.iter().enumerate() {
         params.element(index).write(updated)?;
     }
     if result.is_null() {
         return Ok(());
     }
-    // The results of one call combine, and with nothing else.
+    // The results of one call can be combined only with each other.
     let input = Resource { root: handle::next(), ..input };
     for (index, (sms, structure)) in chosen.into_iter().enumerate() {
         let bytes = state.encode_structured(input, Origin::Part, sms, structure);
@@ -153,8 +153,8 @@ pub(crate) fn split(
     if remainder.is_null() {
         return Ok(());
     }
-    // Nothing is said of how the SMs of the remainder lie, beyond that they come in pairs; which
-    // alignment it states is not recorded.
+    // The header says only that the SMs of the remainder come in pairs. The alignment that a driver reports
+    // for it was not recorded.
     let coscheduled = state.profile.topology.fine_unit;
     let structure = Structure { coscheduled, flags: 0, domain: 0 };
     let bytes = state.encode_structured(input, Origin::Rest, free, structure);

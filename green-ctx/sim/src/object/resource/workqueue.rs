@@ -1,4 +1,4 @@
-//! Workqueues, which drivers have as resources from 13.1 on. Nothing here is recorded.
+//! Workqueue resources, from CUDA 13.1 on. Nothing here was recorded.
 
 use green_ctx_sys::{CUdevResourceType, CUdevWorkqueueConfigScope, CUresult};
 
@@ -12,18 +12,20 @@ const SCOPES: [u32; 2] = [
     CUdevWorkqueueConfigScope::CU_WORKQUEUE_SCOPE_DEVICE_CTX.0,
     CUdevWorkqueueConfigScope::CU_WORKQUEUE_SCOPE_GREEN_CTX_BALANCED.0,
 ];
-/// Where the fields of a configuration lie.
+/// The offsets of the fields of a configuration.
 const DEVICE: usize = 96;
 const LIMIT: usize = 100;
 const SCOPE: usize = 104;
-/// Where the simulator keeps the owner of existing workqueues, and a second time to notice damage.
+/// The offsets at which the simulator stores the owner of existing workqueues, and its complement to detect
+/// damage.
 const OWNER: usize = 96;
 const CHECK: usize = 104;
-/// Where the struct's pointer to another resource lies, which nobody reads.
+/// The offset of the struct's pointer to another resource, which is not read.
 const NEXT: usize = 136;
 
 impl Workqueue {
-    /// These workqueues as a new context has them: its own, unless they existed before.
+    /// Returns these workqueues for a new context: the context becomes the owner, unless they existed
+    /// before.
     pub(crate) fn provisioned_by(self, context: usize) -> Workqueue {
         let owner = if self.owner == 0 { context } else { self.owner };
         Workqueue { owner, ..self }
@@ -52,22 +54,22 @@ impl State {
         self.version >= 13_010
     }
 
-    /// The workqueues of a device that all its contexts share by default.
+    /// Returns the workqueues that all contexts of a device share by default.
     fn default_workqueue(&self, device: usize) -> Workqueue {
         let owner = self.devices[device].primary;
         Workqueue { device, owner, limit: self.profile.workqueue_limit, scope: SCOPES[0] }
     }
 
-    /// The workqueues of a context that was looked up already.
+    /// Returns the workqueues of an existing context.
     fn workqueue(&self, context: usize) -> Workqueue {
         let context = &self.contexts[&context];
         let device = self.physical(context.device);
         context.workqueue.unwrap_or_else(|| self.default_workqueue(device))
     }
 
-    /// The resource of a device, where the type is one of workqueues. That a device has existing
-    /// ones too is what the header says of `cuDeviceGetDevResource` and what cuda.core 1.2 asks of
-    /// every driver from 13.1 on; that they are those of the primary context is not recorded.
+    /// Returns the workqueue resource of a device; `None` for other types. The header of
+    /// `cuDeviceGetDevResource` says that a device has existing workqueues too, and cuda.core 1.2 queries
+    /// them on every driver from 13.1 on. That they are those of the primary context was not recorded.
     pub(super) fn encode_default_workqueue(
         &self,
         device: usize,
@@ -80,7 +82,7 @@ impl State {
         }
     }
 
-    /// The resource of a context that was looked up already, where the type is one of workqueues.
+    /// Returns the workqueue resource of an existing context; `None` for other types.
     pub(super) fn encode_workqueue_of(
         &self,
         context: usize,
@@ -93,10 +95,10 @@ impl State {
         }
     }
 
-    /// The workqueues that a resource stands for, `None` where it is of another type.
+    /// Returns the workqueues in a resource; `None` if it has another type.
     ///
-    /// A configuration is what its fields say, whoever wrote them. Existing ones must have been
-    /// given out; that they outlive the context that they were asked of is not recorded.
+    /// A configuration is accepted from any source if its fields are valid. Existing workqueues must have
+    /// been given out by the driver. That they outlive the context they were read from was not recorded.
     pub(super) fn decode_workqueue(&self, bytes: &Bytes) -> Answer<Option<Workqueue>> {
         let found = match get(bytes, 0) {
             CONFIG if self.has_workqueues() => self.decode_config(bytes),
@@ -108,7 +110,7 @@ impl State {
 
     fn decode_config(&self, bytes: &Bytes) -> Option<Workqueue> {
         let device = self.device(get(bytes, DEVICE) as i32).ok()?;
-        // More than the device has queues for is accepted (header of 13.1).
+        // A limit above the device's number of queues is accepted (header of 13.1).
         let (limit, scope) = (get(bytes, LIMIT), get(bytes, SCOPE));
         let valid = limit > 0 && SCOPES.contains(&scope);
         valid.then_some(Workqueue { device, owner: 0, limit, scope })

@@ -1,4 +1,4 @@
-//! NVIDIA A100 (SXM4, 80 GB). Nothing was recorded on one.
+//! NVIDIA A100 (SXM4, 80 GB). Not recorded.
 
 use super::provenance::documented;
 use super::{H200, MIB, Profile, Provenance, common};
@@ -28,8 +28,8 @@ pub(super) const A100: Profile = Profile {
         sm_count: 108,
         coarse_unit: 2,
         min_group: 4,
-        // The white paper has 7 GPCs of 7 or 8 TPCs, which 54 TPCs fill in this one way. Single
-        // parts may differ.
+        // The white paper has 7 GPCs of 7 or 8 TPCs, and 54 TPCs fit in only one way. Individual chips may
+        // differ.
         gpcs: &[8, 8, 8, 8, 8, 7, 7],
         ..common::TOPOLOGY
     },
@@ -41,7 +41,7 @@ pub(super) const A100: Profile = Profile {
             (37, 5_120),       // memory bus, bits
             (38, 41_943_040),  // L2 cache
             (40, 3),           // copy engines
-            (108, 26_214_400), // persisting L2: the share that it is on an H200
+            (108, 26_214_400), // persisting L2: the same fraction of the L2 as on an H200
         ],
         common::COMPUTE_8_0,
         common::DATA_CENTRE,

@@ -1,10 +1,11 @@
-//! What parts have in common: of all, of an architecture, of a kind of product.
+//! Data that profiles share: for all GPUs, for an architecture, or for a class of products.
 
 use super::provenance::{documented, modelled, reported};
 use super::{H200, Source};
 use crate::topology::Topology;
 
-/// Units of the H200's size, handed out in order: what is not known of parts that were not recorded.
+/// The units of the H200, handed out in ascending order. GPUs that were not recorded are assumed to use
+/// them.
 pub(super) const TOPOLOGY: Topology = Topology { fine_order: &[], splits: &[], ..H200.topology };
 
 /// Attributes by number, with their values.
@@ -16,61 +17,59 @@ pub(super) const WORKQUEUE_LIMIT: u32 = 8;
 pub(super) const WORKQUEUES: Source =
     documented("workqueue limit", "the default of CUDA_DEVICE_MAX_CONNECTIONS");
 
-/// Memory that is less than the data sheet's round figure.
+/// The source of memory sizes that are below the data sheet's round figure.
 pub(super) const USABLE_MEMORY: Source =
-    reported("usable memory", "nvidia-smi, as its users print it");
+    reported("usable memory", "nvidia-smi output that users published");
 
-/// Of parts that were not recorded.
+/// The source for GPUs that were not recorded.
 pub(super) const LIMITS: Source = documented(
     "minimum and alignment",
-    "the guidelines for compute capabilities in cuda.h of 13.0 and 13.5",
+    "the guidelines for compute capabilities in cuda.h of CUDA 13.0 and 13.5",
 );
 
-/// Of parts that were not recorded.
-pub(super) const AS_ON_H200: Source = modelled(
-    "rules of splits, contexts' memory, transfer rates, statuses",
-    "those of the recorded H200",
-);
+/// The source for GPUs that were not recorded.
+pub(super) const AS_ON_H200: Source =
+    modelled("split rules, memory per context, transfer rates, statuses", "the recorded H200");
 
-/// Attributes of every part, from the technical specifications of the CUDA programming guide, and
-/// features that every part from compute capability 8.0 on has.
+/// Attributes of every profile: the technical specifications of the CUDA programming guide, and features
+/// that every GPU from compute capability 8.0 on has.
 pub(super) const ALL: Attributes = &[
-    (1, 1024), // threads in a block
-    (2, 1024), // block dimensions
+    (1, 1024), // maximum threads per block
+    (2, 1024), // maximum block dimensions
     (3, 1024),
     (4, 64),
-    (5, 2_147_483_647), // grid dimensions
+    (5, 2_147_483_647), // maximum grid dimensions
     (6, 65_535),
     (7, 65_535),
-    (8, 49_152),         // shared memory of a block
+    (8, 49_152),         // shared memory per block
     (9, 65_536),         // constant memory
-    (10, 32),            // warp
-    (11, 2_147_483_647), // pitch
-    (12, 65_536),        // registers of a block
+    (10, 32),            // warp size
+    (11, 2_147_483_647), // maximum pitch
+    (12, 65_536),        // registers per block
     (14, 512),           // texture alignment
-    (15, 1),             // copy and run at once
-    (19, 1),             // maps host memory
+    (15, 1),             // copies overlap with kernels
+    (19, 1),             // can map host memory
     (31, 1),             // concurrent kernels
-    (40, 1),             // copy engines: at least one, where no number is published
+    (40, 1),             // copy engines: 1 if no number is published
     (41, 1),             // unified addressing
     (51, 32),            // texture pitch alignment
     (78, 1),             // stream priorities
     (79, 1),             // L1 cache for global and local memory
     (80, 1),
-    (82, 65_536), // registers of an SM
+    (82, 65_536), // registers per SM
     (83, 1),      // managed memory
     (89, 1),      // concurrent managed access
     (90, 1),      // compute preemption
-    (91, 1),      // the host's pointers to registered memory
-    (95, 1),      // cooperative launch, and that of several devices
+    (91, 1),      // host pointers can be used for registered memory
+    (95, 1),      // cooperative launch, and the same on several devices
     (96, 1),
-    (99, 1),            // host registration
+    (99, 1),            // host memory registration
     (102, 1),           // virtual memory management
     (103, 1),           // file descriptor handles
     (109, 134_217_728), // access policy window
-    (111, 1_024),       // reserved shared memory of a block
+    (111, 1_024),       // reserved shared memory per block
     (115, 1),           // memory pools
-    (119, 1),           // handles of memory pools: file descriptors
+    (119, 1),           // handle types of memory pools: file descriptors
     (122, 1),           // 64-bit stream memory operations
     (123, 1),
     (125, 1), // IPC events
@@ -78,7 +77,7 @@ pub(super) const ALL: Attributes = &[
     (129, 1), // unified function pointers
 ];
 
-/// Features of data centre parts.
+/// Features of data centre GPUs.
 pub(super) const DATA_CENTRE: Attributes = &[
     (32, 1),  // ECC
     (116, 1), // GPUDirect RDMA
@@ -87,11 +86,11 @@ pub(super) const DATA_CENTRE: Attributes = &[
 
 /// Compute capability 8.0, from the technical specifications of the CUDA programming guide.
 pub(super) const COMPUTE_8_0: Attributes = &[
-    (39, 2_048),   // threads of an SM
-    (81, 167_936), // shared memory of an SM
-    (87, 2),       // double precision ratio
-    (97, 166_912), // shared memory of a block, opted in
-    (106, 32),     // blocks of an SM
+    (39, 2_048),   // threads per SM
+    (81, 167_936), // shared memory per SM
+    (87, 2),       // single to double precision ratio
+    (97, 166_912), // shared memory per block with opt-in
+    (106, 32),     // blocks per SM
 ];
 
 /// Compute capabilities 9.0 and 10.0, from the same table.
@@ -101,7 +100,7 @@ pub(super) const COMPUTE_9_0: Attributes = &[
     (87, 2),
     (97, 232_448),
     (106, 32),
-    (119, 9), // handles of memory pools: file descriptors and fabric handles
+    (119, 9), // handle types of memory pools: file descriptors and fabric handles
     (120, 1), // clusters
     (126, 4), // memory synchronisation domains
     (127, 1), // tensor maps

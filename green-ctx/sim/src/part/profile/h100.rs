@@ -1,20 +1,20 @@
 //! NVIDIA H100 (SXM5, 80 GB), recorded case by case.
 //!
-//! It has the chip of the H200, with as many SMs and slower memory. Every recorded case has the
-//! H200's answer, SM ids and clusters included, except seven: they compare the time of a copy on few
-//! SMs with the time on all of them.
+//! It has the chip of the H200 with the same SM count and slower memory. Every recorded case has the H200's
+//! answer, including SM ids and clusters, except seven. Those seven compare the time of a copy on few SMs
+//! with the time on all SMs.
 
 use super::h200;
 use super::provenance::{documented, modelled, recorded};
 use super::{H200, MIB, Profile, Provenance, Record, TransferRate, TransferRates, common};
 
-/// Bytes per microsecond. The record has no times, only how they compare: on 8 SMs a copy takes 1.5
-/// to 5 times as long as on all of them, on 32 SMs at most 1.5 times, in a graph as in a stream; a
-/// memset takes over 5 times and 1.5 to 5 times as long.
+/// Bytes per microsecond. The record has only ratios of times, no times. A copy takes 1.5 to 5 times as
+/// long on 8 SMs as on all of them, and at most 1.5 times as long on 32 SMs, in a graph and in a stream. A
+/// memset takes more than 5 times as long on 8 SMs and 1.5 to 5 times as long on 32.
 ///
-/// For memsets and a stream's copies these are the H200's rates, with limits that are lower by the
-/// ratio of the parts' memory bandwidths, 3.35 to 4.92. A graph's copies at such a rate would take 8.8
-/// times as long on 8 SMs, so they have the rate of a stream's.
+/// Memsets and stream copies have the rates of the H200. Their limits are scaled by the ratio of the memory
+/// bandwidths, 3.35 to 4.92. With the H200's rate for graph copies, a graph's copy would take 8.8 times as
+/// long on 8 SMs, so graph copies have the rate of stream copies.
 const TRANSFER: TransferRates = TransferRates {
     memset: TransferRate { per_sm: 52_000, limit: 3_050_000 },
     copy: COPY,
@@ -37,9 +37,9 @@ pub(super) const H100: Profile = Profile {
             ),
             common::USABLE_MEMORY,
             common::WORKQUEUES,
-            modelled("transfer rates", "those of the H200, fitted to the recorded ratios"),
-            modelled("memory that contexts take", "measured on an H200"),
-            modelled("splits in no case", "the rules that give the recorded ones"),
+            modelled("transfer rates", "the H200's rates, fitted to the recorded ratios"),
+            modelled("memory per context", "measured on an H200"),
+            modelled("other splits", "the rules that reproduce the recorded splits"),
         ],
     },
     first_driver: 0,
@@ -54,7 +54,7 @@ pub(super) const H100: Profile = Profile {
             (37, 5_120),       // memory bus, bits
             (38, 52_428_800),  // L2 cache
             (40, 3),           // copy engines
-            (108, 32_768_000), // persisting L2: the share that it is on an H200
+            (108, 32_768_000), // persisting L2: the same fraction of the L2 as on an H200
         ],
         common::COMPUTE_9_0,
         common::DATA_CENTRE,

@@ -4,7 +4,7 @@ use super::provenance::{documented, modelled, recorded};
 use super::{MIB, Profile, Provenance, Record, TransferRate, TransferRates, common};
 use crate::topology::{RecordedSplit, Topology};
 
-/// The groups that SMs outside whole units help to fill. All other recorded splits of the device
+/// The splits in which SMs outside whole units help to fill groups. All other recorded splits of the device
 /// follow from the units.
 const SPLITS: &[RecordedSplit] = &[
     RecordedSplit {
@@ -50,10 +50,10 @@ pub(super) const TOPOLOGY: Topology = Topology {
     fine_unit: 2,
     coarse_unit: 8,
     min_group: 8,
-    // What clusters of 4 to 17 blocks fit shows two GPCs of 18 SMs, five of 16, one of 8, and four
-    // TPCs that share clusters with no other. That the one of 8 is among the first two shows in the
-    // split of 16, whose TPCs 33 and 40 do not lie beside the unit of TPC 1. The order of the other
-    // GPCs does not show, and is taken to be by size as well.
+    // The numbers of clusters of 4 to 17 blocks imply two GPCs of 18 SMs, five of 16, one of 8, and four
+    // TPCs that share clusters with no other TPC. The split of 16 shows that the GPC of 8 SMs is one of the
+    // first two: its TPCs 33 and 40 do not lie in the same GPC as the unit of TPC 1. The record does not
+    // determine the order of the other GPCs; it is assumed to be by size as well.
     gpcs: &[4, 8, 8, 8, 8, 8, 9, 9, 1, 1, 1, 1],
     domains: &[],
     fine_order: &[(0, 8), (62, 66), (8, 62)],
@@ -62,7 +62,7 @@ pub(super) const TOPOLOGY: Topology = Topology {
 
 /// Bytes per microsecond, rounded from the times of 1 GiB.
 pub(super) const TRANSFER: TransferRates = TransferRates {
-    // 240 µs on 132 SMs, 648 on 32 and 2570 on 8.
+    // 240 µs on 132 SMs, 648 µs on 32 and 2570 µs on 8.
     memset: TransferRate { per_sm: 52_000, limit: 4_474_000 },
     // 512, 974 and 3334 µs.
     copy: TransferRate { per_sm: 37_000, limit: 2_097_000 },
@@ -78,13 +78,13 @@ pub(crate) const H200: Profile = Profile {
         sources: &[
             recorded("SM ids, splits and clusters", "the conformance record"),
             recorded("symbols, statuses and priorities", "the conformance record"),
-            recorded("memory that contexts take, transfer rates", "measured once, rounded"),
+            recorded("memory per context, transfer rates", "measured once, rounded"),
             documented(
                 "memory and attributes",
                 "the data sheet of the H200 and the CUDA programming guide",
             ),
             common::WORKQUEUES,
-            modelled("splits in no case", "the rules that give the recorded ones"),
+            modelled("other splits", "the rules that reproduce the recorded splits"),
         ],
     },
     first_driver: 0,

@@ -1,24 +1,24 @@
-//! Where the data of a profile come from.
+//! The sources of a profile's data.
 
 use std::fmt;
 
-/// Where the data of a [`Profile`](crate::Profile) come from.
+/// The sources of the data of a [`Profile`](crate::Profile).
 ///
-/// # Example
+/// # Examples
 ///
 /// ```
 /// use green_ctx_sim::Profile;
 ///
-/// let summary = |name| Profile::by_name(name).map(|part| part.provenance.summary(13_000));
+/// let summary = |name| Profile::by_name(name).map(|profile| profile.provenance.summary(13_000));
 /// assert_eq!(summary("h200").as_deref(), Some("recorded on driver 580.159.04"));
 /// assert_eq!(summary("a100").as_deref(), Some("from documentation, unrecorded"));
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Provenance {
-    /// The driver whose answers were recorded; `None` for a part that nothing was recorded on.
+    /// The driver whose answers were recorded; `None` if nothing was recorded on this GPU.
     pub recorded: Option<Record>,
-    /// What each group of the data rests on.
+    /// The source of each group of data.
     pub sources: &'static [Source],
 }
 
@@ -28,52 +28,52 @@ pub struct Provenance {
 pub struct Record {
     /// The driver's own version, such as `580.159.04`.
     pub driver: &'static str,
-    /// The CUDA version of it as `cuDriverGetVersion` returns it.
+    /// The driver's CUDA version, as `cuDriverGetVersion` returns it.
     pub version: u32,
 }
 
-/// What a group of a profile's data rests on.
+/// The source of one group of data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Source {
-    /// Which data.
+    /// The group of data.
     pub data: &'static str,
-    /// How they are known.
+    /// The kind of source.
     pub origin: Origin,
-    /// Where they were found.
+    /// The document, recording or rule behind the data.
     pub from: &'static str,
 }
 
-/// How data are known.
+/// The kind of a source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Origin {
-    /// Hardware answered so.
+    /// Hardware gave these answers.
     Recorded,
-    /// The vendor's data sheets, white papers, guides and headers say so.
+    /// The vendor's data sheets, white papers, guides or headers say so.
     Documented,
-    /// Users of the part published it.
+    /// Users of the GPU published it.
     Reported,
-    /// Nothing that is public says so; it is the plainest reading of what does.
+    /// No public source says so. It is the simplest model that fits the public ones.
     Modelled,
 }
 
-/// Data that hardware answered.
+/// Creates a source for data recorded on hardware.
 pub(super) const fn recorded(data: &'static str, from: &'static str) -> Source {
     Source { data, origin: Origin::Recorded, from }
 }
 
-/// Data that the vendor published.
+/// Creates a source for data that the vendor published.
 pub(super) const fn documented(data: &'static str, from: &'static str) -> Source {
     Source { data, origin: Origin::Documented, from }
 }
 
-/// Data that users of the part published.
+/// Creates a source for data that users published.
 pub(super) const fn reported(data: &'static str, from: &'static str) -> Source {
     Source { data, origin: Origin::Reported, from }
 }
 
-/// Data that nothing public gives.
+/// Creates a source for data without a public source.
 pub(super) const fn modelled(data: &'static str, from: &'static str) -> Source {
     Source { data, origin: Origin::Modelled, from }
 }
@@ -90,7 +90,7 @@ impl fmt::Display for Origin {
 }
 
 impl Provenance {
-    /// Where the answers of a driver of this version come from, in a line. The version is as
+    /// Returns one line about the source of the answers of a driver of this version. The version is as
     /// `cuDriverGetVersion` returns it, 13000 for CUDA 13.0.
     #[must_use]
     pub fn summary(&self, version: u32) -> String {
@@ -109,7 +109,7 @@ impl Provenance {
     }
 }
 
-/// The version as people write it: 13000 is 13.0.
+/// Returns a version in the usual notation: 13000 is 13.0.
 pub(crate) fn dotted(version: u32) -> String {
     format!("{}.{}", version / 1000, version % 1000 / 10)
 }

@@ -1,10 +1,10 @@
-//! NVIDIA GeForce RTX 5080. Nothing was recorded on one.
+//! NVIDIA GeForce RTX 5080. Not recorded.
 //!
-//! Structured splits of it accept only some of the aligned counts, so NVIDIA's maintainers of
-//! cuda.core say of this part (<https://github.com/NVIDIA/cuda-python/issues/2025>): other counts
-//! are `CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION`, and with backfill they are accepted. Which
-//! counts these are they do not say. Here it follows from the GPCs: each of 12 SMs holds one set of
-//! 8 that are scheduled together, so that two equal groups have 8, 16 or 24 SMs, and not 32 or 40.
+//! Structured splits of this GPU accept only some of the aligned counts, according to NVIDIA's maintainers
+//! of cuda.core (<https://github.com/NVIDIA/cuda-python/issues/2025>). Other counts are
+//! `CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION` without backfill and accepted with it. The maintainers do
+//! not say which counts are accepted. Here the GPCs decide: each has 12 SMs and holds one set of 8
+//! co-scheduled SMs, so two equal groups can have 8, 16 or 24 SMs but not 32 or 40.
 
 use super::provenance::{documented, modelled};
 use super::{H200, MIB, Profile, Provenance, common};
@@ -36,7 +36,7 @@ pub(super) const RTX5080: Profile = Profile {
     memory_bytes: 16_303 * MIB,
     topology: Topology {
         sm_count: 84,
-        // The full GB203, by the white paper: 7 GPCs of 6 TPCs.
+        // The full GB203 according to the white paper: 7 GPCs of 6 TPCs.
         gpcs: &[6, 6, 6, 6, 6, 6, 6],
         ..common::TOPOLOGY
     },
@@ -46,7 +46,7 @@ pub(super) const RTX5080: Profile = Profile {
             (36, 15_001_000),  // memory clock, kHz
             (37, 256),         // memory bus, bits
             (38, 67_108_864),  // L2 cache
-            (108, 41_943_040), // persisting L2: the share that it is on an H200
+            (108, 41_943_040), // persisting L2: the same fraction of the L2 as on an H200
         ],
         common::COMPUTE_12_0,
         common::ALL,

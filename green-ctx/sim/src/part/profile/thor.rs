@@ -1,9 +1,9 @@
-//! NVIDIA Jetson AGX Thor (T5000), an SoC. Nothing was recorded on one.
+//! NVIDIA Jetson AGX Thor (T5000), an SoC. Not recorded.
 //!
-//! The header of 13.5 gives all Tegra SoCs an alignment of 2, and cuda.core's tests no longer
-//! expect 8 since they ran on one (<https://github.com/NVIDIA/cuda-python/pull/2098>). They also no
-//! longer expect that two groups of the minimum can be split off; which counts can is not public,
-//! and here all even ones can.
+//! The header of CUDA 13.5 gives all Tegra SoCs an alignment of 2. cuda.core's tests stopped expecting 8
+//! after they had run on one (<https://github.com/NVIDIA/cuda-python/pull/2098>). They also stopped
+//! expecting that two groups of the minimum size can be split off. Which counts are possible is not public;
+//! here all even counts are.
 
 use super::provenance::{documented, modelled, reported};
 use super::{H200, MIB, Profile, Provenance, common};
@@ -17,10 +17,10 @@ pub(super) const THOR: Profile = Profile {
         sources: &[
             documented("SM count", "the data sheet of the Jetson AGX Thor"),
             modelled("GPCs", "10 TPCs spread evenly over 3 GPCs"),
-            documented("minimum and alignment", "the guideline for Tegra SoCs in cuda.h of 13.5"),
+            documented("minimum and alignment", "the Tegra guideline in cuda.h of CUDA 13.5"),
             documented(
                 "memory and attributes",
-                "the data sheet of the Jetson AGX Thor, the CUDA programming guide",
+                "the data sheet of the Jetson AGX Thor and the CUDA programming guide",
             ),
             reported("memory clock and bus of 0", "https://github.com/openxla/xla/pull/36970"),
             reported("L2 and shared memory", "https://github.com/apache/tvm/pull/20259"),
@@ -35,22 +35,22 @@ pub(super) const THOR: Profile = Profile {
         sm_count: 20,
         coarse_unit: 2,
         min_group: 2,
-        // 3 GPCs of up to 4 TPCs, by the technical reference manual. How many each has of the 10
-        // TPCs of a T5000 is not public: this is the most even way.
+        // 3 GPCs of up to 4 TPCs, according to the technical reference manual. How the 10 TPCs of a T5000
+        // are distributed is not public; this is the most even distribution.
         gpcs: &[4, 3, 3],
         ..common::TOPOLOGY
     },
     attributes: &[
         &[
             (13, 1_575_000),  // clock, kHz
-            (18, 1),          // integrated
-            (36, 0),          // memory clock and bus: the driver reports none
-            (37, 0),          // as the clock
+            (18, 1),          // integrated GPU
+            (36, 0),          // memory clock and bus: the driver reports 0
+            (37, 0),          // like the clock
             (38, 33_554_432), // L2 cache
-            (88, 1), // reads pageable memory, coherently, through the page tables of the host
-            (91, 0), // no host registration
+            (88, 1),          // pageable memory access, coherent, through the host's page tables
+            (91, 0),          // no host memory registration
             (99, 0),
-            (100, 1), // as 88
+            (100, 1), // like 88
         ],
         common::COMPUTE_11_0,
         common::ALL,

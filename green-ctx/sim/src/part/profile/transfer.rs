@@ -1,30 +1,30 @@
-//! How fast a part sets and copies its memory.
+//! The speed of memsets and copies within a device.
 
-/// How fast memory is set and copied on a device. SMs do that work, so its speed depends on how many
-/// take part. Copies between host and device do not need SMs and have no rate here.
+/// The speed of memsets and copies within a device. SMs do this work, so the speed depends on the number of
+/// SMs in the context. Copies between host and device need no SMs and have no rate here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct TransferRates {
-    /// Memsets, in bytes written.
+    /// The rate of memsets, in bytes written.
     pub memset: TransferRate,
-    /// A stream's copies from device memory to device memory, in bytes copied.
+    /// The rate of a stream's copies within device memory, in bytes copied.
     pub copy: TransferRate,
-    /// The same copies as nodes of a graph.
+    /// The rate of the same copies as nodes of a graph.
     pub graph_copy: TransferRate,
 }
 
-/// How many bytes SMs transfer in a microsecond.
+/// A transfer rate, in bytes per microsecond.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct TransferRate {
-    /// What one SM transfers.
+    /// The rate of one SM.
     pub per_sm: u64,
-    /// What the memory allows, however many SMs take part.
+    /// The limit of the memory, reached with many SMs.
     pub limit: u64,
 }
 
 impl TransferRate {
-    /// What so many SMs transfer together, in bytes per microsecond.
+    /// Returns the rate of `sms` SMs together, in bytes per microsecond.
     pub(crate) fn with(self, sms: usize) -> u64 {
         (self.per_sm * sms as u64).clamp(1, self.limit)
     }

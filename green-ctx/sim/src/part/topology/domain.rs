@@ -1,34 +1,34 @@
-//! Locality domains: parts of a device whose SMs are near to one memory.
+//! Locality domains: groups of SMs close to the same memory.
 //!
-//! Nothing here is recorded: the rules follow the header of 13.5.
+//! Nothing here was recorded. The rules follow the header of CUDA 13.5.
 
 use super::Topology;
 use crate::sm_set::SmSet;
 
-/// In which domain the SMs of a group are to lie.
+/// The locality that the SMs of a group must have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Locality {
-    /// The number of the domain; `None` for any of them.
+    /// The number of the domain; `None` for any domain.
     pub(crate) domain: Option<u32>,
-    /// Whether it may have SMs beyond those that the driver counts for each domain.
+    /// Whether the group may use the domain's SMs beyond the number that the driver reports per domain.
     pub(crate) supplemental: bool,
 }
 
 impl Topology {
-    /// Every SM of each domain.
+    /// Returns every SM of each domain.
     fn domain_sms(&self) -> Vec<SmSet> {
         let mut gpcs = self.gpc_sms().into_iter();
         let union = |sms: &mut dyn Iterator<Item = SmSet>| sms.fold(SmSet::default(), SmSet::union);
         self.domains.iter().map(|count| union(&mut gpcs.by_ref().take(*count))).collect()
     }
 
-    /// The SMs that the driver counts for each domain. There is one number for all of them, so that
-    /// it is the smallest domain's.
+    /// Returns the number of SMs that the driver reports per domain. It reports a single number, so it is
+    /// that of the smallest domain.
     pub(crate) fn domain_size(&self) -> u32 {
         self.domain_sms().into_iter().map(SmSet::len).min().unwrap_or(0)
     }
 
-    /// The SMs of a locality; none where the device does not have the domain.
+    /// Returns the SMs of a locality; none if the device lacks the domain.
     pub(crate) fn near(&self, locality: Locality) -> SmSet {
         let most = if locality.supplemental { self.sm_count } else { self.domain_size() };
         let domains = self.domain_sms().into_iter().zip(0..);
@@ -38,7 +38,7 @@ impl Topology {
         })
     }
 
-    /// The SMs that belong to no domain unless somebody asks for supplemental ones.
+    /// Returns the SMs that a request can get only as supplemental SMs of a domain.
     pub(super) fn between_domains(&self) -> SmSet {
         self.all().difference(self.near(Locality { domain: None, supplemental: false }))
     }

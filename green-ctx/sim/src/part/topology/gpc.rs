@@ -1,29 +1,29 @@
-//! Which SMs lie in one GPC, and how a structured split puts co-scheduled ones together.
+//! The SMs of each GPC, and the choice of co-scheduled SMs in a structured split.
 //!
-//! Nothing here is recorded: the rules follow the description of `cuDevSmResourceSplit` in the
-//! header, and where that is silent the plainest choice is made.
+//! Nothing here was recorded. The rules follow the header's description of `cuDevSmResourceSplit`, with the
+//! simplest choice where it is silent.
 
 use super::Topology;
 use crate::sm_set::SmSet;
 
-/// What one group of a structured split asks for.
+/// The requirements of one group of a structured split.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct GroupRequest {
-    /// The SMs of the group, or as many as there are.
+    /// The number of SMs; `None` for all that are available.
     pub(crate) count: Option<u32>,
-    /// How many SMs must come from one GPC at a time.
+    /// The number of SMs per set that must lie in one GPC.
     pub(crate) coscheduled: u32,
-    /// How many should, where a GPC has them.
+    /// The preferred number of SMs per set, used while a GPC has enough.
     pub(crate) preferred: u32,
-    /// Whether SMs from anywhere make up what the co-scheduled ones do not reach.
+    /// Whether other SMs may fill up the group after the co-scheduled sets.
     pub(crate) backfill: bool,
-    /// Where the co-scheduled ones must lie.
+    /// The SMs that co-scheduled sets may use.
     pub(crate) near: SmSet,
 }
 
 impl Topology {
-    /// The SMs of each GPC: the i-th unit of a band lies in the i-th of its GPCs, and a layer of the
-    /// tail has a TPC of each GPC that has so many more than its units hold.
+    /// Returns the SMs of each GPC. The i-th unit of a band belongs to the band's i-th GPC. A layer of the
+    /// tail has one TPC of each GPC that has enough TPCs outside its units.
     pub(super) fn gpc_sms(&self) -> Vec<SmSet> {
         let mut gpcs = vec![SmSet::default(); self.gpcs.len()];
         for (gpc, unit) in self.bands().flatten().zip(self.coarse_units()) {
@@ -42,14 +42,13 @@ impl Topology {
         gpcs
     }
 
-    /// Whether a whole coarse unit is among these SMs.
+    /// Returns whether these SMs include a whole coarse unit.
     pub(crate) fn has_unit(&self, sms: SmSet) -> bool {
         self.coarse_units().iter().any(|unit| unit.is_subset(sms))
     }
 
-    /// Chooses the SMs of one group out of the `free` ones. Nothing is chosen where not even one
-    /// co-scheduled set exists, and `None` is returned where the count that is asked for cannot be
-    /// had.
+    /// Chooses the SMs of one group from the `free` SMs. Returns an empty group if not even one
+    /// co-scheduled set exists, and `None` if the requested count is not available.
     pub(crate) fn gather(&self, free: SmSet, request: GroupRequest) -> Option<SmSet> {
         let most = request.count.unwrap_or(free.len());
         let near = free.intersection(request.near);
@@ -62,8 +61,8 @@ impl Topology {
             }
         }
         if request.backfill && !group.is_empty() {
-            // The tail first, so that coarse units stay whole for the groups that follow; then the
-            // order of the header.
+            // The tail comes first, so that coarse units stay whole for later groups; then the order of the
+            // header applies.
             for part in [near.intersection(self.tail()), near, self.between_domains(), free] {
                 let others = free.intersection(part).difference(group);
                 let lacking = most.saturating_sub(group.len()) as usize;
@@ -73,7 +72,7 @@ impl Topology {
         (group.len() >= request.count.unwrap_or(0)).then_some(group)
     }
 
-    /// `size` free SMs of one GPC, of one coarse unit where that is possible.
+    /// Returns `size` free SMs of one GPC, from one coarse unit if possible.
     fn together(&self, free: SmSet, size: u32) -> Option<SmSet> {
         let mut places = self.coarse_units().into_iter().chain(self.gpc_sms());
         places.find_map(|place| {
@@ -105,7 +104,7 @@ mod tests {
         assert_eq!(gpcs.len(), 12);
         assert_eq!(gpcs[0], units[0]);
         assert_eq!(gpcs[1], units[1].union(units[8]));
-        // The tail goes on with those that have a ninth TPC.
+        // The tail continues with the GPCs that have a ninth TPC.
         let pair = |first: u32| (first..first + 2).collect::<SmSet>();
         assert_eq!(gpcs[7], units[7].union(units[14]).union(pair(122)));
         assert_eq!((gpcs[8], gpcs[11]), (pair(124), pair(130)));
@@ -141,13 +140,13 @@ mod tests {
         let topology = &H200.topology;
         let merged = GroupRequest { preferred: 16, ..request(Some(24), 8) };
         let units = topology.coarse_units();
-        // A GPC of two units, and one unit of the next.
+        // One GPC with two units, and one unit of the next GPC.
         let expected = units[1].union(units[8]).union(units[0]);
         assert_eq!(topology.gather(topology.all(), merged), Some(expected));
-        // The first GPC holds only one unit, which is taken as it is.
+        // The first GPC has only one unit, which is used without merging.
         let all = topology.gather(topology.all(), GroupRequest { count: None, ..merged });
         assert_eq!(all.map(SmSet::len), Some(120));
-        // Nothing is merged where no GPC is so large.
+        // No GPC is large enough, so nothing is merged.
         let large = GroupRequest { preferred: 32, ..merged };
         assert_eq!(
             topology.gather(topology.all(), large),
@@ -173,7 +172,7 @@ mod tests {
         );
     }
 
-    /// Two units of one GPC, each with only half of its SMs left.
+    /// Two units of one GPC, each with half of its SMs left.
     #[test]
     fn a_set_may_lie_in_two_units_of_a_gpc() {
         let topology = &H200.topology;

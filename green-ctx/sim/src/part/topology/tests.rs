@@ -1,4 +1,4 @@
-//! The rules against what was recorded, and on parts of other shapes.
+//! Comparison of the rules with the record, and tests with GPUs of other shapes.
 
 use super::*;
 use crate::Profile;
@@ -8,7 +8,7 @@ fn ids(set: SmSet) -> Vec<u32> {
     set.iter().collect()
 }
 
-/// Parses the form in which the record lists SM ids.
+/// Parses SM ids in the format of the record.
 fn recorded(ids: &str) -> SmSet {
     ids.split_whitespace().map(|id| id.parse::<u32>().unwrap_or(u32::MAX)).collect()
 }
@@ -38,7 +38,7 @@ fn table(flags: u32) -> Vec<(u32, u32, u32, u32)> {
     rows
 }
 
-/// (minimum, groups, SMs in each, SMs left): the recorded table for flags 0, 2 and 4.
+/// (minimum, groups, SMs per group, SMs left): the recorded table for flags 0, 2 and 4.
 const COARSE: [(u32, u32, u32, u32); 17] = [
     (0, 15, 8, 12),
     (9, 8, 16, 4),
@@ -66,7 +66,7 @@ fn coarse_table_is_the_recorded_one() {
     }
 }
 
-/// The recorded table for flag 1, whose rows follow one formula throughout.
+/// The recorded table for flag 1. One formula gives all its rows.
 #[test]
 fn fine_table_is_the_recorded_one() {
     let rows = table(1);
@@ -87,7 +87,7 @@ fn fine_table_is_the_recorded_one() {
     }
 }
 
-/// (groups asked for, minimum, groups, SMs in each, SMs left), from the record.
+/// (requested groups, minimum, groups, SMs per group, SMs left), from the record.
 #[test]
 fn fewer_groups_than_fit_leave_more_over() {
     let topology = &H200.topology;
@@ -116,7 +116,7 @@ fn impossible_splits_are_refused() {
         assert_eq!(topology.split(topology.all(), false, None, flags, 133), Err(SplitError::Size));
     }
     assert_eq!(topology.split(topology.all(), false, None, 3, 0), Err(SplitError::Flags));
-    // SMs of no whole unit, as recorded of the last 12.
+    // SMs outside whole units; recorded for the last 12.
     let tail = |loose| topology.split(recorded("128 129 130 131"), loose, None, 0, 0);
     assert_eq!(tail(false), Err(SplitError::Size));
     assert_eq!(tail(true).map(|split| split.groups.len()), Ok(1));
@@ -190,7 +190,7 @@ fn clusters_are_the_recorded_ones() {
     let topology = &H200.topology;
     let of = |resources: &[(SmSet, bool)], size| {
         let places = resources.iter().map(|&(sms, fine)| topology.places(sms, fine));
-        // Two blocks an SM, as in every recorded case.
+        // Two blocks per SM, as in every recorded case.
         clusters(&places.fold(Vec::new(), join), 2, size)
     };
     let counts = |resources: &[SmSet]| {
@@ -218,13 +218,13 @@ fn clusters_are_the_recorded_ones() {
     assert_eq!(counts(&[fine[0], units.groups[5]]), [10, 4, 2]);
     assert_eq!(counts(&[fine[0], units.groups[0]]), [8, 4, 2]);
     assert_eq!(counts(&[units.groups[0], units.groups[0]]), [8, 4, 2]);
-    // Those that are not portable, on the device and on the first unit of each GPC.
+    // Non-portable cluster sizes, on the device and on the first unit of each GPC.
     let larger = |sms| [8, 9, 12, 16, 17, 32].map(|size| of(&[(sms, false)], size));
     assert_eq!(larger(topology.all()), [30, 23, 16, 14, 4, 0]);
     assert_eq!(larger(half.groups[0]), [16, 0, 0, 0, 0, 0]);
 }
 
-/// What no case asks: other numbers of blocks an SM, and resources that meet in a GPC.
+/// Cases beyond the record: other numbers of blocks per SM, and resources that meet in a GPC.
 #[test]
 fn clusters_lie_in_one_gpc_of_one_resource() {
     let topology = &H200.topology;
@@ -238,7 +238,7 @@ fn clusters_lie_in_one_gpc_of_one_resource() {
     assert_eq!([8, 9].map(|size| clusters(&apart, 2, size)), [4, 0]);
     let both = topology.places(units[1].union(units[8]), false);
     assert_eq!([8, 9, 16].map(|size| clusters(&both, 2, size)), [4, 3, 2]);
-    // Who has an SM of both joins them, and none counts twice.
+    // A resource with SMs of both places joins them, and no SM counts twice.
     assert_eq!(join(apart, both.clone()), both);
     let pair = topology.places(topology.tpc(1), true);
     for parts in [[&one, &one], [&one, &pair], [&pair, &one]] {
@@ -246,7 +246,7 @@ fn clusters_lie_in_one_gpc_of_one_resource() {
     }
 }
 
-/// Whatever part is split however: equal groups that share no SM, and nothing is lost.
+/// Every split of every profile has groups of equal size that share no SM, and loses no SM.
 #[test]
 fn splits_are_partitions_of_every_part() {
     for profile in Profile::all() {
@@ -269,7 +269,7 @@ fn splits_are_partitions_of_every_part() {
     }
 }
 
-/// Each GPC's SMs are its own, and together they are all.
+/// The GPCs share no SM, and together they have all SMs.
 #[test]
 fn gpcs_hold_the_sms_of_their_tpcs() {
     for profile in Profile::all() {
@@ -288,7 +288,7 @@ fn gpcs_hold_the_sms_of_their_tpcs() {
     }
 }
 
-/// A part of single SMs, with an odd count and GPCs of three shapes.
+/// A device with one SM per TPC, an odd SM count and GPCs of three sizes.
 #[test]
 fn sms_need_not_come_in_pairs() {
     let topology = Topology {

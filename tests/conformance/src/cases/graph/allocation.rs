@@ -1,4 +1,4 @@
-//! Nodes that allocate and free memory.
+//! Graph nodes that allocate and free memory.
 
 use core::ptr::null_mut;
 
@@ -8,7 +8,7 @@ use super::{Case, fill, no_copy};
 use crate::answer::{Answer, Failure, Outcome};
 use crate::gpu::Gpu;
 
-/// Memory of the first device.
+/// Returns parameters for an allocation on the first device.
 fn params(bytes: usize) -> CUDA_MEM_ALLOC_NODE_PARAMS {
     CUDA_MEM_ALLOC_NODE_PARAMS {
         poolProps: CUmemPoolProps {
@@ -31,7 +31,7 @@ fn params(bytes: usize) -> CUDA_MEM_ALLOC_NODE_PARAMS {
     }
 }
 
-/// A node that allocates, and the address that it got.
+/// Adds a node that allocates, and returns it with the address.
 fn allocating(
     gpu: &Gpu,
     graph: CUgraph,
@@ -43,7 +43,7 @@ fn allocating(
     Ok((node, params.dptr))
 }
 
-/// A graph that allocates, fills, copies to other memory and, if asked, frees.
+/// Creates a graph that allocates, fills, copies to other memory and, if `frees`, frees.
 fn filling(gpu: &Gpu, to: CUdeviceptr, frees: bool) -> Result<(CUgraph, CUdeviceptr), Failure> {
     let (graph, context) = (gpu.graph()?, gpu.primary()?);
     let (node, address) = allocating(gpu, graph, &[], 64)?;

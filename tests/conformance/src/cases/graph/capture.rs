@@ -1,5 +1,4 @@
-//! Captures that make graphs: what their info says, what becomes a node, and captures into
-//! graphs that are there.
+//! Captures that create graphs: their reported state, the calls that become nodes, and captures into existing graphs.
 
 use core::ptr::null_mut;
 
@@ -11,7 +10,7 @@ use crate::answer::{Answer, Fact, Failure, Outcome};
 use crate::cases::Needs;
 use crate::gpu::{Gpu, SHORT, probe_params, token};
 
-/// The mode of a capture that forbids the least.
+/// The capture mode that forbids the least.
 const RELAXED: CUstreamCaptureMode = CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED;
 
 pub(super) fn cases() -> Vec<Case> {
@@ -159,7 +158,7 @@ pub(super) fn cases() -> Vec<Case> {
     cases
 }
 
-/// Launching a graph in a stream that captures.
+/// Launches a graph in a stream that is being captured.
 fn captured_launch(mode: CUstreamCaptureMode, suffix: &str) -> Case {
     Case::new(format!("graph/captured-launch-of-a-graph{suffix}"), move |gpu, answer| {
         let stream = gpu.stream()?;
@@ -183,7 +182,7 @@ fn captured_launch(mode: CUstreamCaptureMode, suffix: &str) -> Case {
     .alone()
 }
 
-/// Instantiating the graph that grows, and another.
+/// Instantiates the graph that is being captured, and another one.
 fn instantiation(mode: CUstreamCaptureMode, suffix: &str) -> Case {
     Case::new(format!("graph/instantiate-while-capturing{suffix}"), move |gpu, answer| {
         let stream = gpu.stream()?;
@@ -197,17 +196,17 @@ fn instantiation(mode: CUstreamCaptureMode, suffix: &str) -> Case {
     .alone()
 }
 
-/// What a stream says of its capture, without handles.
+/// Returns what the driver reports about a stream's capture, without handles.
 fn info(gpu: &Gpu, stream: CUstream) -> Result<Value, Failure> {
     let reply = gpu.cuStreamGetCaptureInfo(stream)?;
     let (status, _, graph, _, _, count) = reply.out;
     let active = status == CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_ACTIVE;
-    // Other answers than the status are valid only for an active capture (cuda.h).
+    // All outputs except the status are valid only for an active capture (cuda.h).
     let valid = active.then(|| json!({ "graph": !graph.is_null(), "dependencies": count }));
     Ok(json!({ "status": reply.value(), "capture": status.to_string(), "more": valid }))
 }
 
-/// A fork to a second stream and back, and what each stream's next node would come after.
+/// Forks to a second stream and back, and adds the dependencies of each stream's next node.
 fn fork_and_join(gpu: &Gpu, answer: &mut Answer<'_>) -> Outcome {
     let (origin, other) = (gpu.stream()?, gpu.stream()?);
     let memory = gpu.probe_memory(1)?;

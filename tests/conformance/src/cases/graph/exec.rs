@@ -1,4 +1,4 @@
-//! Executables: making them, changing their nodes, and what a launch then does.
+//! Executables: instantiating them, changing their nodes, and the effect on a launch.
 
 use core::ptr::null_mut;
 
@@ -57,7 +57,7 @@ pub(super) fn cases() -> Vec<Case> {
     cases
 }
 
-/// What `cuGraphInstantiateWithParams` is asked, with nothing in the places for its answer.
+/// Returns the input of `cuGraphInstantiateWithParams`, with empty outputs.
 pub(super) fn instantiation(flags: u64) -> CUDA_GRAPH_INSTANTIATE_PARAMS {
     CUDA_GRAPH_INSTANTIATE_PARAMS {
         flags,
@@ -67,7 +67,7 @@ pub(super) fn instantiation(flags: u64) -> CUDA_GRAPH_INSTANTIATE_PARAMS {
     }
 }
 
-/// A graph with one kernel.
+/// Creates a graph with one kernel.
 fn with_kernel(gpu: &Gpu) -> Result<CUgraph, Failure> {
     let (graph, mut probe) = (gpu.graph()?, ProbeNode::new(gpu, 1, SHORT)?);
     gpu.cuGraphAddKernelNode(graph, &[], &probe.on(gpu, gpu.primary()?)?)?.must()?;
@@ -96,8 +96,8 @@ fn with_params(flags: u64) -> Case {
     .alone()
 }
 
-/// A graph comes after what its stream did before, its nodes after each other, and what comes later
-/// after the graph.
+/// Launches a graph between other work of a stream: the graph runs after earlier work, its nodes in order, and
+/// later work after the graph.
 fn in_order(gpu: &Gpu, answer: &mut Answer<'_>) -> Outcome {
     let (graph, stream) = (gpu.graph()?, gpu.stream()?);
     let context = gpu.primary()?;
@@ -120,7 +120,7 @@ fn in_order(gpu: &Gpu, answer: &mut Answer<'_>) -> Outcome {
     Ok(())
 }
 
-/// A second launch waits for the first, in whatever stream it is.
+/// Launches an executable twice: the second launch waits for the first, in any stream.
 fn relaunch(gpu: &Gpu, answer: &mut Answer<'_>) -> Outcome {
     let (graph, mut probe) = (gpu.graph()?, ProbeNode::new(gpu, 1, LONG)?);
     let params = probe.on(gpu, gpu.primary()?)?;
@@ -141,7 +141,7 @@ fn relaunch(gpu: &Gpu, answer: &mut Answer<'_>) -> Outcome {
     Ok(())
 }
 
-/// A fill, a copy into the middle of it, and a copy back to the host.
+/// Launches a graph with a memset, a copy into its middle, and a copy back to the host.
 fn copies(gpu: &Gpu, answer: &mut Answer<'_>) -> Outcome {
     let (graph, memory) = (gpu.graph()?, gpu.cuMemAlloc(256)?.must()?);
     let context = gpu.primary()?;

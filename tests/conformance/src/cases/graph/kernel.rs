@@ -33,7 +33,7 @@ impl Handles {
         })
     }
 
-    /// Which kernel and context a node has.
+    /// Returns which kernel and context a node has.
     fn of(&self, gpu: &Gpu, node: CUgraphNode) -> Result<Value, Failure> {
         let params = gpu.kernel_params(node)?;
         Ok(json!({
@@ -134,9 +134,9 @@ pub(super) fn cases() -> Vec<Case> {
     cases
 }
 
-/// The first three numbers of an attribute's value.
+/// Returns the first three numbers of an attribute's value.
 pub(super) fn numbers(value: &CUlaunchAttributeValue) -> [i32; 3] {
-    // SAFETY: the value is plain bytes, all of them written before or by the driver.
+    // SAFETY: the value consists of plain bytes, all of them initialised here or by the driver.
     let bytes = unsafe { value.pad };
     [0, 4, 8].map(|at| {
         let byte = |index: usize| bytes[at + index].to_ne_bytes()[0];
@@ -144,7 +144,7 @@ pub(super) fn numbers(value: &CUlaunchAttributeValue) -> [i32; 3] {
     })
 }
 
-/// A value of numbers.
+/// Creates an attribute value from numbers.
 pub(super) fn value(numbers: &[i32]) -> CUlaunchAttributeValue {
     let mut pad = [0; 64];
     for (index, byte) in numbers.iter().flat_map(|number| number.to_ne_bytes()).enumerate() {
@@ -153,7 +153,7 @@ pub(super) fn value(numbers: &[i32]) -> CUlaunchAttributeValue {
     CUlaunchAttributeValue { pad }
 }
 
-/// The node of a captured launch, on the primary context and on a green one.
+/// A case with the node of a captured launch, in the primary context and in a green one.
 fn captured(
     what: &str,
     function: impl Fn(&Gpu, &Handles) -> Result<CUfunction, Failure> + 'static,
@@ -182,7 +182,7 @@ fn captured(
     })
 }
 
-/// A node that is made by hand, with the primary context current and with a green one.
+/// A case with a node that is added explicitly, with the primary context current and with a green one.
 fn added(what: &str, fill: impl Fn(&Handles, &mut CUDA_KERNEL_NODE_PARAMS_v2) + 'static) -> Case {
     Case::new(format!("graph/kernel-add-{what}"), move |gpu, answer| {
         let handles = Handles::new(gpu)?;
@@ -203,7 +203,7 @@ fn added(what: &str, fill: impl Fn(&Handles, &mut CUDA_KERNEL_NODE_PARAMS_v2) + 
     .alone()
 }
 
-/// Setting what was read, with one field changed.
+/// Sets the parameters that were read, with one field changed.
 fn set(gpu: &Gpu, answer: &mut Answer<'_>) -> Outcome {
     let handles = Handles::new(gpu)?;
     let (graph, mut probe) = (gpu.graph()?, ProbeNode::new(gpu, 1, SHORT)?);
@@ -235,13 +235,13 @@ fn set(gpu: &Gpu, answer: &mut Answer<'_>) -> Outcome {
     Ok(())
 }
 
-/// The `index`-th value of a node's parameters.
+/// Returns the `index`-th value of a node's parameters.
 fn value_at(params: &CUDA_KERNEL_NODE_PARAMS_v2, index: usize) -> u64 {
-    // SAFETY: the driver gives as many addresses as the kernel has parameters, here two.
+    // SAFETY: the driver returns one address per kernel parameter, here two.
     let place = unsafe { params.kernelParams.add(index) };
     // SAFETY: as above.
     let address = unsafe { place.read() };
-    // SAFETY: each address is of a parameter, here of eight bytes, whose memory the node keeps.
+    // SAFETY: each address points to a parameter of eight bytes, whose memory the node keeps allocated.
     unsafe { address.cast::<u64>().read_unaligned() }
 }
 
@@ -341,8 +341,8 @@ fn attributes(gpu: &Gpu, answer: &mut Answer<'_>) -> Outcome {
     Ok(())
 }
 
-/// A cooperative node of so many blocks on 64 SMs, which hold 128. More than that never end, so that
-/// nothing waits for them and the process ends meanwhile.
+/// A case with a cooperative node of `blocks` blocks on 64 SMs, which hold 128. A larger grid never ends, so
+/// the case does not wait for it, and the process ends while it runs.
 fn cooperative(blocks: u32) -> Case {
     Case::new(format!("graph/cooperative-on-64-sms-blocks={blocks}"), move |gpu, answer| {
         let context = gpu.context_of(gpu.green_with(64)?)?;

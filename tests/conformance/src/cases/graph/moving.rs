@@ -1,4 +1,4 @@
-//! Moving kernel nodes with the parameters that the driver gave: what is current decides.
+//! Moving kernel nodes with the parameters that the driver returned: the current context decides.
 
 use green_ctx_sys::*;
 use serde_json::{Value, json};
@@ -63,20 +63,20 @@ pub(super) fn cases() -> Vec<Case> {
     cases
 }
 
-/// The probe of a module that is loaded by itself, into the current context.
+/// Returns the probe of a module that is loaded into the current context.
 fn module_s_function(gpu: &Gpu) -> Result<CUfunction, Failure> {
     let module = gpu.cuModuleLoadData(ptx())?.must()?;
     gpu.cuModuleGetFunction(module, c"green_ctx_probe")?.must()
 }
 
-/// In which context a node runs, and whether it has a kernel of a library.
+/// Returns the context that a node runs in, and whether it has a library kernel.
 fn place(gpu: &Gpu, pair: &Pair, node: CUgraphNode) -> Result<Value, Failure> {
     let params = gpu.kernel_params(node)?;
     let known = [("primary", gpu.primary()?), ("a", pair.contexts[0]), ("b", pair.contexts[1])];
     Ok(json!({ "ctx": name(params.ctx, &known), "kern": !params.kern.is_null() }))
 }
 
-/// Sets what was read, with one context current after the other.
+/// A case that sets the parameters that were read, with different contexts current.
 fn as_read(
     what: &str,
     function: impl Fn(&Gpu, &Pair) -> Result<CUfunction, Failure> + 'static,
@@ -105,7 +105,7 @@ fn as_read(
     })
 }
 
-/// Moves the node of a clone with parameters that were read from one of the two nodes.
+/// A case that moves the node of a clone, with parameters read from the original or from the clone.
 fn of_a_clone(whose: &'static str) -> Case {
     Case::new(format!("graph/move-a-clone-with-{whose}-params"), move |gpu, answer| {
         let pair = Pair::new(gpu)?;
@@ -127,11 +127,11 @@ fn of_a_clone(whose: &'static str) -> Case {
     })
 }
 
-/// Moves a node that has an attribute.
+/// A case that moves a node with an attribute.
 fn keeps(what: &str, id: CUlaunchAttributeID, set: &'static [i32]) -> Case {
     Case::new(format!("graph/move-keeps-{what}"), move |gpu, answer| {
         let (pair, graph) = (Pair::new(gpu)?, gpu.graph()?);
-        // As many blocks as a partition holds at a time.
+        // The maximum number of blocks that a partition holds at the same time.
         let mut probe = ProbeNode::new(gpu, 64, SHORT)?;
         let params = probe.on(gpu, gpu.primary()?)?;
         let node = gpu.cuGraphAddKernelNode(graph, &[], &params)?.must()?;
@@ -150,7 +150,7 @@ fn keeps(what: &str, id: CUlaunchAttributeID, set: &'static [i32]) -> Case {
     })
 }
 
-/// Moves the nodes of a clone's child graphs, one level deep and two.
+/// Moves the nodes of a clone's child graphs, one and two levels deep.
 fn children(gpu: &Gpu, answer: &mut Answer<'_>) -> Outcome {
     let pair = Pair::new(gpu)?;
     let (outer, middle, inner) = (gpu.graph()?, gpu.graph()?, gpu.graph()?);

@@ -1,4 +1,4 @@
-//! Nodes of the other kinds: fills, copies, functions of the program, events, graphs.
+//! Nodes of other kinds: memsets, copies, host functions, events, child graphs.
 
 use core::ptr::null_mut;
 
@@ -10,7 +10,7 @@ use crate::answer::{Answer, Failure, Outcome};
 use crate::cases::Needs;
 use crate::gpu::{Gpu, SHORT};
 
-/// A node of each kind.
+/// One name per kind of node.
 const KINDS: [&str; 6] = ["kernel", "memcpy", "memset", "host", "graph", "empty"];
 
 pub(super) fn cases() -> Vec<Case> {
@@ -137,7 +137,7 @@ pub(super) fn cases() -> Vec<Case> {
     cases
 }
 
-/// A node of a kind in a graph.
+/// Adds a node of a kind to a graph.
 fn make(gpu: &Gpu, graph: CUgraph, kind: &str) -> Result<CUgraphNode, Failure> {
     let context = gpu.primary()?;
     match kind {
@@ -159,7 +159,7 @@ fn make(gpu: &Gpu, graph: CUgraph, kind: &str) -> Result<CUgraphNode, Failure> {
     }
 }
 
-/// What a node of one kind answers to the functions of all kinds.
+/// A case that calls the functions of all kinds on a node of one kind.
 fn of_kind(kind: &'static str) -> Case {
     Case::new(format!("graph/asking-a-{kind}-node"), move |gpu, answer| {
         let graph = gpu.graph()?;

@@ -1,4 +1,4 @@
-//! On whose SMs the nodes of a graph run.
+//! The SMs that the nodes of a graph run on.
 
 use core::ptr::null_mut;
 
@@ -8,7 +8,7 @@ use super::{BLOCKS, Case, ProbeNode, fill};
 use crate::answer::{Answer, Failure, Outcome};
 use crate::gpu::{Gpu, LONG, SHORT, THREADS, probe_params};
 
-/// Two partitions of 32 SMs.
+/// Two partitions of 32 SMs each.
 pub(super) struct Pair {
     pub(super) greens: [CUgreenCtx; 2],
     pub(super) contexts: [CUcontext; 2],
@@ -106,13 +106,13 @@ pub(super) fn cases() -> Vec<Case> {
     ]
 }
 
-/// Launches the probe of a node in a stream, which may be capturing.
+/// Launches a node's probe in a stream, which may be capturing.
 pub(super) fn launch(gpu: &Gpu, stream: CUstream, probe: &ProbeNode) -> Result<(), Failure> {
     let mut params = probe_params(probe.memory, SHORT);
     gpu.cuLaunchKernel(gpu.probe()?, probe.blocks, THREADS, stream, &mut params)?.must()
 }
 
-/// One capture that forks from one partition to the other and comes back.
+/// Captures a fork from one partition to the other and back.
 fn across(gpu: &Gpu, answer: &mut Answer<'_>) -> Outcome {
     let pair = Pair::new(gpu)?;
     let [first, second, third] = [
@@ -149,7 +149,7 @@ fn across(gpu: &Gpu, answer: &mut Answer<'_>) -> Outcome {
     Ok(())
 }
 
-/// Moves the kernel of a captured graph, which has a fill too, from one context to the next.
+/// A case that moves the kernel of a captured graph, which also has a memset, from one context to the next.
 fn retarget(what: &str, function: impl Fn(&Gpu) -> Result<CUfunction, Failure> + 'static) -> Case {
     Case::new(format!("graph/retarget-{what}"), move |gpu, answer| {
         let pair = Pair::new(gpu)?;
@@ -198,17 +198,17 @@ fn retarget(what: &str, function: impl Fn(&Gpu) -> Result<CUfunction, Failure> +
     })
 }
 
-/// Where the work was captured that a partition's stream is given.
+/// How work for a partition's stream was captured.
 #[derive(Clone, Copy)]
 enum Captured {
     InThePartition,
     InThePrimaryContext,
-    /// The kernel is launched directly.
+    /// Not captured: the kernel is launched directly.
     Nowhere,
 }
 
-/// Asks whether the primary context's waits cover work that a partition's stream was given, and
-/// whether they cover it once a memset follows it there.
+/// A case: do waits of the primary context cover work that was submitted to a partition's stream, and do they
+/// after a memset in that stream?
 fn primary_waits(work: &str, captured: Captured) -> Case {
     let name = format!("graph/primary-context-waits-for-{work}-in-a-partition");
     Case::new(name, move |gpu, answer| {
@@ -252,7 +252,7 @@ fn primary_waits(work: &str, captured: Captured) -> Case {
     .alone()
 }
 
-/// Asks whether unloading a library waits for a graph with its kernel, if nothing else keeps the graph.
+/// Does unloading a library wait for a graph with its kernel, if nothing else keeps the graph alive?
 fn unloaded_behind(gpu: &Gpu, answer: &mut Answer<'_>) -> Outcome {
     let pair = Pair::new(gpu)?;
     let (stream, memory) = (pair.streams[0], gpu.probe_memory(1)?);
@@ -273,7 +273,7 @@ fn unloaded_behind(gpu: &Gpu, answer: &mut Answer<'_>) -> Outcome {
     Ok(())
 }
 
-/// Whether what waits for a whole context waits for nodes that run in it, launched elsewhere.
+/// Do waits of a whole context cover nodes that run in it but were launched in another context's stream?
 fn context_waits(gpu: &Gpu, answer: &mut Answer<'_>) -> Outcome {
     let pair = Pair::new(gpu)?;
     let (graph, mut probe) = (gpu.graph()?, ProbeNode::new(gpu, 1, LONG)?);

@@ -1,4 +1,4 @@
-//! Nodes, edges and copies of graphs, with nodes that do nothing.
+//! Nodes, edges and clones of graphs, with empty nodes.
 
 use core::ptr::null_mut;
 
@@ -9,7 +9,7 @@ use super::{Case, name};
 use crate::answer::{Answer, Fact, Failure, Outcome};
 use crate::gpu::Gpu;
 
-/// Four nodes: two beside each other after the first, and one after both.
+/// Four nodes: two in parallel after the first, and one after both.
 struct Diamond {
     graph: CUgraph,
     nodes: [CUgraphNode; 4],
@@ -114,7 +114,7 @@ fn create(flags: u32) -> Case {
     })
 }
 
-/// Asking for the nodes of a graph of four with this much room.
+/// A case that lists the nodes of a graph of four, with this much room.
 fn lists(room: usize) -> Case {
     Case::new(format!("graph/nodes-room={room}"), move |gpu, answer| {
         let diamond = Diamond::new(gpu)?;
@@ -126,7 +126,7 @@ fn lists(room: usize) -> Case {
     })
 }
 
-/// A list that the driver wrote.
+/// Returns a list of nodes that the driver wrote.
 fn listed(
     status: impl Fact,
     count: usize,

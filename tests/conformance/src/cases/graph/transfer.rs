@@ -1,5 +1,4 @@
-//! Fills and copies in graphs, and the SMs that they run on. Which these are shows in how long they
-//! take.
+//! Memsets and copies in graphs, and the SMs that they run on, which their duration reveals.
 
 use core::ptr::null_mut;
 
@@ -15,7 +14,7 @@ enum Kind {
     Copy,
 }
 
-/// A fill, or a copy on the device, and the contexts that it may run in.
+/// A memset, or a copy on the device, and the contexts that it may run in.
 struct Bench<'a> {
     gpu: &'a Gpu,
     kind: Kind,
@@ -47,7 +46,7 @@ impl<'a> Bench<'a> {
         })
     }
 
-    /// Gives the memory back, which is much for a process of many cases.
+    /// Frees the memory, which is too large to keep in a process of many cases.
     fn end(self) -> Outcome {
         if self.from != 0 {
             self.gpu.cuMemFree(self.from)?.must()?;
@@ -72,7 +71,7 @@ impl<'a> Bench<'a> {
         }
     }
 
-    /// A graph of one node in a context.
+    /// Creates a graph of one node in a context.
     fn graph(&self, context: CUcontext) -> Result<(CUgraph, CUgraphNode), Failure> {
         let graph = self.gpu.graph()?;
         let node = match self.kind {
@@ -94,17 +93,17 @@ impl<'a> Bench<'a> {
         self.gpu.fastest(stream, || self.gpu.cuGraphLaunch(exec, stream)?.must())
     }
 
-    /// How long a graph takes, launched in a stream of the primary context.
+    /// Returns the time of a graph that is launched in a stream of the primary context.
     fn time(&self, graph: CUgraph) -> Result<f32, Failure> {
         self.time_of(self.gpu.executable(graph)?, self.stream)
     }
 
-    /// How long it takes where every SM may take part.
+    /// Returns the time with all SMs available.
     fn base(&self) -> Result<f32, Failure> {
         self.time(self.graph(self.primary)?.0)
     }
 
-    /// Does something with the small partition current.
+    /// Calls a function with the small partition current.
     fn on_small<T>(&self, act: impl FnOnce() -> Result<T, Failure>) -> Result<T, Failure> {
         self.gpu.push(self.small)?;
         let done = act();
@@ -180,7 +179,7 @@ pub(super) fn cases() -> Vec<Case> {
     cases
 }
 
-/// Nodes in contexts of several sizes, in streams of others.
+/// Times nodes in contexts of several sizes, launched in streams of others.
 fn on_sms(bench: &Bench<'_>, answer: &mut Answer<'_>) -> Outcome {
     let gpu = bench.gpu;
     let middle = gpu.context_of(gpu.green_with(32)?)?;
@@ -196,7 +195,7 @@ fn on_sms(bench: &Bench<'_>, answer: &mut Answer<'_>) -> Outcome {
     Ok(())
 }
 
-/// A node that was captured in a stream of the small partition, launched on the primary context.
+/// Times a node that was captured in a stream of the small partition and is launched in the primary context.
 fn captured(bench: &Bench<'_>, answer: &mut Answer<'_>) -> Outcome {
     let (gpu, stream) = (bench.gpu, bench.small_stream);
     let graph = gpu.captured(stream, || match bench.kind {

@@ -1,4 +1,4 @@
-//! Copies of every direction.
+//! Copies in every direction.
 
 use std::ffi::c_void;
 use std::ptr::null_mut;
@@ -8,19 +8,19 @@ use green_ctx_sys::CUdeviceptr;
 use crate::answer::Failure;
 use crate::cases::Case;
 use crate::gpu::{Gpu, LONG};
-/// The address of memory of the host, as a unified address.
+/// Returns the address of host memory as a unified address.
 fn at(bytes: &mut [u8]) -> CUdeviceptr {
     bytes.as_mut_ptr().expose_provenance() as CUdeviceptr
 }
 
-/// Device memory that holds the numbers from 0 on.
+/// Allocates device memory that holds the numbers from 0 on.
 fn counted(gpu: &Gpu, len: u8) -> Result<CUdeviceptr, Failure> {
     let address = gpu.cuMemAlloc(usize::from(len))?.must()?;
     gpu.cuMemcpyHtoD(address, &(0..len).collect::<Vec<_>>())?.must()?;
     Ok(address)
 }
 
-/// What is on the device when everything is done.
+/// Returns the device memory's content after all work.
 fn bytes<const N: usize>(gpu: &Gpu, address: CUdeviceptr) -> Result<Vec<u32>, Failure> {
     gpu.cuCtxSynchronize()?.must()?;
     let mut bytes = [0; N];
@@ -118,7 +118,7 @@ pub(in crate::cases) fn cases() -> Vec<Case> {
         })
         .alone(),
         Case::new("copy/freed", |gpu, answer| {
-            // So large that it is in no range with other allocations.
+            // Large enough to share no address range with other allocations.
             let (memory, freed) = (counted(gpu, 16)?, gpu.cuMemAlloc(64 << 20)?.must()?);
             gpu.cuMemFree(freed)?.must()?;
             answer.add("from", gpu.cuMemcpyDtoD(memory, freed, 4)?);

@@ -1,4 +1,4 @@
-//! Fills of every width.
+//! Memsets of every width.
 
 use green_ctx_sys::CUdeviceptr;
 
@@ -6,14 +6,14 @@ use crate::answer::Failure;
 use crate::cases::Case;
 use crate::gpu::Gpu;
 
-/// Device memory of zeros.
+/// Allocates zeroed device memory.
 fn zeros(gpu: &Gpu, len: usize) -> Result<CUdeviceptr, Failure> {
     let address = gpu.cuMemAlloc(len)?.must()?;
     gpu.cuMemcpyHtoD(address, &vec![0; len])?.must()?;
     Ok(address)
 }
 
-/// What is on the device when everything is done.
+/// Returns the device memory's content after all work.
 fn bytes<const N: usize>(gpu: &Gpu, address: CUdeviceptr) -> Result<Vec<u32>, Failure> {
     gpu.cuCtxSynchronize()?.must()?;
     let mut bytes = [0; N];

@@ -1,4 +1,4 @@
-//! Page-locked memory of the host.
+//! Page-locked host memory.
 
 use std::ffi::c_void;
 use std::ptr::null_mut;
@@ -9,7 +9,7 @@ use crate::answer::Failure;
 use crate::cases::{Case, Needs};
 use crate::gpu::{Gpu, LONG, SHORT};
 
-/// A page of the program's own memory.
+/// Page-aligned memory of the program.
 #[repr(align(4096))]
 struct Page([u8; 8192]);
 
@@ -27,7 +27,7 @@ fn address(pointer: *mut c_void) -> CUdeviceptr {
     pointer.expose_provenance() as CUdeviceptr
 }
 
-/// What a copy within the host's memory finds there.
+/// Returns the content as a host-to-host copy reads it.
 fn bytes(gpu: &Gpu, pointer: *mut c_void) -> Result<Vec<u32>, Failure> {
     let mut bytes = [0_u8; 4];
     gpu.cuMemcpy(bytes.as_mut_ptr().expose_provenance() as CUdeviceptr, address(pointer), 4)?

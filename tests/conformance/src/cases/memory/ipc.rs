@@ -1,4 +1,4 @@
-//! Handles for other processes, the profiler, and a device's place.
+//! Interprocess memory handles, the profiler, and a device's PCI bus id.
 
 use std::ffi::{CStr, c_char};
 use std::ptr::null_mut;

@@ -1,4 +1,4 @@
-//! What the driver knows of addresses.
+//! The driver's information about addresses.
 
 use std::ffi::c_void;
 use std::ptr::null_mut;
@@ -9,7 +9,7 @@ use crate::answer::{Answer, Failure, Outcome};
 use crate::cases::{Case, Needs};
 use crate::gpu::Gpu;
 
-/// The attributes that say the same of the same kind of memory in every run, or where to look.
+/// Attributes whose values, or the meaning of their values, are the same in every run for the same kind of memory.
 const ATTRIBUTES: [(&str, CUpointer_attribute); 13] = [
     ("context", CUpointer_attribute::CU_POINTER_ATTRIBUTE_CONTEXT),
     ("memory_type", CUpointer_attribute::CU_POINTER_ATTRIBUTE_MEMORY_TYPE),
@@ -26,7 +26,7 @@ const ATTRIBUTES: [(&str, CUpointer_attribute); 13] = [
     ("pool", CUpointer_attribute::CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE),
 ];
 
-/// What an attribute's value is, where the value itself differs from run to run.
+/// Returns the meaning of an attribute's value that differs from run to run.
 fn meaning(gpu: &Gpu, address: CUdeviceptr, name: &str, value: u64) -> Result<String, Failure> {
     let primary = gpu.primary()?.addr() as u64;
     let pool = gpu.cuDeviceGetDefaultMemPool(gpu.device)?.must()?.addr() as u64;
@@ -45,7 +45,7 @@ fn meaning(gpu: &Gpu, address: CUdeviceptr, name: &str, value: u64) -> Result<St
     ))
 }
 
-/// Every attribute of an address that is eight bytes behind the begin of its memory.
+/// Adds every attribute of an address eight bytes after the start of its memory.
 fn attributes(gpu: &Gpu, answer: &mut Answer<'_>, address: CUdeviceptr) -> Outcome {
     for (name, attribute) in ATTRIBUTES {
         let value = gpu.cuPointerGetAttribute(attribute, address)?;
@@ -82,7 +82,7 @@ pub(in crate::cases) fn cases() -> Vec<Case> {
         }),
         Case::new("pointer/of-registered-memory", |gpu, answer| {
             let mut own = vec![0_u64; 2048];
-            // A whole page, so that no other registration meets it.
+            // A whole page, so that it overlaps no other registration.
             let page = own.as_mut_ptr().expose_provenance().next_multiple_of(4096);
             let page: *mut c_void = std::ptr::with_exposed_provenance_mut(page);
             gpu.cuMemHostRegister(page, 4096, 0)?.must()?;

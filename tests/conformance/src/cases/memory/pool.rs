@@ -30,7 +30,7 @@ fn props() -> CUmemPoolProps {
 
 type Change = fn(&mut CUmemPoolProps);
 
-/// Properties, each of which differs in something from those of a plain pool.
+/// Pool properties, each of which differs from a plain pool's in one value.
 const PROPS: [(&str, Change); 11] = [
     ("as_they_are", |_| {}),
     ("no_type", |props| props.allocType = CUmemAllocationType(0)),
