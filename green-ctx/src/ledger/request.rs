@@ -90,12 +90,15 @@ impl SplitRequest {
     /// Adds a group with a share: a count, a range of counts, or with `None` as many SMs as can be
     /// scheduled together ([`Share`] lists them).
     pub fn group(mut self, name: impl Into<Arc<str>>, share: impl Into<Share>) -> Self {
-        let (name, share) = (name.into(), share.into());
-        if share == Share::REST {
-            return self.rest(name);
-        }
-        self.groups.push(RequestedGroup { name, share, counted: share });
+        self.add(name.into(), share.into());
         self
+    }
+
+    fn add(&mut self, name: Arc<str>, share: Share) {
+        match share == Share::REST {
+            true => self.rests.push(name),
+            false => self.groups.push(RequestedGroup { name, share, counted: share }),
+        }
     }
 
     /// Takes all SMs that remain free as one more group, the last one, if any do.
@@ -257,11 +260,6 @@ impl SplitRequest {
         }
     }
 
-    /// Whether a percentage is part of it.
-    pub(crate) fn has_percent(&self) -> bool {
-        self.groups.iter().any(|group| group.share.has_percent())
-    }
-
     /// How percentages of a structured request are rounded: to sets of SMs that are scheduled together, of which
     /// `available` tells how many SMs there are in sets of a size.
     pub(crate) fn structured_rounding<E: From<Refusal>>(
@@ -279,7 +277,7 @@ impl SplitRequest {
         &self,
         rounding: impl FnOnce() -> Result<Rounding, E>,
     ) -> Result<Cow<'_, SplitRequest>, E> {
-        if !self.has_percent() {
+        if !self.groups.iter().any(|group| group.share.has_percent()) {
             return Ok(Cow::Borrowed(self));
         }
         let mut request = self.clone();
@@ -454,10 +452,11 @@ impl SplitRequest {
 /// Groups of these shares, named `p0`, `p1`, … A range is one share and no list of counts.
 impl<T: Into<Share> + Clone> From<&[T]> for SplitRequest {
     fn from(shares: &[T]) -> SplitRequest {
-        let shares = shares.iter().cloned().enumerate();
-        shares.fold(SplitRequest::new(), |request, (index, share)| {
-            request.group(numbered(index), share)
-        })
+        let mut request = SplitRequest::new();
+        for (index, share) in shares.iter().cloned().enumerate() {
+            request.add(numbered(index), share.into());
+        }
+        request
     }
 }
 
