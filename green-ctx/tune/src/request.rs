@@ -66,7 +66,7 @@ pub(crate) struct Known {
 
 /// What is to be found, and among what: the goal, the budget, and which arms are allowed.
 ///
-/// Unless it says otherwise, two jobs are tuned for 19 s, on every count of SMs that whole units give, in every kind of
+/// Unless it says otherwise, two jobs are tuned for 19.5 s, on every count of SMs that whole units give, in every kind of
 /// arm.
 #[derive(Clone, Debug, PartialEq)]
 #[must_use = "a request does nothing until something is tuned"]
@@ -95,7 +95,7 @@ impl Default for Request {
 }
 
 /// How long two jobs are tuned, unless the request says otherwise.
-const BUDGET: Duration = Duration::from_secs(19);
+const BUDGET: Duration = Duration::from_millis(19_500);
 
 impl Request {
     /// A request for the best by a goal.
@@ -116,8 +116,8 @@ impl Request {
         &self.goal
     }
 
-    /// Sets how long tuning may take: 19 s for two jobs unless it is set, and half of that more for each further one.
-    /// About a third of it goes into the comparison at the end, which gives the gain and its interval.
+    /// Sets how long tuning may take: 19.5 s for two jobs unless it is set, and half of that more for each further one.
+    /// About half of it goes into the comparison at the end, which gives the gain and its interval.
     pub fn budget(mut self, budget: Duration) -> Request {
         self.budget = Some(budget);
         self

@@ -93,15 +93,15 @@ enum Stage {
 }
 
 /// Parts of the budget at which steps end.
-const ROUNDS_END: f64 = 0.30;
-const STARTS_END: f64 = 0.34;
-const CHOICE_ENDS: f64 = 0.62;
+const ROUNDS_END: f64 = 0.22;
+const STARTS_END: f64 = 0.25;
+const CHOICE_ENDS: f64 = 0.50;
 /// The shortest block.
 const SHORTEST: Duration = Duration::from_millis(8);
-/// The shortest block that claims rest on: a GPU's clocks follow a load more slowly than short blocks last.
-const SUSTAINED: Duration = Duration::from_millis(200);
+/// The shortest block that a candidate is chosen by: a GPU's clocks follow a load more slowly than short blocks last.
+const SUSTAINED: Duration = Duration::from_millis(250);
 /// What runs before such a block counts: the clocks follow what ran before it for longer than a short block lasts.
-const LEAD_IN: Duration = Duration::from_millis(150);
+const LEAD_IN: Duration = Duration::from_millis(100);
 /// The longest that a queue is given to fill before a block counts.
 const LONGEST_LEAD_IN: Duration = Duration::from_secs(2);
 /// Fresh starts of an arm without partitions, with each job first.
@@ -113,7 +113,7 @@ const NEAR: usize = 8;
 /// By how much a partition misses the bound whose neighbours may meet it and be better than the best.
 const NEAR_MISS: f64 = 0.25;
 /// Partitions of which one is chosen.
-const FINALISTS: usize = 8;
+const FINALISTS: usize = 4;
 
 struct Search<'a, M: Measure> {
     measure: &'a mut M,
@@ -241,6 +241,16 @@ impl<M: Measure> Search<'_, M> {
         jobs.filter_map(time).max().unwrap_or_default().min(LONGEST_LEAD_IN)
     }
 
+    /// How long an arm runs in a block of some stage: before anything counts, and after that.
+    fn times(&self, place: usize, stage: Stage) -> (Duration, Duration) {
+        let filling = self.filling(&self.records[place]);
+        match stage {
+            Stage::Search => (filling, self.block.max(filling)),
+            Stage::Choice => (filling.max(LEAD_IN), self.sustained().max(filling)),
+            Stage::Final => (filling.max(LEAD_IN), self.final_block().max(filling)),
+        }
+    }
+
     /// Runs an arm for one block. Returns whether it ran.
     fn measure(&mut self, arm: &Arm, first: usize, stage: Stage) -> Found<bool, M> {
         let place = self.place(arm);
@@ -248,13 +258,8 @@ impl<M: Measure> Search<'_, M> {
         if self.records[place].skipped.is_some() {
             return Ok(false);
         }
-        let filling = self.filling(&self.records[place]);
-        let block = match stage {
-            Stage::Search => self.block(first, filling, self.block.max(filling)),
-            Stage::Choice | Stage::Final => {
-                self.block(first, filling.max(LEAD_IN), self.sustained().max(filling))
-            }
-        };
+        let (lead_in, duration) = self.times(place, stage);
+        let block = self.block(first, lead_in, duration);
         let ran = self.run(&Task::Together(arm.clone()), &block)?;
         let record = &mut self.records[place];
         match ran {

@@ -10,12 +10,12 @@ use crate::score::Scorer;
 use crate::stats::{mean, median};
 
 /// Parts of the budget at which steps end.
-const WARM_UP_ENDS: f64 = 0.03;
-const SOLO_ENDS: f64 = 0.10;
+const WARM_UP_ENDS: f64 = 0.02;
+const SOLO_ENDS: f64 = 0.08;
 /// The part of the budget that a short block may take.
 const LONGEST: f64 = 0.02;
 /// Iterations of all jobs that a budget is enough for, at least.
-const LEAST_ITERATIONS: f64 = 350.0;
+const LEAST_ITERATIONS: f64 = 380.0;
 /// A job's first iteration may take so many times as long as the others.
 const COLD: f64 = 10.0;
 /// How often jobs are measured before the budget is said to be too small for them, and which part of it that takes, at
@@ -25,7 +25,7 @@ const PATIENCE: f64 = 0.1;
 /// Blocks that say something of two jobs: fewer are not worth a search.
 const LEAST_BLOCKS: u32 = 50;
 /// Short blocks that would fit into a budget.
-const BLOCKS: f64 = 600.0;
+const BLOCKS: f64 = 900.0;
 /// From this part of its capacity on, a job's latencies depend on small changes of its rate.
 pub(super) const HIGH_LOAD: f64 = 0.8;
 
@@ -110,7 +110,7 @@ impl<M: Measure> Search<'_, M> {
         self.alone.iter().map(|alone| alone.seconds).fold(0.0, f64::max)
     }
 
-    /// How long a block is that claims may rest on.
+    /// How long a block is that a candidate is chosen by.
     pub(super) fn sustained(&self) -> Duration {
         SUSTAINED.max(Duration::from_secs_f64(8.0 * self.slowest()))
     }
@@ -192,11 +192,6 @@ impl<M: Measure> Search<'_, M> {
         let rates = self.alone.iter().map(|alone| alone.rate).collect();
         self.scorer = Scorer::of(&self.question.goal, &self.question.names(), rates);
         self.value_all();
-    }
-
-    /// How long it takes to measure each job alone in a long block.
-    pub(super) fn settling(&self) -> Duration {
-        (LEAD_IN + self.sustained()) * self.alone.len() as u32
     }
 
     /// Each job alone in a long block, and everything valued by that.

@@ -21,13 +21,18 @@ pub(super) struct Claim {
 }
 
 /// Arms without partitions that long blocks choose among: of four jobs there are 26.
-const MOST_PLAIN: usize = 5;
+const MOST_PLAIN: usize = 3;
 /// Arms without partitions that the candidate is compared with.
 const RIVALS: usize = 2;
 /// How long the candidate runs before the final.
-const PREHEAT: Duration = Duration::from_secs(1);
+const PREHEAT: Duration = Duration::from_millis(500);
 /// The part of the budget that this may take.
-const MOST_PREHEAT: f64 = 0.05;
+const MOST_PREHEAT: f64 = 0.03;
+/// How long a block is that claims rest on, if the budget is enough. A GPU at its power limit changes its clocks
+/// with a period of about one second, by up to 5 % (H200, driver 580.159.04), and what runs first changes the phase.
+const CLAIMED: Duration = Duration::from_millis(800);
+/// The part of the budget that the blocks may take which an interval needs.
+const CLAIMS: f64 = 0.56;
 /// Repetitions after which a narrow interval ends the final.
 const ENOUGH: usize = 8;
 /// Half of an interval that is narrow, as a part of the rival's score.
@@ -36,8 +41,10 @@ const NARROW: f64 = 0.01;
 const DISTANCES: [f64; 2] = [0.01, 0.05];
 /// What rates and percentiles of one pair of jobs differ by from process to process, as a part of them: half of a 95 %
 /// interval. A process cannot see it.
-const BETWEEN_RATES: f64 = 0.005;
-const BETWEEN_TAILS: f64 = 0.01;
+const BETWEEN_RATES: f64 = 0.0075;
+const BETWEEN_TAILS: f64 = 0.0125;
+/// The same for what the clocks change by within a period, if a block is far shorter than that.
+const WITHIN_PERIOD: f64 = 0.015;
 
 impl Claim {
     fn arms(&self) -> Vec<usize> {
@@ -46,10 +53,27 @@ impl Claim {
 }
 
 impl<M: Measure> Search<'_, M> {
-    /// How long a block of an arm takes that claims rest on.
-    fn length(&self, place: usize) -> Duration {
-        let filling = self.filling(&self.records[place]);
-        filling.max(LEAD_IN) + self.sustained().max(filling)
+    /// How long a block of an arm takes in some stage.
+    fn length(&self, place: usize, stage: Stage) -> Duration {
+        let (lead_in, duration) = self.times(place, stage);
+        lead_in + duration
+    }
+
+    /// How long a block is that claims rest on: as long as the budget allows.
+    pub(super) fn final_block(&self) -> Duration {
+        let blocks = (self.arms_of_final() * LEAST_REPETITIONS) as u32;
+        let affordable = self.question.budget.mul_f64(CLAIMS) / blocks;
+        affordable.saturating_sub(LEAD_IN).min(CLAIMED).max(self.sustained())
+    }
+
+    /// Half of a 95 % interval of what a figure differs by beyond what a final sees.
+    fn between(&self, processes: f64) -> f64 {
+        let part = self.final_block().div_duration_f64(CLAIMED).min(1.0);
+        processes.hypot(WITHIN_PERIOD * (1.0 - part))
+    }
+
+    fn arms_of_final(&self) -> usize {
+        RIVALS + if self.has_bound() { DISTANCES.len() } else { 1 }
     }
 
     /// The best partitions in turn, in long blocks: each turn has half as many as the one before.
@@ -91,14 +115,14 @@ impl<M: Measure> Search<'_, M> {
 
     /// How long a final takes that has as many repetitions as an interval needs.
     pub(super) fn final_needs(&self) -> Duration {
-        let arms = RIVALS + if self.has_bound() { DISTANCES.len() } else { 1 };
-        let block = self.best(|_| true).map_or(Duration::ZERO, |place| self.length(place));
-        self.preheating() + block * (arms * LEAST_REPETITIONS) as u32 + self.settling()
+        let length = |place| self.length(place, Stage::Final);
+        let block = self.best(|_| true).map_or(Duration::ZERO, length);
+        self.preheating() + block * (self.arms_of_final() * LEAST_REPETITIONS) as u32
     }
 
     /// A long block of an arm, where there is time for one.
     fn long_block(&mut self, place: usize, turn: usize, until: f64) -> Found<bool, M> {
-        let length = self.length(place);
+        let length = self.length(place, Stage::Choice);
         let has_time = self.has_time_for(length, until, "the best arms in long blocks");
         if has_time {
             let arm = self.records[place].arm.clone();
@@ -135,9 +159,9 @@ impl<M: Measure> Search<'_, M> {
         self.preheat(&claim)?;
         loop {
             let arms = claim.arms();
-            let length: Duration = arms.iter().map(|place| self.length(*place)).sum();
+            let length = |place: &usize| self.length(*place, Stage::Final);
+            let ends: Duration = arms.iter().map(length).sum();
             let step = "the winner beside the best without partitions";
-            let ends = length + self.settling();
             if arms.is_empty() || self.is_narrow(&claim) || !self.has_time_for(ends, 1.0, step) {
                 break;
             }
@@ -153,7 +177,6 @@ impl<M: Measure> Search<'_, M> {
         for place in claim.arms() {
             self.records[place].claimed.truncate(claim.repetitions);
         }
-        self.settled()?;
         Ok((claim.repetitions > 0).then_some(claim))
     }
 
@@ -259,7 +282,9 @@ impl<M: Measure> Search<'_, M> {
         if !self.has_bound() || !self.is_known(place) {
             return None;
         }
-        interval(claim.repetitions, besides, |kept| Some(self.claimed(place, kept)?.excess))
+        interval(claim.repetitions, self.between(besides), |kept| {
+            Some(self.claimed(place, kept)?.excess)
+        })
     }
 
     /// How much better the candidate is than the best arm without partitions: their ratio minus 1.
@@ -274,7 +299,8 @@ impl<M: Measure> Search<'_, M> {
             Goal::Least { .. } => BETWEEN_TAILS,
             _ => BETWEEN_RATES,
         };
-        interval(claim.repetitions, between, ratio).map(|ratio| ratio.map(f64::exp_m1))
+        interval(claim.repetitions, self.between(between), ratio)
+            .map(|ratio| ratio.map(f64::exp_m1))
     }
 
     /// Whether the final had enough iterations to know the goal's percentile.
