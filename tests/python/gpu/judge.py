@@ -1,4 +1,4 @@
-"""Judges the tuner's outcomes: `python judge.py FOLDER [--pair NAME] [--outcomes N] [--depth 2]`.
+"""Judges the tuner's outcomes: `python judge.py FOLDER [--pair NAME] [--first N] [--outcomes N] [--depth 2]`.
 
 The judge shares no code with the tuner. For each pair of jobs (pairs.py) it first measures a grid of divisions and the arms
 without partitions. Then it judges outcomes of `tune`, each made by another process: it runs the candidate, the best arms without
@@ -237,7 +237,8 @@ def main():
     options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     options.add_argument("folder", type=Path)
     options.add_argument("--pair", action="append", choices=PAIRS)
-    options.add_argument("--outcomes", type=int, default=3)
+    options.add_argument("--first", type=int, default=0, help="the number of the first outcome")
+    options.add_argument("--outcomes", type=int, default=3, help="the number after the last outcome")
     options.add_argument("--depth", type=int, default=2)
     asked = options.parse_args()
     asked.folder.mkdir(exist_ok=True)
@@ -248,7 +249,7 @@ def main():
         file = asked.folder / f"{name}.json"
         judge = Judge(pair, asked.depth)
         record = judged_pair(judge, file)
-        for number in range(asked.outcomes):
+        for number in range(asked.first, asked.outcomes):
             file = asked.folder / f"{name}-{number}.json"
             if not file.exists():
                 done = subprocess.run([sys.executable, "-c", TUNE, pair], capture_output=True, text=True, check=True)
