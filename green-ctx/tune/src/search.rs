@@ -5,9 +5,9 @@
 //!    at ever smaller steps. The order turns round each time, so that a device that slows down makes no arm look worse.
 //! 3. Arms without partitions once more: several starts with each job first, since they settle on another order with
 //!    each start.
-//! 4. Long blocks: each job alone, the arms without partitions, and the best partitions in turn, in each turn half as many.
-//!    The best of them is the candidate.
-//! 5. The final ([`finals`]): the candidate beside the two best arms without partitions.
+//! 4. Long blocks: each job alone, and the best partitions in turn, in each turn half as many. The best of them is the
+//!    candidate.
+//! 5. The final ([`finals`]): the candidate and the best arms without partitions, in turn.
 
 mod alone;
 mod curve;
@@ -113,7 +113,7 @@ const NEAR: usize = 8;
 /// By how much a partition misses the bound whose neighbours may meet it and be better than the best.
 const NEAR_MISS: f64 = 0.25;
 /// Partitions of which one is chosen.
-const FINALISTS: usize = 4;
+const FINALISTS: usize = 8;
 
 struct Search<'a, M: Measure> {
     measure: &'a mut M,

@@ -15,15 +15,13 @@ pub(super) struct Claim {
     /// The places of the best partitions among the records: one and, under a goal with a bound, another one that keeps a
     /// greater distance from that.
     pub(super) candidates: Vec<usize>,
-    /// The places of the best arms without partitions.
+    /// The places of the best arms without partitions, by short blocks.
     pub(super) plain: Vec<usize>,
     pub(super) repetitions: usize,
 }
 
-/// Arms without partitions that long blocks choose among: of four jobs there are 26.
-const MOST_PLAIN: usize = 3;
-/// Arms without partitions that the candidate is compared with.
-const RIVALS: usize = 2;
+/// Arms without partitions that the candidate is compared with. They differ by less than short blocks can tell.
+const RIVALS: usize = 3;
 /// How long the candidate runs before the final.
 const PREHEAT: Duration = Duration::from_millis(500);
 /// The part of the budget that this may take.
@@ -80,10 +78,6 @@ impl<M: Measure> Search<'_, M> {
     pub(super) fn choose(&mut self) -> Found<(), M> {
         self.settled()?;
         let until = self.choice_ends();
-        // Short blocks say as little about the arms without partitions.
-        for place in self.ranked(is_plain).into_iter().take(MOST_PLAIN) {
-            self.long_block(place, 0, until)?;
-        }
         let mut count = FINALISTS;
         for turn in 0.. {
             self.round += 1;
@@ -152,7 +146,7 @@ impl<M: Measure> Search<'_, M> {
         matches!(self.question.goal, Goal::Keep { .. } | Goal::Least { .. })
     }
 
-    /// The final: the candidate beside the two best arms without partitions, in both orders, until the interval is
+    /// The final: the candidate and the best arms without partitions in turn, in both orders, until the interval is
     /// narrow or the budget ends.
     pub(super) fn last_comparison(&mut self) -> Found<Option<Claim>, M> {
         let mut claim = self.contestants();
