@@ -2,8 +2,9 @@
 
 The judge shares no code with the tuner. For each pair of jobs (pairs.py) it first measures a grid of divisions and the arms
 without partitions. Then it judges outcomes of `tune`, each made by another process: it runs the candidate, the best arms without
-partitions and the best two arms of the grid in turns, in alternating order. Figures come from these blocks alone, not from those that
-the arms were selected by. Both jobs have two or three iterations in flight.
+partitions and the best two arms of the grid in turns, in alternating order, in a process that has run nothing else: one with the
+contexts of a whole grid ran some arms in two modes, 6 % apart. Figures come from these blocks alone, not from those that the arms were
+selected by. Both jobs have two or three iterations in flight.
 
 Each arm runs for a second after a lead-in: a GPU at its power limit changes its clocks with a period of about one second, so the mean
 over 200 ms depends by up to 3 % on what ran before.
@@ -29,7 +30,7 @@ from green_ctx_torch import info, partition, retarget
 
 BLOCK, LEAD_IN = 1.0, 0.2
 """The measured seconds of a block, and the seconds before them."""
-ROUNDS = 6
+ROUNDS = 5
 """The number of blocks of each arm in a comparison."""
 
 cuda = ctypes.CDLL("libcuda.so.1")
@@ -173,10 +174,11 @@ class Judge:
 PLAIN = [("sequential",), ("streams",), ("priority", -1, 0), ("priority", 0, -1)]
 
 
-def judged_pair(judge, path):
+def judged_pair(pair, depth, path):
     """The grid and the arms without partitions of a pair, with the best of each."""
     if path.exists():
         return json.loads(path.read_text())
+    judge = Judge(pair, depth)
     scores = judge.grid()
     best = sorted(scores, key=lambda arm: -scores[arm][0])[:2]
     plain = judge.compared(PLAIN, ROUNDS)
@@ -201,17 +203,18 @@ def of_outcome(outcome, place):
     return ("priority", *priorities) if arm["kind"] == "priority" else (arm["kind"],)
 
 
-def judge_outcome(judge, record, outcome):
+def judge_outcome(pair, depth, record, outcome):
     """What came of an outcome's claim."""
     verdict = outcome["verdict"]
     chosen, candidate = of_outcome(outcome, verdict["arm"]), of_outcome(outcome, verdict["candidate"])
     plain = [tuple(record["best_plain"]), of_outcome(outcome, verdict["rival"])]
     arms = list(dict.fromkeys([candidate, chosen, *plain, *map(tuple, record["best"])]))
-    scores = judge.compared(arms, ROUNDS)
+    question = json.dumps([pair, depth, arms])
+    scores = dict(zip(arms, json.loads(printed_by(COMPARE, question))))
     means = {arm: statistics.mean(values) for arm, values in scores.items()}
     rival = max(plain, key=lambda arm: means[arm])
     ratios = [ours / theirs - 1 for ours, theirs in zip(scores[candidate], scores[rival])]
-    half_width = 2.57 * statistics.stdev(ratios) / len(ratios) ** 0.5
+    half_width = 2.78 * statistics.stdev(ratios) / len(ratios) ** 0.5
     return {
         "claim": [verdict["gain"], verdict["interval"]],
         "kind": verdict["kind"],
@@ -223,14 +226,29 @@ def judge_outcome(judge, record, outcome):
     }
 
 
+COMPARE = """
+import json, sys
+from judge import ROUNDS, Judge
+pair, depth, arms = json.loads(sys.argv[1])
+arms = [tuple(arm) for arm in arms]
+scores = Judge(pair, depth).compared(arms, ROUNDS)
+print(json.dumps([scores[arm] for arm in arms]))
+"""
 TUNE = """
 import json, sys, torch
 from pairs import graphs
 from green_ctx_torch import tune
 first, second = graphs(sys.argv[1])
 outcome = tune({"a": first, "b": second}, progress=lambda now: True)
-print(outcome.to_json())
+print(json.dumps(json.loads(outcome.to_json())))
 """
+
+
+def printed_by(program, argument):
+    """The last line that a program prints in its own process."""
+    done = subprocess.run([sys.executable, "-c", program, argument], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()[-1]
 
 
 def main():
@@ -247,14 +265,13 @@ def main():
     for pair in asked.pair or PAIRS:
         name = pair.replace(" + ", "-beside-").replace(" ", "-")
         file = asked.folder / f"{name}.json"
-        judge = Judge(pair, asked.depth)
-        record = judged_pair(judge, file)
+        record = judged_pair(pair, asked.depth, file)
         for number in range(asked.first, asked.outcomes):
             file = asked.folder / f"{name}-{number}.json"
             if not file.exists():
-                done = subprocess.run([sys.executable, "-c", TUNE, pair], capture_output=True, text=True, check=True)
-                outcome = json.loads(done.stdout)
-                file.write_text(json.dumps({"judged": judge_outcome(judge, record, outcome), "outcome": outcome}))
+                outcome = json.loads(printed_by(TUNE, pair))
+                judged = judge_outcome(pair, asked.depth, record, outcome)
+                file.write_text(json.dumps({"judged": judged, "outcome": outcome}))
             judged = json.loads(file.read_text())["judged"]
             print(pair, number, {key: value for key, value in judged.items() if key != "scores"}, flush=True)
 
