@@ -3,11 +3,9 @@
 //! 1. Each job alone: its capacity, its rate in a plain stream, and its times on a few counts of SMs.
 //! 2. Short blocks: arms without partitions, partitions that differ much, and then the best so far and their neighbours
 //!    at ever smaller steps. The order turns round each time, so that a device that slows down makes no arm look worse.
-//! 3. Arms without partitions once more: several starts with each job first, since they settle on another order with
-//!    each start.
-//! 4. Long blocks: each job alone, and the best partitions in turn, in each turn half as many. The best of them is the
+//! 3. Long blocks: each job alone, and the best partitions in turn, in each turn half as many. The best of them is the
 //!    candidate.
-//! 5. The final ([`finals`]): the candidate and the best arms without partitions, in turn.
+//! 4. The final ([`finals`]): the candidate and the best arms without partitions, in turn.
 
 mod alone;
 mod curve;
@@ -94,7 +92,6 @@ enum Stage {
 
 /// Parts of the budget at which steps end.
 const ROUNDS_END: f64 = 0.22;
-const STARTS_END: f64 = 0.25;
 const CHOICE_ENDS: f64 = 0.50;
 /// The shortest block.
 const SHORTEST: Duration = Duration::from_millis(8);
@@ -104,8 +101,6 @@ const SUSTAINED: Duration = Duration::from_millis(250);
 const LEAD_IN: Duration = Duration::from_millis(100);
 /// The longest that a queue is given to fill before a block counts.
 const LONGEST_LEAD_IN: Duration = Duration::from_secs(2);
-/// Fresh starts of an arm without partitions, with each job first.
-const STARTS: usize = 2;
 /// Partitions that are measured because of what the jobs' times alone predict.
 const PREDICTED: usize = 10;
 /// Neighbours of a partition that are measured in a round.
@@ -164,7 +159,6 @@ pub(crate) fn search<M: Measure>(
     search.jobs_alone()?;
     search.first_look()?;
     search.rounds()?;
-    search.fresh_starts()?;
     search.choose()?;
     let claim = search.last_comparison()?;
     Ok(search.outcome(claim))
@@ -427,24 +421,6 @@ impl<M: Measure> Search<'_, M> {
             }
             self.measure_all(&arms, ROUNDS_END, "the best and their neighbours")?;
             step = (step / 2).max(least);
-        }
-        Ok(())
-    }
-
-    /// Several starts of the arms without partitions, with each job first.
-    fn fresh_starts(&mut self) -> Found<(), M> {
-        for _ in 0..STARTS {
-            self.round += 1;
-            let best = self.ranked(is_plain);
-            let arms: Vec<Arm> =
-                best.iter().take(4).map(|place| self.records[*place].arm.clone()).collect();
-            for first in 0..self.question.jobs.len() {
-                for arm in &arms {
-                    if self.has_time(STARTS_END, "several starts without partitions") {
-                        self.measure(arm, first, Stage::Search)?;
-                    }
-                }
-            }
         }
         Ok(())
     }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::{CHOICE_ENDS, FINALISTS, Found, LEAD_IN, Search, Stage, is_partition, is_plain};
-use crate::arm::Arm;
+use crate::arm::{Arm, ArmKind};
 use crate::goal::Goal;
 use crate::measure::{Measure, Task};
 use crate::score::{Average, Value};
@@ -15,13 +15,14 @@ pub(super) struct Claim {
     /// The places of the best partitions among the records: one and, under a goal with a bound, another one that keeps a
     /// greater distance from that.
     pub(super) candidates: Vec<usize>,
-    /// The places of the best arms without partitions, by short blocks.
+    /// The places of the best arms without partitions.
     pub(super) plain: Vec<usize>,
     pub(super) repetitions: usize,
 }
 
-/// Arms without partitions that the candidate is compared with. They differ by less than short blocks can tell.
-const RIVALS: usize = 3;
+/// Arms without partitions that the candidate is compared with: all of two jobs, since short blocks can be wrong by 10 %
+/// about them. Four jobs have 26.
+const RIVALS: usize = 4;
 /// How long the candidate runs before the final.
 const PREHEAT: Duration = Duration::from_millis(500);
 /// The part of the budget that this may take.
@@ -30,17 +31,17 @@ const MOST_PREHEAT: f64 = 0.03;
 /// with a period of about one second, by up to 5 % (H200, driver 580.159.04), and what runs first changes the phase.
 const CLAIMED: Duration = Duration::from_millis(800);
 /// The part of the budget that the blocks may take which an interval needs.
-const CLAIMS: f64 = 0.56;
+const CLAIMS: f64 = 0.62;
 /// Repetitions after which a narrow interval ends the final.
 const ENOUGH: usize = 8;
 /// Half of an interval that is narrow, as a part of the rival's score.
-const NARROW: f64 = 0.01;
+const NARROW: f64 = 0.015;
 /// How far candidates are to be from the bound by the blocks that they are chosen by, as parts of the bound.
 const DISTANCES: [f64; 2] = [0.01, 0.05];
 /// What rates and percentiles of one pair of jobs differ by from process to process, as a part of them: half of a 95 %
 /// interval. A process cannot see it.
-const BETWEEN_RATES: f64 = 0.0075;
-const BETWEEN_TAILS: f64 = 0.0125;
+const BETWEEN_RATES: f64 = 0.0135;
+const BETWEEN_TAILS: f64 = 0.02;
 /// The same for what the clocks change by within a period, if a block is far shorter than that.
 const WITHIN_PERIOD: f64 = 0.015;
 
@@ -178,8 +179,11 @@ impl<M: Measure> Search<'_, M> {
     fn contestants(&mut self) -> Claim {
         self.records.iter_mut().for_each(|record| record.claimed.clear());
         self.value_all();
-        let mut plain = self.ranked(is_plain);
-        plain.truncate(RIVALS);
+        let kinds = [ArmKind::Sequential, ArmKind::Streams, ArmKind::Priority];
+        let best_of = |kind| self.best(|arm| arm.kind() == kind);
+        let mut plain: Vec<usize> = kinds.into_iter().filter_map(best_of).collect();
+        let others = self.ranked(is_plain).into_iter().filter(|place| !plain.contains(place));
+        plain.extend(others.take(RIVALS - plain.len()).collect::<Vec<_>>());
         let mut candidates: Vec<usize> =
             DISTANCES.iter().filter_map(|it| self.candidate(*it, &[])).collect();
         candidates.dedup();
