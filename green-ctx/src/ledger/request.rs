@@ -106,12 +106,15 @@ impl SplitRequest {
     /// # }
     /// ```
     pub fn group(mut self, name: impl Into<Arc<str>>, share: impl Into<Share>) -> Self {
-        let (name, share) = (name.into(), share.into());
-        if share == Share::REST {
-            return self.rest(name);
-        }
-        self.groups.push(RequestedGroup { name, share, counted: share });
+        self.add(name.into(), share.into());
         self
+    }
+
+    fn add(&mut self, name: Arc<str>, share: Share) {
+        match share == Share::REST {
+            true => self.rests.push(name),
+            false => self.groups.push(RequestedGroup { name, share, counted: share }),
+        }
     }
 
     /// Adds a last group that takes all SMs that the others leave free. If none remain, there is no such
@@ -326,11 +329,6 @@ impl SplitRequest {
         }
     }
 
-    /// Returns whether a share contains a percentage.
-    pub(crate) fn has_percent(&self) -> bool {
-        self.groups.iter().any(|group| group.share.has_percent())
-    }
-
     /// Returns how the percentages of a structured request are rounded: to sets of SMs that are scheduled
     /// together. `available` returns the number of SMs in sets of a given size.
     pub(crate) fn structured_rounding<E: From<Refusal>>(
@@ -349,7 +347,7 @@ impl SplitRequest {
         &self,
         rounding: impl FnOnce() -> Result<Rounding, E>,
     ) -> Result<Cow<'_, SplitRequest>, E> {
-        if !self.has_percent() {
+        if !self.groups.iter().any(|group| group.share.has_percent()) {
             return Ok(Cow::Borrowed(self));
         }
         let mut request = self.clone();
@@ -528,10 +526,11 @@ impl SplitRequest {
 /// counts.
 impl<T: Into<Share> + Clone> From<&[T]> for SplitRequest {
     fn from(shares: &[T]) -> SplitRequest {
-        let shares = shares.iter().cloned().enumerate();
-        shares.fold(SplitRequest::new(), |request, (index, share)| {
-            request.group(numbered(index), share)
-        })
+        let mut request = SplitRequest::new();
+        for (index, share) in shares.iter().cloned().enumerate() {
+            request.add(numbered(index), share.into());
+        }
+        request
     }
 }
 

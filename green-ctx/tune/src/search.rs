@@ -5,11 +5,9 @@
 //! 1. Each job alone: its capacity, its rate in a plain stream, and its rate on several numbers of SMs.
 //! 2. Short blocks: arms without partitions, partitions that differ widely, and then the best arms and their neighbours
 //!    in ever smaller steps. The order is reversed each time, so that a slowing device does not favour an arm.
-//! 3. Arms without partitions again, several times with each job first, because they settle into a different order at
-//!    each start.
-//! 4. Long blocks: each job alone, the arms without partitions, and the best partitions in turns. Each turn halves
-//!    their number. The best of them is the candidate.
-//! 5. The final comparison ([`finals`]) of the candidate with the two best arms without partitions.
+//! 3. Long blocks: each job alone, and the best partitions in turns. Each turn halves their number. The best of them
+//!    is the candidate.
+//! 4. The final comparison ([`finals`]) of the candidate with the best arms without partitions.
 
 mod alone;
 mod curve;
@@ -95,20 +93,17 @@ enum Stage {
 }
 
 /// Fractions of the budget at which steps end.
-const ROUNDS_END: f64 = 0.30;
-const STARTS_END: f64 = 0.34;
-const CHOICE_ENDS: f64 = 0.62;
+const ROUNDS_END: f64 = 0.22;
+const CHOICE_ENDS: f64 = 0.50;
 /// The minimum length of a block.
 const SHORTEST: Duration = Duration::from_millis(8);
-/// The minimum length of a block that claims are based on. A GPU's clocks take longer than a short block to follow a
-/// load.
-const SUSTAINED: Duration = Duration::from_millis(200);
+/// The minimum length of a block that the candidate is chosen by. A GPU's clocks take longer than a short block to
+/// follow a load.
+const SUSTAINED: Duration = Duration::from_millis(250);
 /// The time before such a block counts. For longer than a short block, the clocks still follow the previous load.
-const LEAD_IN: Duration = Duration::from_millis(150);
+const LEAD_IN: Duration = Duration::from_millis(100);
 /// The maximum time that a queue gets to fill before a block counts.
 const LONGEST_LEAD_IN: Duration = Duration::from_secs(2);
-/// The number of additional starts of an arm without partitions, for each job that is submitted first.
-const STARTS: usize = 2;
 /// The number of partitions measured because the jobs' rates alone predict them to be good.
 const PREDICTED: usize = 10;
 /// The number of neighbours of an arm that are measured per round.
@@ -168,7 +163,6 @@ pub(crate) fn search<M: Measure>(
     search.jobs_alone()?;
     search.first_look()?;
     search.rounds()?;
-    search.fresh_starts()?;
     search.choose()?;
     let claim = search.last_comparison()?;
     Ok(search.outcome(claim))
@@ -246,6 +240,16 @@ impl<M: Measure> Search<'_, M> {
         jobs.filter_map(time).max().unwrap_or_default().min(LONGEST_LEAD_IN)
     }
 
+    /// Returns how long an arm runs in a block of a stage: the lead-in, which does not count, and the measured time.
+    fn times(&self, place: usize, stage: Stage) -> (Duration, Duration) {
+        let filling = self.filling(&self.records[place]);
+        match stage {
+            Stage::Search => (filling, self.block.max(filling)),
+            Stage::Choice => (filling.max(LEAD_IN), self.sustained().max(filling)),
+            Stage::Final => (filling.max(LEAD_IN), self.final_block().max(filling)),
+        }
+    }
+
     /// Runs an arm for one block. Returns whether it ran.
     fn measure(&mut self, arm: &Arm, first: usize, stage: Stage) -> Found<bool, M> {
         let place = self.place(arm);
@@ -253,13 +257,8 @@ impl<M: Measure> Search<'_, M> {
         if self.records[place].skipped.is_some() {
             return Ok(false);
         }
-        let filling = self.filling(&self.records[place]);
-        let block = match stage {
-            Stage::Search => self.block(first, filling, self.block.max(filling)),
-            Stage::Choice | Stage::Final => {
-                self.block(first, filling.max(LEAD_IN), self.sustained().max(filling))
-            }
-        };
+        let (lead_in, duration) = self.times(place, stage);
+        let block = self.block(first, lead_in, duration);
         let ran = self.run(&Task::Together(arm.clone()), &block)?;
         let record = &mut self.records[place];
         match ran {
@@ -427,24 +426,6 @@ impl<M: Measure> Search<'_, M> {
             }
             self.measure_all(&arms, ROUNDS_END, "the best arms and their neighbours")?;
             step = (step / 2).max(least);
-        }
-        Ok(())
-    }
-
-    /// Starts the arms without partitions several times with each job first.
-    fn fresh_starts(&mut self) -> Found<(), M> {
-        for _ in 0..STARTS {
-            self.round += 1;
-            let best = self.ranked(is_plain);
-            let arms: Vec<Arm> =
-                best.iter().take(4).map(|place| self.records[*place].arm.clone()).collect();
-            for first in 0..self.question.jobs.len() {
-                for arm in &arms {
-                    if self.has_time(STARTS_END, "repeated starts without partitions") {
-                        self.measure(arm, first, Stage::Search)?;
-                    }
-                }
-            }
         }
         Ok(())
     }

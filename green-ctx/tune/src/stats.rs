@@ -58,7 +58,7 @@ impl Interval {
 }
 
 /// The minimum number of repetitions for an interval.
-pub(crate) const LEAST_REPETITIONS: usize = 4;
+pub(crate) const LEAST_REPETITIONS: usize = 3;
 /// The maximum number of batches of neighbouring repetitions that are left out in turn. More would take longer and add
 /// little.
 const MOST_BATCHES: usize = 20;
@@ -97,10 +97,13 @@ pub(crate) fn interval(
     is_number.then_some(Interval { low: middle - half, middle, high: middle + half })
 }
 
-/// Returns the 97.5th percentile of Student's distribution by the Cornish-Fisher expansion. It is accurate to 0.03 for
-/// three degrees of freedom and to 0.01 for more.
+/// Returns the 97.5th percentile of Student's distribution. From three degrees of freedom on, it is the Cornish-Fisher
+/// expansion, which is accurate to 0.03 for three degrees of freedom and to 0.01 for more.
 fn student(freedom: usize) -> f64 {
-    let (z, v) = (1.959_964_f64, freedom.max(1) as f64);
+    if freedom <= 2 {
+        return 4.303;
+    }
+    let (z, v) = (1.959_964_f64, freedom as f64);
     z + (z.powi(3) + z) / (4.0 * v)
         + (5.0 * z.powi(5) + 16.0 * z.powi(3) + 3.0 * z) / (96.0 * v.powi(2))
         + (3.0 * z.powi(7) + 19.0 * z.powi(5) + 17.0 * z.powi(3) - 15.0 * z) / (384.0 * v.powi(3))
@@ -127,7 +130,7 @@ mod tests {
 
     #[test]
     fn student_is_as_in_tables() {
-        for (freedom, value) in [(3, 3.182), (4, 2.776), (9, 2.262), (30, 2.042)] {
+        for (freedom, value) in [(2, 4.303), (3, 3.182), (4, 2.776), (9, 2.262), (30, 2.042)] {
             assert!((student(freedom) - value).abs() < 0.03, "{freedom}: {}", student(freedom));
         }
     }
@@ -147,17 +150,20 @@ mod tests {
 
     #[test]
     fn intervals_cover_what_is_true() {
-        for count in [4, 8, 16, 40] {
+        for count in [3, 4, 8, 16, 40] {
             let even = covered(count, |rng, _| rng.f64() - 0.5);
-            assert!((930..=985).contains(&even), "{even} of 1000 with {count} values");
-            // Two modes, as for streams that settle into one of two orders at each start.
+            assert!((925..=985).contains(&even), "{even} of 1000 with {count} values");
+            // Two modes, as for streams that settle into one of two orders at each start. Three values may miss one.
             let modes = covered(
                 count,
                 |rng, _| if rng.bool() { 0.1 } else { -0.1 } + 0.01 * rng.f64() - 0.005,
             );
-            assert!(modes > 860, "{modes} of 1000 with {count} values");
+            assert!(
+                modes > if count == 3 { 700 } else { 860 },
+                "{modes} of 1000 with {count} values"
+            );
         }
-        assert_eq!(interval(3, 0.0, |_| Some(1.0)), None);
+        assert_eq!(interval(2, 0.0, |_| Some(1.0)), None);
         assert_eq!(interval(9, 0.0, |_| None), None);
         let known = interval(9, 0.5, |_| Some(1.0)).expect("enough values");
         assert_eq!((known.low, known.middle, known.half_width()), (0.5, 1.0, 0.5));

@@ -1,11 +1,15 @@
-"""Judges the tuner's outcomes: `python judge.py FOLDER [--pair NAME] [--outcomes N] [--depth 2]`.
+"""Judges the tuner's outcomes: `python judge.py FOLDER [--pair NAME] [--first N] [--outcomes N] [--depth 2]`.
 
-It shares no code with the tuner. For each pair of jobs (pairs.py) it measures a grid of divisions once, and then each outcome of
-`tune` for that pair, which a process of its own makes: the outcome's candidate beside the best arm without partitions and
-the best arm of the grid. Both jobs have two or three iterations in flight, blocks last 200 ms, and the arms run in turn, in an
-order that turns round. Of the grid the best arm is chosen on one half of the blocks and valued on the other.
+The judge shares no code with the tuner. For each pair of jobs (pairs.py) it first measures a grid of divisions and the arms
+without partitions. Then it judges outcomes of `tune`, each made by another process: it runs the candidate, the best arms without
+partitions and the best two arms of the grid in turns, in alternating order, in a process that has run nothing else: one with the
+contexts of a whole grid ran some arms in two modes, 6 % apart. Figures come from these blocks alone, not from those that the arms were
+selected by. Both jobs have two or three iterations in flight.
 
-FOLDER gets a file for each pair and each outcome, and what is there is not measured again.
+Each arm runs for a second after a lead-in: a GPU at its power limit changes its clocks with a period of about one second, so the mean
+over 200 ms depends by up to 3 % on what ran before.
+
+FOLDER gets one file per pair and one per outcome. Existing files are not measured again.
 """
 
 import argparse
@@ -24,10 +28,10 @@ from pairs import PAIRS, graphs
 
 from green_ctx_torch import info, partition, retarget
 
-BLOCK, LEAD_IN = 0.2, 0.3
-"""Seconds that count, and seconds before: the clocks follow what ran before for a while."""
-ROUNDS = 12
-"""How often each arm of a comparison runs."""
+BLOCK, LEAD_IN = 1.0, 0.2
+"""The measured seconds of a block, and the seconds before them."""
+ROUNDS = 5
+"""The number of blocks of each arm in a comparison."""
 
 cuda = ctypes.CDLL("libcuda.so.1")
 
@@ -101,7 +105,7 @@ class Judge:
         self.plain = [instantiated(graph.raw_cuda_graph()) for graph in self.graphs]
         self.sms = torch.cuda.get_device_properties(0).multi_processor_count
         self.unit = 8
-        rates = [self.run(("alone", job)) for job in (0, 1, 1, 0) * 3]
+        rates = [self.run(("alone", job)) for job in (0, 1, 1, 0)]
         self.alone = [statistics.mean(rate for rate, *_ in rates[job::4] + rates[3 - job :: 4]) for job in (0, 1)]
 
     def run(self, arm):
@@ -155,7 +159,7 @@ class Judge:
         front = [odd + self.unit * step for step in range(1, 16, 2)] + [self.sms]
         back = [self.unit * step for step in range(2, 17, 2)][:7] + [self.sms]
         pairs = [(a, b) for a in front for b in back if (a, b) != (self.sms, self.sms)]
-        scores = self.compared([("partition", *self.shares(a, b)) for a, b in pairs], 2)
+        scores = self.compared([("partition", *self.shares(a, b)) for a, b in pairs], 1)
         places = {("partition", *self.shares(a, b)): (a, b) for a, b in pairs}
         best = sorted(scores, key=lambda arm: -statistics.mean(scores[arm]))[:3]
         near = {
@@ -164,25 +168,25 @@ class Judge:
             for x, y in ((1, 0), (-1, 0), (0, 1), (0, -1), (1, -1), (-1, 1))
             if 0 < a + self.unit * x <= self.sms and 0 < b + self.unit * y <= self.sms
         } - set(scores)
-        return scores | self.compared(sorted(near), 2)
+        return scores | self.compared(sorted(near), 1)
 
 
 PLAIN = [("sequential",), ("streams",), ("priority", -1, 0), ("priority", 0, -1)]
 
 
-def judged_pair(judge, path):
+def judged_pair(pair, depth, path):
     """The grid and the arms without partitions of a pair, with the best of each."""
     if path.exists():
         return json.loads(path.read_text())
+    judge = Judge(pair, depth)
     scores = judge.grid()
-    # Chosen on one half, valued on the other, and so for both halves.
-    best = {max(scores, key=lambda arm: scores[arm][half]) for half in (0, 1)}
+    best = sorted(scores, key=lambda arm: -scores[arm][0])[:2]
     plain = judge.compared(PLAIN, ROUNDS)
     record = {
         "alone": judge.alone,
         "grid": [[arm, values] for arm, values in scores.items()],
         "plain": [[arm, values] for arm, values in plain.items()],
-        "best": sorted(best),
+        "best": best,
         "best_plain": max(plain, key=lambda arm: statistics.mean(plain[arm])),
     }
     path.write_text(json.dumps(record))
@@ -199,17 +203,18 @@ def of_outcome(outcome, place):
     return ("priority", *priorities) if arm["kind"] == "priority" else (arm["kind"],)
 
 
-def judge_outcome(judge, record, outcome):
+def judge_outcome(pair, depth, record, outcome):
     """What came of an outcome's claim."""
     verdict = outcome["verdict"]
     chosen, candidate = of_outcome(outcome, verdict["arm"]), of_outcome(outcome, verdict["candidate"])
     plain = [tuple(record["best_plain"]), of_outcome(outcome, verdict["rival"])]
     arms = list(dict.fromkeys([candidate, chosen, *plain, *map(tuple, record["best"])]))
-    scores = judge.compared(arms, ROUNDS)
+    question = json.dumps([pair, depth, arms])
+    scores = dict(zip(arms, json.loads(printed_by(COMPARE, question))))
     means = {arm: statistics.mean(values) for arm, values in scores.items()}
     rival = max(plain, key=lambda arm: means[arm])
     ratios = [ours / theirs - 1 for ours, theirs in zip(scores[candidate], scores[rival])]
-    half_width = 2.2 * statistics.stdev(ratios) / len(ratios) ** 0.5
+    half_width = 2.78 * statistics.stdev(ratios) / len(ratios) ** 0.5
     return {
         "claim": [verdict["gain"], verdict["interval"]],
         "kind": verdict["kind"],
@@ -221,21 +226,37 @@ def judge_outcome(judge, record, outcome):
     }
 
 
+COMPARE = """
+import json, sys
+from judge import ROUNDS, Judge
+pair, depth, arms = json.loads(sys.argv[1])
+arms = [tuple(arm) for arm in arms]
+scores = Judge(pair, depth).compared(arms, ROUNDS)
+print(json.dumps([scores[arm] for arm in arms]))
+"""
 TUNE = """
 import json, sys, torch
 from pairs import graphs
 from green_ctx_torch import tune
 first, second = graphs(sys.argv[1])
 outcome = tune({"a": first, "b": second}, progress=lambda now: True)
-print(outcome.to_json())
+print(json.dumps(json.loads(outcome.to_json())))
 """
+
+
+def printed_by(program, argument):
+    """The last line that a program prints in its own process."""
+    done = subprocess.run([sys.executable, "-c", program, argument], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()[-1]
 
 
 def main():
     options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     options.add_argument("folder", type=Path)
     options.add_argument("--pair", action="append", choices=PAIRS)
-    options.add_argument("--outcomes", type=int, default=3)
+    options.add_argument("--first", type=int, default=0, help="the number of the first outcome")
+    options.add_argument("--outcomes", type=int, default=3, help="the number after the last outcome")
     options.add_argument("--depth", type=int, default=2)
     asked = options.parse_args()
     asked.folder.mkdir(exist_ok=True)
@@ -244,14 +265,13 @@ def main():
     for pair in asked.pair or PAIRS:
         name = pair.replace(" + ", "-beside-").replace(" ", "-")
         file = asked.folder / f"{name}.json"
-        judge = Judge(pair, asked.depth)
-        record = judged_pair(judge, file)
-        for number in range(asked.outcomes):
+        record = judged_pair(pair, asked.depth, file)
+        for number in range(asked.first, asked.outcomes):
             file = asked.folder / f"{name}-{number}.json"
             if not file.exists():
-                done = subprocess.run([sys.executable, "-c", TUNE, pair], capture_output=True, text=True, check=True)
-                outcome = json.loads(done.stdout)
-                file.write_text(json.dumps({"judged": judge_outcome(judge, record, outcome), "outcome": outcome}))
+                outcome = json.loads(printed_by(TUNE, pair))
+                judged = judge_outcome(pair, asked.depth, record, outcome)
+                file.write_text(json.dumps({"judged": judged, "outcome": outcome}))
             judged = json.loads(file.read_text())["judged"]
             print(pair, number, {key: value for key, value in judged.items() if key != "scores"}, flush=True)
 

@@ -11,12 +11,12 @@ use crate::score::Scorer;
 use crate::stats::{mean, median};
 
 /// Fractions of the budget at which steps end.
-const WARM_UP_ENDS: f64 = 0.03;
-const SOLO_ENDS: f64 = 0.10;
+const WARM_UP_ENDS: f64 = 0.02;
+const SOLO_ENDS: f64 = 0.08;
 /// The maximum fraction of the budget for a short block.
 const LONGEST: f64 = 0.02;
 /// A budget must be enough for this number of iterations of all jobs.
-const LEAST_ITERATIONS: f64 = 350.0;
+const LEAST_ITERATIONS: f64 = 380.0;
 /// The factor by which a job's first iteration may be slower than the others.
 const COLD: f64 = 10.0;
 /// The minimum number of attempts, and the minimum fraction of the budget spent on them, before the budget is rejected
@@ -26,7 +26,7 @@ const PATIENCE: f64 = 0.1;
 /// The minimum number of blocks that make a search worthwhile.
 const LEAST_BLOCKS: u32 = 50;
 /// The number of short blocks that a budget is divided into.
-const BLOCKS: f64 = 600.0;
+const BLOCKS: f64 = 900.0;
 /// The fraction of its capacity above which a job's latencies are sensitive to small changes of its rate.
 pub(super) const HIGH_LOAD: f64 = 0.8;
 
@@ -112,7 +112,7 @@ impl<M: Measure> Search<'_, M> {
         self.alone.iter().map(|alone| alone.seconds).fold(0.0, f64::max)
     }
 
-    /// Returns the length of a block that claims may be based on.
+    /// Returns the length of a block that the candidate may be chosen by.
     pub(super) fn sustained(&self) -> Duration {
         SUSTAINED.max(Duration::from_secs_f64(8.0 * self.slowest()))
     }
@@ -195,11 +195,6 @@ impl<M: Measure> Search<'_, M> {
         let rates = self.alone.iter().map(|alone| alone.rate).collect();
         self.scorer = Scorer::of(&self.question.goal, &self.question.names(), rates);
         self.value_all();
-    }
-
-    /// Returns the time for measuring each job alone in a long block.
-    pub(super) fn settling(&self) -> Duration {
-        (LEAD_IN + self.sustained()) * self.alone.len() as u32
     }
 
     /// Measures each job alone in a long block, and recomputes all values with the result.

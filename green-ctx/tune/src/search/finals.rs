@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::{CHOICE_ENDS, FINALISTS, Found, LEAD_IN, Search, Stage, is_partition, is_plain};
-use crate::arm::Arm;
+use crate::arm::{Arm, ArmKind};
 use crate::goal::Goal;
 use crate::measure::{Measure, Task};
 use crate::score::{Average, Value};
@@ -20,24 +20,32 @@ pub(super) struct Claim {
     pub(super) repetitions: usize,
 }
 
-/// The number of arms without partitions that run in long blocks. Four jobs have 26.
-const MOST_PLAIN: usize = 5;
-/// The number of arms without partitions that the candidate is compared with.
-const RIVALS: usize = 2;
+/// The number of arms without partitions that the candidate is compared with. Two jobs have four, and all of them are
+/// compared, because short blocks can be wrong about them by 10 %. Four jobs have 26.
+const RIVALS: usize = 4;
 /// The time that the candidate runs before the final comparison.
-const PREHEAT: Duration = Duration::from_secs(1);
+const PREHEAT: Duration = Duration::from_millis(500);
 /// The maximum fraction of the budget for this.
-const MOST_PREHEAT: f64 = 0.05;
+const MOST_PREHEAT: f64 = 0.03;
+/// The length of a block that claims are based on, if the budget is sufficient. A GPU at its power limit changes its
+/// clocks by up to 5 % with a period of about one second, and the arm before changes the phase (H200, driver
+/// 580.159.04).
+const CLAIMED: Duration = Duration::from_millis(800);
+/// The fraction of the budget that is available for the minimum number of repetitions.
+const CLAIMS: f64 = 0.62;
 /// The number of repetitions after which a narrow interval ends the final comparison.
 const ENOUGH: usize = 8;
 /// The maximum half-width of a narrow interval, as a fraction of the rival's score.
-const NARROW: f64 = 0.01;
+const NARROW: f64 = 0.015;
 /// The margins to the bound that candidates should keep in the blocks they are chosen by, as fractions of the bound.
 const DISTANCES: [f64; 2] = [0.01, 0.05];
-/// The difference of rates and percentiles between processes that run the same jobs, as the half-width of a relative 95
-/// % interval. It cannot be measured within one process.
-const BETWEEN_RATES: f64 = 0.005;
-const BETWEEN_TAILS: f64 = 0.01;
+/// The difference of rates and percentiles between processes that run the same jobs, as the half-width of a relative
+/// 95 % interval. It cannot be measured within one process. On an H200, 23 of 24 claims differed from another process's
+/// measurement by 0.7 % (root mean square).
+const BETWEEN_RATES: f64 = 0.0135;
+const BETWEEN_TAILS: f64 = 0.02;
+/// The same for the change of the clocks within a period, if blocks are much shorter than the period.
+const WITHIN_PERIOD: f64 = 0.015;
 
 impl Claim {
     fn arms(&self) -> Vec<usize> {
@@ -46,20 +54,33 @@ impl Claim {
 }
 
 impl<M: Measure> Search<'_, M> {
-    /// Returns the length of an arm's block that claims are based on.
-    fn length(&self, place: usize) -> Duration {
-        let filling = self.filling(&self.records[place]);
-        filling.max(LEAD_IN) + self.sustained().max(filling)
+    /// Returns the length of an arm's block in a stage.
+    fn length(&self, place: usize, stage: Stage) -> Duration {
+        let (lead_in, duration) = self.times(place, stage);
+        lead_in + duration
+    }
+
+    /// Returns the length of a block that claims are based on: as long as the budget allows.
+    pub(super) fn final_block(&self) -> Duration {
+        let blocks = (self.arms_of_final() * LEAST_REPETITIONS) as u32;
+        let affordable = self.question.budget.mul_f64(CLAIMS) / blocks;
+        affordable.saturating_sub(LEAD_IN).min(CLAIMED).max(self.sustained())
+    }
+
+    /// Returns the half-width of a 95 % interval of the errors that the final comparison cannot see.
+    fn between(&self, processes: f64) -> f64 {
+        let part = self.final_block().div_duration_f64(CLAIMED).min(1.0);
+        processes.hypot(WITHIN_PERIOD * (1.0 - part))
+    }
+
+    fn arms_of_final(&self) -> usize {
+        RIVALS + if self.has_bound() { DISTANCES.len() } else { 1 }
     }
 
     /// Runs the best partitions in turns of long blocks. Each turn has half as many as the one before.
     pub(super) fn choose(&mut self) -> Found<(), M> {
         self.settled()?;
         let until = self.choice_ends();
-        // Short blocks are just as unreliable for arms without partitions.
-        for place in self.ranked(is_plain).into_iter().take(MOST_PLAIN) {
-            self.long_block(place, 0, until)?;
-        }
         let mut count = FINALISTS;
         for turn in 0.. {
             self.round += 1;
@@ -92,14 +113,14 @@ impl<M: Measure> Search<'_, M> {
 
     /// Returns the time of a final comparison with enough repetitions for an interval.
     pub(super) fn final_needs(&self) -> Duration {
-        let arms = RIVALS + if self.has_bound() { DISTANCES.len() } else { 1 };
-        let block = self.best(|_| true).map_or(Duration::ZERO, |place| self.length(place));
-        self.preheating() + block * (arms * LEAST_REPETITIONS) as u32 + self.settling()
+        let length = |place| self.length(place, Stage::Final);
+        let block = self.best(|_| true).map_or(Duration::ZERO, length);
+        self.preheating() + block * (self.arms_of_final() * LEAST_REPETITIONS) as u32
     }
 
     /// Runs a long block of an arm if there is time.
     fn long_block(&mut self, place: usize, turn: usize, until: f64) -> Found<bool, M> {
-        let length = self.length(place);
+        let length = self.length(place, Stage::Choice);
         let has_time = self.has_time_for(length, until, "the best arms in long blocks");
         if has_time {
             let arm = self.records[place].arm.clone();
@@ -129,16 +150,16 @@ impl<M: Measure> Search<'_, M> {
         matches!(self.question.goal, Goal::Keep { .. } | Goal::Least { .. })
     }
 
-    /// Runs the final comparison: the candidate against the two best arms without partitions, in alternating order,
+    /// Runs the final comparison: the candidate and the best arms without partitions in turns, in alternating order,
     /// until the interval is narrow or the budget is spent.
     pub(super) fn last_comparison(&mut self) -> Found<Option<Claim>, M> {
         let mut claim = self.contestants();
         self.preheat(&claim)?;
         loop {
             let arms = claim.arms();
-            let length: Duration = arms.iter().map(|place| self.length(*place)).sum();
+            let length = |place: &usize| self.length(*place, Stage::Final);
+            let ends: Duration = arms.iter().map(length).sum();
             let step = "the winner beside the best without partitions";
-            let ends = length + self.settling();
             if arms.is_empty() || self.is_narrow(&claim) || !self.has_time_for(ends, 1.0, step) {
                 break;
             }
@@ -154,7 +175,6 @@ impl<M: Measure> Search<'_, M> {
         for place in claim.arms() {
             self.records[place].claimed.truncate(claim.repetitions);
         }
-        self.settled()?;
         Ok((claim.repetitions > 0).then_some(claim))
     }
 
@@ -162,8 +182,11 @@ impl<M: Measure> Search<'_, M> {
     fn contestants(&mut self) -> Claim {
         self.records.iter_mut().for_each(|record| record.claimed.clear());
         self.value_all();
-        let mut plain = self.ranked(is_plain);
-        plain.truncate(RIVALS);
+        let kinds = [ArmKind::Sequential, ArmKind::Streams, ArmKind::Priority];
+        let best_of = |kind| self.best(|arm| arm.kind() == kind);
+        let mut plain: Vec<usize> = kinds.into_iter().filter_map(best_of).collect();
+        let others = self.ranked(is_plain).into_iter().filter(|place| !plain.contains(place));
+        plain.extend(others.take(RIVALS - plain.len()).collect::<Vec<_>>());
         let mut candidates: Vec<usize> =
             DISTANCES.iter().filter_map(|it| self.candidate(*it, &[])).collect();
         candidates.dedup();
@@ -261,7 +284,9 @@ impl<M: Measure> Search<'_, M> {
         if !self.has_bound() || !self.is_known(place) {
             return None;
         }
-        interval(claim.repetitions, besides, |kept| Some(self.claimed(place, kept)?.excess))
+        interval(claim.repetitions, self.between(besides), |kept| {
+            Some(self.claimed(place, kept)?.excess)
+        })
     }
 
     /// Returns the ratio of the candidate's score to that of the best arm without partitions, minus 1.
@@ -276,7 +301,8 @@ impl<M: Measure> Search<'_, M> {
             Goal::Least { .. } => BETWEEN_TAILS,
             _ => BETWEEN_RATES,
         };
-        interval(claim.repetitions, between, ratio).map(|ratio| ratio.map(f64::exp_m1))
+        interval(claim.repetitions, self.between(between), ratio)
+            .map(|ratio| ratio.map(f64::exp_m1))
     }
 
     /// Returns whether the final comparison had enough iterations for the goal's percentile.
