@@ -15,6 +15,7 @@
 mod account;
 mod assign;
 mod choose;
+mod dry_run;
 mod percent;
 mod recycle;
 mod refusal;
@@ -27,13 +28,14 @@ mod units;
 
 pub(crate) use account::{Divided, GroupNumber, Ledger};
 pub(crate) use assign::{GroupUnits, each_its_own};
+pub use dry_run::{DryRun, GroupSms};
 pub(crate) use percent::Rounding;
 pub use recycle::{ContextCounts, WorkqueueScope};
 pub(crate) use recycle::{Idle, WorkqueueConfig};
 pub(crate) use refusal::Refusal;
 pub use refusal::{Holder, NotEnoughSms};
 pub(crate) use request::RequestedGroup;
-pub use request::{DryRun, GroupSms, SplitRequest};
+pub use request::SplitRequest;
 pub use share::{Amount, Percent, Share, ShareError, ShareKind};
 pub(crate) use structure::{Coscheduling, GroupParams, Structure};
 pub use structure::{LocalityDomain, PerGroup};

@@ -10,6 +10,7 @@ mod guests;
 mod handles;
 mod ordering;
 mod streams;
+mod weak;
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
@@ -44,6 +45,7 @@ pub(crate) use close::OwnStream;
 use fencing::Fencing;
 
 pub use self::guard::Current;
+pub use self::weak::WeakContext;
 
 /// A context: the primary context of a device, or a green context with its own SMs. Clones share it.
 ///
@@ -118,28 +120,6 @@ struct Green {
     queues: Option<Context>,
     /// Keeps the primary context alive, and the device initialised.
     primary: Arc<PrimaryShares>,
-}
-
-/// An identity of a context that does not keep the context alive. It matches the handles of this context and of no
-/// other, even if a later context reuses the driver's handle. A context that could not be closed
-/// ([`Refused`](crate::error::Refused)) keeps its identity.
-#[derive(Clone)]
-pub struct WeakContext {
-    inner: Weak<Inner>,
-}
-
-impl WeakContext {
-    /// Returns whether `context` is a handle of this context.
-    #[must_use]
-    pub fn is(&self, context: &Context) -> bool {
-        context.is(&self.inner)
-    }
-}
-
-impl fmt::Debug for WeakContext {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("WeakContext").finish_non_exhaustive()
-    }
 }
 
 /// The reference to the primary context that a green context holds.
@@ -268,25 +248,6 @@ impl Device {
 impl Context {
     /// Returns an identity of the context that does not keep the context alive. It stays valid after the last handle is
     /// dropped.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # use green_ctx::{Driver, sim::Sim};
-    /// # let driver = Driver::simulated(&Sim::new("h200")?)?;
-    /// # let device = driver.device(0)?;
-    /// let first = device.partition([16])?;
-    /// let weak = first[0].context().weak();
-    /// assert!(weak.is(first[0].context()));
-    ///
-    /// // The second partition reuses the driver's context of the first one, but it is another `Context`.
-    /// drop(first);
-    /// let second = device.partition([16])?;
-    /// assert!(!weak.is(second[0].context()));
-    /// # Ok(())
-    /// # }
-    /// ```
     #[must_use]
     pub fn weak(&self) -> WeakContext {
         WeakContext { inner: self.downgrade() }

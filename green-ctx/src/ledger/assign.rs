@@ -18,9 +18,10 @@
 use std::sync::Arc;
 
 use super::choose::{Parts, choose, fill};
+use super::dry_run::GroupSms;
 use super::recycle::Recycler;
 use super::refusal::{NotEnoughSms, Refusal};
-use super::request::{DryRun, GroupSms, RequestedGroup, SplitRequest};
+use super::request::{RequestedGroup, SplitRequest};
 use super::share::Share;
 use super::units::{Cut, Placement, UnitCounts, UnitSet};
 
@@ -86,24 +87,6 @@ fn chosen(
         sms: GroupSms { name: Arc::clone(name), share, floor: floor_sms, sm_count },
         placement: Placement { cut: cut.clone(), members },
         pool,
-    }
-}
-
-impl DryRun {
-    /// Creates the result for chosen groups. `free` is the units that were free for floors. Assumes an empty
-    /// quarantine.
-    pub(crate) fn new(units: &UnitCounts, mut free: UnitSet, chosen: Vec<GroupUnits>) -> DryRun {
-        free.take_out(chosen.iter().flat_map(|group| &group.placement.members));
-        let left = free.iter().map(|unit| units.counts()[unit]).sum();
-        let mut remainder = left;
-        let mut groups = Vec::with_capacity(chosen.len());
-        for GroupUnits { sms, .. } in chosen {
-            match sms.share == Share::REST {
-                true => remainder += sms.sm_count,
-                false => groups.push(sms),
-            }
-        }
-        DryRun { unit: units.size(), groups, remainder, free_for_floors: left, quarantined: 0 }
     }
 }
 

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
+use super::dry_run::{DryRun, GroupSms};
 use super::refusal::Holder;
-use super::request::{DryRun, GroupSms};
 use super::share::Share;
 use super::units::Granularity;
 

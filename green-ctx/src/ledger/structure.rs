@@ -255,3 +255,77 @@ fn validate(name: &str, group: GroupParams, device: Coscheduling) -> Result<(), 
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::request::SplitRequest;
+    use super::*;
+
+    const H200: Coscheduling = Coscheduling { default: 8, most: 32 };
+
+    fn groups(request: SplitRequest) -> Result<Vec<GroupParams>, Refusal> {
+        request.validate()?;
+        request.structured_groups(H200)
+    }
+
+    fn refusal(request: SplitRequest) -> String {
+        match groups(request) {
+            Err(Refusal::InvalidRequest(reason)) => reason,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn one_value_is_for_all_groups_and_a_list_for_each() {
+        let given = groups(SplitRequest::from([16, 32]).coscheduled(16)).expect("valid");
+        assert_eq!(given.iter().map(|group| group.coscheduled).collect::<Vec<_>>(), [16, 16]);
+        let given = groups(SplitRequest::from([16, 32]).coscheduled([4, 32])).expect("valid");
+        assert_eq!(given.iter().map(|group| group.coscheduled).collect::<Vec<_>>(), [4, 32]);
+        let given = groups(SplitRequest::from([16, 20]).backfill([false, true])).expect("valid");
+        assert_eq!(given.iter().map(|group| group.backfill).collect::<Vec<_>>(), [false, true]);
+    }
+
+    #[test]
+    fn lists_must_be_as_long_as_the_request() {
+        let wrong = [
+            SplitRequest::from([16, 16, 16]).coscheduled([8, 8]),
+            SplitRequest::from([16, 16, 16]).preferred_coscheduled(vec![8; 4]),
+            SplitRequest::from([16, 16, 16]).backfill([true]),
+            SplitRequest::from([16, 16, 16]).locality_domain(Vec::new()),
+        ];
+        for (request, count) in wrong.into_iter().zip([2, 4, 1, 0]) {
+            let error = refusal(request);
+            assert!(error.contains(&format!("given for {count} groups, but the request has 3")));
+        }
+    }
+
+    #[test]
+    fn supplemental_sms_are_of_a_domain() {
+        let error = refusal(SplitRequest::from([16]).supplemental(true));
+        assert!(error.contains("set a locality domain"), "{error}");
+        assert!(!SplitRequest::from([16]).supplemental(false).is_structured());
+        let domain = SplitRequest::from([16, 16]).locality_domain(LocalityDomain::Id(1));
+        let given = groups(domain.supplemental([true, false])).expect("valid");
+        assert_eq!(given.iter().map(|group| group.supplemental).collect::<Vec<_>>(), [true, false]);
+    }
+
+    #[test]
+    fn counts_follow_the_header() {
+        assert!(groups(SplitRequest::from([20]).backfill(true)).is_ok());
+        assert!(groups(SplitRequest::from([20]).coscheduled(4)).is_ok());
+        assert!(groups(SplitRequest::new().group("all", None).coscheduled(8)).is_ok());
+        for (request, needle) in [
+            (SplitRequest::from([20]).coscheduled(8), "ask for 16 or 24"),
+            (SplitRequest::from([4]).coscheduled(8), "ask for 8, or"),
+            // Without a co-scheduled count, the device's own alignment applies.
+            (SplitRequest::from([20]).backfill(false), "ask for 16 or 24"),
+            (SplitRequest::from([17]).backfill(true), "16 or 18"),
+            (SplitRequest::from([16]).coscheduled(7), "7 co-scheduled SMs"),
+            (SplitRequest::from([64]).coscheduled(64), "an even count up to 32"),
+            (SplitRequest::from([64]).preferred_coscheduled(34), "34 preferred co-scheduled SMs"),
+        ] {
+            let error = refusal(request);
+            assert!(error.contains(needle), "{error}");
+        }
+    }
+}

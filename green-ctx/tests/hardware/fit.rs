@@ -223,7 +223,7 @@ fn a_kernels_own_clusters_count() -> Outcome {
     }
 
     let error = launch(&any_size, config(2)).expect_err("no cluster size was given");
-    assert!(error.to_string().contains("in clusters only"), "{error}");
+    assert!(error.to_string().contains("can only be launched in clusters"), "{error}");
     let config = config(8).cluster((4, 1, 1));
     let fit = any_size.fit(&context, config)?;
     assert!(fit.fits_at_once() && fit.largest_cluster >= 4, "{fit}");

@@ -211,7 +211,7 @@ fn what_is_refused_says_what_to_write() -> Outcome {
     assert!(error.contains("2 and 8 co-scheduled SMs; give all groups the same"), "{error}");
     let error =
         structured(SplitRequest::from(shares(&[25, 75])).locality_domain(LocalityDomain::Id(0)));
-    assert!(error.contains("a locality domain has some of them; ask for counts"), "{error}");
+    assert!(error.contains("a locality domain has only some; ask for counts"), "{error}");
     let held = device.partition([100])?;
     let error = device.partition([Share::percent(50)]).expect_err("32 are free").to_string();
     assert!(error.starts_with("a group of 50% of the SMs does not fit"), "{error}");

@@ -240,7 +240,7 @@ fn one_group_can_be_taken_alone() -> Outcome {
         let whole = group(&machine.device, 64)?;
         let within = whole.split(of([8]).coscheduled(8).only("p0"));
         let error = within.err().map(|refused| refused.reason);
-        assert!(error.is_some_and(|error| error.to_string().contains("of a device")));
+        assert!(error.is_some_and(|error| error.to_string().contains("applies to a device")));
         Ok(())
     })
 }

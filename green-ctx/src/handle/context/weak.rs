@@ -1,0 +1,47 @@
+//! Identities of contexts.
+
+use std::fmt;
+use std::sync::Weak;
+
+use super::{Context, Inner};
+
+/// An identity of a context that does not keep the context alive. It matches the handles of this context and of no
+/// other, even if a later context reuses the driver's handle. A context that could not be closed
+/// ([`Refused`](crate::error::Refused)) keeps its identity.
+///
+/// # Examples
+///
+/// ```
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # use green_ctx::{Driver, sim::Sim};
+/// # let driver = Driver::simulated(&Sim::new("h200")?)?;
+/// # let device = driver.device(0)?;
+/// let first = device.partition([16])?;
+/// let weak = first[0].context().weak();
+/// assert!(weak.is(first[0].context()));
+///
+/// // The second partition reuses the driver's context of the first one, but it is another `Context`.
+/// drop(first);
+/// let second = device.partition([16])?;
+/// assert!(!weak.is(second[0].context()));
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct WeakContext {
+    pub(super) inner: Weak<Inner>,
+}
+
+impl WeakContext {
+    /// Returns whether `context` is a handle of this context.
+    #[must_use]
+    pub fn is(&self, context: &Context) -> bool {
+        context.is(&self.inner)
+    }
+}
+
+impl fmt::Debug for WeakContext {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("WeakContext").finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,57 @@
+//! The result of a dry run.
+
+use std::sync::Arc;
+
+use super::assign::GroupUnits;
+use super::share::Share;
+use super::units::{UnitCounts, UnitSet};
+
+/// The result of a dry run: the groups that a split would give now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct DryRun {
+    /// The size of the smallest unit of the device, in SMs.
+    pub unit: u32,
+    /// The groups, in the order of the request.
+    pub groups: Vec<GroupSms>,
+    /// The SMs that no group uses, or those of the group that takes the rest.
+    pub remainder: u32,
+    /// The SMs that would be left for later floors. An unbounded share (`32..`, `..`) leaves none. To get a
+    /// floor next to one, request both together, give the share a ceiling, or use plans.
+    pub free_for_floors: u32,
+    /// The SMs in quarantine, because work of a previous owner could not be recorded. A split tries again to
+    /// record the work and can then use these SMs. A dry run only reads, so it does not count on them.
+    pub quarantined: u32,
+}
+
+/// The requested share of a group and the SMs that it came to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct GroupSms {
+    /// The group's name.
+    pub name: Arc<str>,
+    /// The requested share; [`Share::REST`] for the group that takes the rest.
+    pub share: Share,
+    /// The SMs that no other group may use.
+    pub floor: u32,
+    /// The SMs that the group may use: its ceiling.
+    pub sm_count: u32,
+}
+
+impl DryRun {
+    /// Creates the result for chosen groups. `free` is the units that were free for floors. Assumes an empty
+    /// quarantine.
+    pub(crate) fn new(units: &UnitCounts, mut free: UnitSet, chosen: Vec<GroupUnits>) -> DryRun {
+        free.take_out(chosen.iter().flat_map(|group| &group.placement.members));
+        let left = free.iter().map(|unit| units.counts()[unit]).sum();
+        let mut remainder = left;
+        let mut groups = Vec::with_capacity(chosen.len());
+        for GroupUnits { sms, .. } in chosen {
+            match sms.share == Share::REST {
+                true => remainder += sms.sm_count,
+                false => groups.push(sms),
+            }
+        }
+        DryRun { unit: units.size(), groups, remainder, free_for_floors: left, quarantined: 0 }
+    }
+}
