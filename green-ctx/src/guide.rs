@@ -66,3 +66,7 @@ pub mod testing {}
 pub mod versions {}
 #[doc = include_str!("../guide/when_it_pays.md")]
 pub mod when_it_pays {}
+
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+mod readme {}

@@ -34,3 +34,8 @@ pub mod table;
 pub mod threads;
 pub mod violation;
 pub mod world;
+
+/// The README's program, compiled and run with the doctests. No published package can include the file.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+mod readme {}
