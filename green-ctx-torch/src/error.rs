@@ -1,4 +1,4 @@
-//! What can go wrong between partitions and PyTorch.
+//! Errors of this crate.
 
 use std::path::PathBuf;
 
@@ -7,76 +7,75 @@ use green_ctx::{Device, Error};
 /// The result of an operation of this crate.
 pub type Result<T, E = TorchError> = std::result::Result<T, E>;
 
-/// Why an operation failed. Unless said otherwise, nothing was created or changed.
+/// An error of this crate. Unless a function says otherwise, nothing was created or changed.
 #[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum TorchError {
     /// No PyTorch is loaded in this process.
-    #[error("no PyTorch is loaded in this process: import torch first, or name libtorch's folder")]
+    #[error("no PyTorch is loaded in this process: import torch first, or call Torch::load_from")]
     NotLoaded,
-    /// There is no libtorch in a folder.
-    #[error("there is no libtorch in {}: it is the folder with libtorch_cuda.so", folder.display())]
+    /// The folder does not contain libtorch.
+    #[error("there is no libtorch in {}: pass the folder of libtorch_cuda.so", folder.display())]
     NotFound {
-        /// The folder that was given.
+        /// The folder that was passed.
         folder: PathBuf,
     },
-    /// The library is there and cannot be loaded.
+    /// The library exists but cannot be loaded.
     #[error("{} cannot be loaded", path.display())]
     NotALibrary {
-        /// The library's path.
+        /// The path of the library.
         path: PathBuf,
-        /// What the system's loader said.
+        /// The error of the system's loader.
         source: libloading::Error,
     },
     /// PyTorch was built without CUDA.
     #[error(
-        "this PyTorch was built without CUDA, it has no libtorch_cuda: install a build for CUDA, \
-         where `torch.version.cuda` is not None"
+        "this PyTorch was built without CUDA: it has no libtorch_cuda; install a build in which \
+         `torch.version.cuda` is not None"
     )]
     CpuBuild,
-    /// PyTorch lacks a function that is needed.
+    /// This PyTorch lacks a function that is needed.
     #[error("this PyTorch has no {function}: PyTorch {needs} or newer is needed")]
     TooOld {
-        /// The function.
+        /// The name of the function.
         function: &'static str,
-        /// The version of PyTorch that has it.
+        /// The first version of PyTorch that has the function.
         needs: &'static str,
     },
     /// A function of libtorch failed. It wrote the reason to standard error.
-    #[error("{call} of PyTorch failed with {code}; PyTorch wrote the reason to standard error")]
+    #[error("PyTorch's {call} failed with code {code}; it wrote the reason to standard error")]
     Call {
-        /// The function.
+        /// The name of the function.
         call: &'static str,
-        /// Its answer.
+        /// The code that the function returned.
         code: i32,
     },
-    /// A partition was to be left that this thread has not entered.
+    /// This thread tried to leave a partition that it has not entered.
     #[error(
-        "this thread has not entered the partition: enter it first, and leave it once for that"
+        "this thread has not entered the partition: enter it first; each enter allows one leave"
     )]
     NotEntered,
-    /// A partition was to be left while another that was entered later is not left. Nothing was
-    /// changed.
+    /// This thread tried to leave a partition before one that it entered later. Nothing was changed.
     #[error("this thread entered another partition later: leave that one first")]
     NotInnermost,
-    /// Torch's current stream was to be put back while a guard that was made later lives.
-    #[error("torch's current stream was changed again by a guard that still lives: end that first")]
+    /// PyTorch's current stream cannot be restored while a guard that was created later exists.
+    #[error("a later guard still sets torch's current stream: end that guard first")]
     StreamOrder,
-    /// A partition was to be left while a context that was made current later is current. Nothing
-    /// was changed.
-    #[error("another context was made current in the partition and still is: end that first")]
+    /// The partition cannot be left while a context that was made current inside it is current. Nothing was
+    /// changed.
+    #[error("a context made current in the partition is still current: restore the previous one")]
     ContextOrder,
-    /// What was asked for cannot be.
+    /// The request can never be fulfilled.
     #[error("{0}")]
     InvalidRequest(String),
-    /// The driver, or what green-ctx makes of it, failed.
+    /// An operation of green-ctx failed, most often a driver call.
     #[error(transparent)]
     Driver(#[from] Error),
 }
 
 green_ctx::sys::debug_as_text!(TorchError);
 
-/// Refuses to go on in a process that was forked since the driver was loaded.
+/// Returns an error if this process was forked after the driver was loaded.
 #[inline]
 pub(crate) fn check_process(device: &Device) -> Result<()> {
     device.driver().device(device.ordinal())?;

@@ -1,4 +1,4 @@
-//! libtorch's stable C functions, found at run time and never linked.
+//! libtorch's stable C functions, which are found at run time and never linked.
 #![allow(unsafe_code, reason = "calls libtorch")]
 
 mod load;
@@ -16,10 +16,10 @@ use parking_lot::RwLock;
 
 use crate::error::{Result, TorchError};
 
-/// The oldest PyTorch that has every function, as `torch/csrc/stable/c/shim.h` says.
+/// The oldest PyTorch that has every function, according to `torch/csrc/stable/c/shim.h`.
 const NEEDS: &str = "2.10";
 
-/// What libtorch calls a `CUDAStreamGuardHandle`.
+/// A stream guard of libtorch (`CUDAStreamGuardHandle`).
 pub(crate) type RawGuard = *mut c_void;
 
 type GetCurrent = unsafe extern "C" fn(device: i32, stream: *mut *mut c_void) -> i32;
@@ -30,8 +30,8 @@ type CreateGuard =
     unsafe extern "C" fn(stream: *mut c_void, device: i32, guard: *mut RawGuard) -> i32;
 type DeleteGuard = unsafe extern "C" fn(guard: RawGuard) -> i32;
 
-/// Makes the table of functions from their names and signatures, and an accessor each, which says
-/// which PyTorch has what is missing.
+/// Generates the table of functions from their names and signatures, with an accessor for each. If the function is
+/// missing, the accessor's error names the PyTorch that has it.
 macro_rules! functions {
     ($($function:ident: $signature:ty;)*) => {
         struct Functions {
@@ -41,15 +41,14 @@ macro_rules! functions {
         impl Functions {
             /// # Safety
             ///
-            /// What `find` returns for a name must be null or libtorch's function of that name, which
-            /// stays valid.
+            /// For each name, `find` must return null or libtorch's function of that name, which must stay valid.
             unsafe fn resolve(find: impl Fn(&CStr) -> *mut c_void) -> Functions {
                 $(
                     let name = concat!(stringify!($function), "\0");
                     let name = CStr::from_bytes_with_nul(name.as_bytes()).unwrap_or_default();
-                    // SAFETY: `Option` of a function pointer has the null pointer for `None`, and the
-                    // function has this signature (torch/csrc/inductor/aoti_torch/c/shim.h and
-                    // torch/csrc/stable/c/shim.h of PyTorch 2.10 and newer).
+                    // SAFETY: for an `Option` of a function pointer, null means `None`. By this function's contract
+                    // the pointer is libtorch's function of that name, which has this signature in PyTorch 2.10 and
+                    // newer (torch/csrc/inductor/aoti_torch/c/shim.h and torch/csrc/stable/c/shim.h).
                     let $function = unsafe {
                         std::mem::transmute::<*mut c_void, Option<$signature>>(find(name))
                     };
@@ -79,9 +78,9 @@ functions! {
     aoti_torch_delete_cuda_stream_guard: DeleteGuard;
 }
 
-/// Calls a function of libtorch by name and checks the answer.
+/// Calls a function of libtorch by name and checks the returned code.
 ///
-/// Expands to a call of a foreign function, so it stands in an `unsafe` block at the call site.
+/// The expansion calls a foreign function, so the caller writes the `unsafe` block.
 macro_rules! call {
     ($torch:expr, $function:ident($($argument:expr),* $(,)?)) => {
         check(stringify!($function), $torch.inner.functions.$function()?($($argument),*))
@@ -95,33 +94,33 @@ fn check(call: &'static str, code: i32) -> Result<()> {
 
 /// The PyTorch of this process. Clones share it.
 ///
-/// Its functions are libtorch's stable C functions (PyTorch 2.10 and newer). Device numbers are the
-/// driver's, as PyTorch counts too. Nothing of it holds or needs Python's lock.
+/// It uses libtorch's stable C functions (PyTorch 2.10 and newer). Device ordinals are the driver's, which are also
+/// PyTorch's. No function holds or needs Python's interpreter lock.
 #[derive(Clone)]
 pub struct Torch {
     inner: Arc<Inner>,
 }
 
-/// The PyTorch that was found in this process.
+/// The PyTorch that [`Torch::find`] found.
 static FOUND: OnceLock<Torch> = OnceLock::new();
 
 type Hook = dyn Fn(&TorchError) + Send + Sync;
 
 struct Inner {
     functions: Functions,
-    /// The devices for which the streams of PyTorch's pool are there, a bit each.
+    /// One bit per device, set if PyTorch's stream pool exists there.
     pools: AtomicU64,
     hook: RwLock<Arc<Hook>>,
 }
 
 impl Torch {
-    /// Finds the PyTorch that is loaded in this process, by Python or by the program. The first
-    /// success is kept for the process.
+    /// Finds the PyTorch that Python or the program has loaded into this process. The first success is kept for the
+    /// life of the process.
     ///
     /// # Errors
     ///
-    /// [`TorchError::NotLoaded`], and [`TorchError::CpuBuild`] where there is a PyTorch without CUDA.
-    /// Functions that it lacks are errors when they are needed.
+    /// [`TorchError::NotLoaded`] if there is no PyTorch, and [`TorchError::CpuBuild`] if it was built without CUDA. A
+    /// function that PyTorch lacks is an error only when it is called.
     pub fn find() -> Result<Torch> {
         if let Some(torch) = Torch::found() {
             return Ok(torch);
@@ -130,112 +129,110 @@ impl Torch {
         Ok(FOUND.get_or_init(|| torch).clone())
     }
 
-    /// What [`find`](Torch::find) has found before. Waits for nothing.
+    /// Returns the PyTorch that an earlier [`find`](Torch::find) found. Never waits.
     #[must_use]
     pub fn found() -> Option<Torch> {
         FOUND.get().cloned()
     }
 
-    /// Loads the libtorch in `folder`, or in the folder `lib` in it. It is never unloaded.
+    /// Loads the libtorch in `folder`, or in its subfolder `lib`. It is never unloaded.
     ///
     /// # Errors
     ///
-    /// [`TorchError::NotFound`], [`TorchError::NotALibrary`] and [`TorchError::CpuBuild`].
+    /// [`TorchError::NotFound`], [`TorchError::NotALibrary`] or [`TorchError::CpuBuild`].
     ///
     /// # Safety
     ///
-    /// The library there must be libtorch: opening it runs its code.
+    /// The library there must be libtorch, because opening it runs its code.
     pub unsafe fn load_from(folder: impl AsRef<Path>) -> Result<Torch> {
-        // SAFETY: this function's own contract.
+        // SAFETY: this function has the contract of the call.
         unsafe { load::load_from(folder.as_ref()) }
     }
 
-    /// Takes the functions from a lookup that the caller has, for a libtorch that is linked into the
-    /// program, say. `find` is asked once for each name and answers null for what is not there.
+    /// Takes the functions from the caller's lookup, for example if libtorch is linked into the program. `find` is
+    /// called once per name and returns null for a function that does not exist.
     ///
     /// # Safety
     ///
-    /// What `find` returns for a name must be null or libtorch's C function of that name, and stay
-    /// valid for as long as the process runs.
+    /// For each name, `find` must return null or libtorch's C function of that name. The function must stay valid
+    /// until the process ends.
     pub unsafe fn from_lookup(find: impl Fn(&CStr) -> *mut c_void) -> Torch {
         let hook = |error: &TorchError| {
-            // Not `eprintln!`: it panics where there is no standard error to write to.
+            // `eprintln!` would panic if there is no standard error.
             let _ = writeln!(std::io::stderr(), "green-ctx-torch: a clean-up failed: {error}");
         };
-        // SAFETY: as this function's own contract.
+        // SAFETY: this function has the contract of the call.
         let functions = unsafe { Functions::resolve(find) };
         let (pools, hook): (_, Arc<Hook>) = (AtomicU64::new(0), Arc::new(hook));
         Torch { inner: Arc::new(Inner { functions, pools, hook: RwLock::new(hook) }) }
     }
 
-    /// The calling thread's current stream of a device: null for the default stream.
+    /// Returns the calling thread's current stream of a device, or null for the default stream.
     ///
     /// # Errors
     ///
-    /// [`TorchError::TooOld`]; [`TorchError::Call`], for a device that PyTorch does not have too.
+    /// [`TorchError::TooOld`], or [`TorchError::Call`], for example if PyTorch does not have the device.
     pub fn current_stream(&self, device: u32) -> Result<*mut c_void> {
         self.get_current(index(device)?)
     }
 
-    /// The calling thread's current stream of PyTorch's current device: null for the default stream.
+    /// Returns the calling thread's current stream of PyTorch's current device, or null for the default stream.
     ///
     /// # Errors
     ///
-    /// As [`current_stream`](Torch::current_stream).
+    /// As for [`current_stream`](Torch::current_stream).
     pub fn current_stream_here(&self) -> Result<*mut c_void> {
-        // The current device, for `getCurrentCUDAStream` (c10/cuda/CUDAStream.h).
+        // `getCurrentCUDAStream` takes -1 for the current device (c10/cuda/CUDAStream.h).
         self.get_current(-1)
     }
 
     fn get_current(&self, device: i32) -> Result<*mut c_void> {
         let mut stream = ptr::null_mut();
-        // SAFETY: the pointer is to a live handle.
+        // SAFETY: `stream` is a live local.
         unsafe { call!(self, aoti_torch_get_current_cuda_stream(device, &raw mut stream)) }?;
         Ok(stream)
     }
 
-    /// Makes a stream the calling thread's current one of a device; null for the default stream.
+    /// Makes a stream the calling thread's current stream of a device. Null means the default stream.
     ///
-    /// PyTorch takes every handle for a stream that is not its own, so that a stream of its pool
-    /// comes back as another object, which does not equal the first. [`guard`](Torch::guard) puts
-    /// back the very stream that was current.
+    /// PyTorch treats the handle as an external stream. A stream of PyTorch's pool therefore comes back as another
+    /// object, which does not equal the first. [`guard`](Torch::guard) restores the very stream that was current.
     ///
     /// # Errors
     ///
-    /// As [`current_stream`](Torch::current_stream).
+    /// As for [`current_stream`](Torch::current_stream).
     ///
     /// # Safety
     ///
-    /// `stream` must be null or a living stream of the device, and stay alive until it is no
-    /// thread's current stream in PyTorch and nothing can make it one again.
+    /// `stream` must be null or a living stream of the device. It must stay alive while it is the current stream of
+    /// any thread in PyTorch, and while anything can make it current again.
     pub unsafe fn set_current_stream(&self, stream: *mut c_void, device: u32) -> Result<()> {
         let device = index(device)?;
-        // SAFETY: as this function's own contract.
+        // SAFETY: this function has the contract of the call.
         unsafe { call!(self, torch_set_current_cuda_stream(stream, device)) }
     }
 
-    /// One of the streams that PyTorch keeps for a device. It is PyTorch's, and others get the same
-    /// one.
+    /// Returns a stream of PyTorch's pool for a device. PyTorch owns it, and other callers receive the same stream.
     ///
     /// # Errors
     ///
-    /// As [`current_stream`](Torch::current_stream).
+    /// As for [`current_stream`](Torch::current_stream).
     pub fn stream_from_pool(&self, device: u32, high_priority: bool) -> Result<*mut c_void> {
         let device = index(device)?;
         let mut stream = ptr::null_mut();
-        // SAFETY: the pointer is to a live handle.
+        // SAFETY: `stream` is a live local.
         unsafe {
             call!(self, torch_get_cuda_stream_from_pool(high_priority, device, &raw mut stream))
         }?;
         Ok(stream)
     }
 
-    /// Has PyTorch make the streams of its pool in the primary context. It makes all of them for the
-    /// rest of the process when it is first asked for one, in whatever context is current then, a
-    /// partition's too (seen with PyTorch 2.11).
+    /// Makes PyTorch create its stream pool in the primary context. PyTorch creates all streams of the pool on the
+    /// first request, in the context that is current at that moment, even if it is a partition's (observed with
+    /// PyTorch 2.11). It keeps them until the process ends.
     pub(crate) fn make_pool(&self, device: &Device) -> Result<()> {
         let ordinal = device.ordinal();
-        // Of devices past the last bit it is asked each time.
+        // Devices beyond the last bit request the streams every time.
         let bit = 1_u64.checked_shl(ordinal).unwrap_or(0);
         if self.inner.pools.load(Ordering::Relaxed) & bit != 0 {
             return Ok(());
@@ -253,54 +250,54 @@ impl Torch {
     ///
     /// # Errors
     ///
-    /// As [`current_stream`](Torch::current_stream), errors of the work included.
+    /// As for [`current_stream`](Torch::current_stream). Errors of the work are included.
     ///
     /// # Safety
     ///
     /// `stream` must be null or a living stream of the device.
     pub unsafe fn synchronize_stream(&self, stream: *mut c_void, device: u32) -> Result<()> {
         let device = index(device)?;
-        // SAFETY: as this function's own contract.
+        // SAFETY: this function has the contract of the call.
         unsafe { call!(self, torch_cuda_stream_synchronize(stream, device)) }
     }
 
-    /// Makes a stream and its device the thread's current ones, until the result is deleted.
+    /// Makes a stream and its device the thread's current ones until the result is deleted.
     ///
     /// # Safety
     ///
-    /// As [`set_current_stream`](Torch::set_current_stream).
+    /// As for [`set_current_stream`](Torch::set_current_stream).
     pub(crate) unsafe fn create_guard(&self, stream: *mut c_void, device: u32) -> Result<RawGuard> {
         let device = index(device)?;
-        // Not to be found missing when it is needed.
+        // Check now, so that the guard can be deleted later.
         self.inner.functions.aoti_torch_delete_cuda_stream_guard()?;
         let mut guard = ptr::null_mut();
-        // SAFETY: as this function's own contract; the pointer is to a live handle.
+        // SAFETY: this function has the contract of the call about `stream`, and `guard` is a live local.
         unsafe {
             call!(self, aoti_torch_create_cuda_stream_guard(stream, device, &raw mut guard))
         }?;
         Ok(guard)
     }
 
-    /// Puts back what was current before the guard was made.
+    /// Restores the stream and the device that were current before the guard was created.
     ///
     /// # Safety
     ///
-    /// The guard must be this thread's and not deleted, and the stream that it puts back alive.
+    /// The guard must have been created on this thread and not be deleted yet. The stream that it restores must be
+    /// alive.
     pub(crate) unsafe fn delete_guard(&self, guard: RawGuard) -> Result<()> {
-        // SAFETY: as this function's own contract.
+        // SAFETY: this function has the contract of the call.
         unsafe { call!(self, aoti_torch_delete_cuda_stream_guard(guard)) }
     }
 
-    /// Sets what happens when a clean-up fails: a guard ends and what was current cannot be put back.
-    /// Without a hook such failures go to standard error. What fails in green-ctx goes to the
-    /// driver's hook.
+    /// Sets the hook for failed clean-ups, for example if the end of a guard cannot restore the previous stream.
+    /// Without a hook, such errors go to standard error. Errors of green-ctx itself go to the driver's hook.
     pub fn on_cleanup_failure(&self, hook: impl Fn(&TorchError) + Send + Sync + 'static) {
         let former = std::mem::replace(&mut *self.inner.hook.write(), Arc::new(hook));
-        // Outside of the lock: dropping a hook runs the caller's code.
+        // Dropped outside the lock, because dropping a hook runs the caller's code.
         drop(former);
     }
 
-    /// Reports a failed clean-up to the hook.
+    /// Passes a failed clean-up to the hook.
     pub(crate) fn report(&self, result: Result<()>) {
         if let Err(error) = result {
             let hook = Arc::clone(&self.inner.hook.read());
@@ -323,7 +320,7 @@ impl fmt::Debug for Torch {
     }
 }
 
-/// The device as libtorch takes it, where a negative number is the current device.
+/// Converts a device ordinal for libtorch, which takes a negative number for the current device.
 fn index(device: u32) -> Result<i32> {
     i32::try_from(device)
         .map_err(|_| TorchError::InvalidRequest(format!("there is no device {device}")))

@@ -1,6 +1,7 @@
-//! What `torch.cuda.cudart()` offers, through the driver: no CUDA runtime is needed or loaded.
+//! The functions of `torch.cuda.cudart()`, implemented with the driver. The CUDA runtime is neither needed nor
+//! loaded.
 //!
-//! Where the runtime acts on the current device, these take it.
+//! These functions take a device where the runtime uses the current one.
 #![allow(unsafe_code, reason = "calls the driver")]
 
 mod code;
@@ -20,70 +21,74 @@ pub use code::ErrorCode;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct MemoryInfo {
-    /// What the driver could allocate now. What PyTorch's allocator keeps for itself is not in it.
+    /// The memory that the driver could allocate now. Memory that PyTorch's allocator caches is not included.
     pub free: u64,
-    /// What the device has.
+    /// The memory that the device has.
     pub total: u64,
 }
 
-/// The memory of a device that is free, and that there is.
+/// Returns the free and the total memory of a device.
 ///
 /// # Errors
 ///
-/// [`TorchError::Driver`](crate::TorchError::Driver).
+/// [`TorchError::Driver`](crate::TorchError::Driver) if a driver call fails.
 #[doc(alias("cudaMemGetInfo", "cuMemGetInfo"))]
 pub fn memory_info(device: &Device) -> Result<MemoryInfo> {
     let (mut free, mut total) = (0, 0);
     let primary = device.primary_context()?;
     let _current = primary.make_current()?;
-    // SAFETY: both pointers are to live numbers, a context is current.
+    // SAFETY: both pointers are to live locals, and `_current` makes a context current.
     unsafe { call!(device.driver().api(), cuMemGetInfo(&raw mut free, &raw mut total)) }?;
     Ok(MemoryInfo { free: free as u64, total: total as u64 })
 }
 
-/// Has the profiler that the program runs under collect from now on; without one nothing happens. Captures
-/// of other threads go on.
+/// Starts collection in the profiler under which the program runs. Does nothing without a profiler. Captures on other
+/// threads stay valid.
 ///
 /// # Errors
 ///
-/// [`TorchError::Driver`](crate::TorchError::Driver).
+/// [`TorchError::Driver`](crate::TorchError::Driver) if a driver call fails.
 #[doc(alias("cudaProfilerStart", "cuProfilerStart"))]
 pub fn profiler_start(device: &Device) -> Result<()> {
     let primary = device.primary_context()?;
     let _relaxed = RelaxedCapture::enter(device.driver())?;
     let _current = primary.make_current()?;
-    // SAFETY: takes no arguments; a context is current.
+    // SAFETY: the call takes no arguments, and `_current` makes a context current.
     unsafe { call!(device.driver().api(), cuProfilerStart()) }?;
     Ok(())
 }
 
-/// Has the profiler that the program runs under collect no longer.
+/// Stops collection in the profiler under which the program runs. Does nothing without a profiler. Captures on other
+/// threads stay valid.
 ///
 /// # Errors
 ///
-/// [`TorchError::Driver`](crate::TorchError::Driver).
+/// [`TorchError::Driver`](crate::TorchError::Driver) if a driver call fails.
 #[doc(alias("cudaProfilerStop", "cuProfilerStop"))]
 pub fn profiler_stop(device: &Device) -> Result<()> {
     let primary = device.primary_context()?;
     let _relaxed = RelaxedCapture::enter(device.driver())?;
     let _current = primary.make_current()?;
-    // SAFETY: takes no arguments; a context is current.
+    // SAFETY: the call takes no arguments, and `_current` makes a context current.
     unsafe { call!(device.driver().api(), cuProfilerStop()) }?;
     Ok(())
 }
 
-/// Page-locks memory of the host, so that copies of it can overlap with other work. `flags` are the
-/// runtime's `cudaHostRegister…`, which are the driver's: 1 for all contexts, 2 mapped, 4 of a device,
-/// 8 only read. Captures of other threads go on.
+/// Page-locks host memory so that copies to and from it can overlap with other work. Captures on other threads stay
+/// valid.
+///
+/// `flags` are those of `cudaHostRegister`, which are also the driver's: 1 portable (for all contexts), 2 mapped, 4
+/// I/O memory of a device, 8 read-only.
 ///
 /// # Errors
 ///
-/// [`TorchError::Driver`](crate::TorchError::Driver), for memory that is registered already too.
+/// [`TorchError::Driver`](crate::TorchError::Driver) if a driver call fails, for example because the memory is
+/// already registered.
 ///
 /// # Safety
 ///
-/// `address` must be the begin of `bytes` bytes of this process's memory, which must stay where they
-/// are until they are unregistered.
+/// `address` must be the start of `bytes` bytes of this process's memory. They must stay mapped until they are
+/// unregistered.
 #[doc(alias("cudaHostRegister", "cuMemHostRegister"))]
 pub unsafe fn host_register(
     device: &Device,
@@ -94,64 +99,65 @@ pub unsafe fn host_register(
     let primary = device.primary_context()?;
     let _relaxed = RelaxedCapture::enter(device.driver())?;
     let _current = primary.make_current()?;
-    // SAFETY: the memory is there by this function's contract.
+    // SAFETY: the contract of this function says that the memory exists and stays mapped.
     unsafe { call!(device.driver().api(), cuMemHostRegister(address, bytes, flags)) }?;
     Ok(())
 }
 
-/// Ends what [`host_register`] did; `address` is the one that was given there. Captures of other threads
-/// go on.
+/// Reverses [`host_register`]. `address` is the address that was registered. Captures on other threads stay valid.
 ///
 /// # Errors
 ///
-/// [`TorchError::Driver`](crate::TorchError::Driver), for memory that is not registered too.
+/// [`TorchError::Driver`](crate::TorchError::Driver) if a driver call fails, for example because the memory is not
+/// registered.
 ///
 /// # Safety
 ///
-/// No work on a device may use the memory any more.
+/// No work on a device may use the memory.
 #[doc(alias("cudaHostUnregister", "cuMemHostUnregister"))]
 pub unsafe fn host_unregister(device: &Device, address: *mut c_void) -> Result<()> {
     let primary = device.primary_context()?;
     let _relaxed = RelaxedCapture::enter(device.driver())?;
     let _current = primary.make_current()?;
-    // SAFETY: as this function's own contract; the driver knows which memory is registered.
+    // SAFETY: by this function's contract no work uses the memory. The driver checks that it is registered.
     unsafe { call!(device.driver().api(), cuMemHostUnregister(address)) }?;
     Ok(())
 }
 
-/// Makes a stream of a context, as `cudaStreamCreate` does where that context is current, and gives
-/// its handle out: nobody but the caller destroys it. Its work waits for the default stream's and the
-/// other way round, but in a partition, where no stream does.
+/// Creates a stream in a context, as `cudaStreamCreate` does in the current context. The caller owns the handle and
+/// destroys it with [`destroy_stream`].
 ///
-/// [`Context::create_stream`] makes a stream that is destroyed with its last handle.
+/// The stream synchronises with the default stream in both directions, except in a partition, where no stream does.
+/// [`Context::create_stream`] creates a stream that is destroyed with its last handle.
 ///
 /// # Errors
 ///
-/// [`TorchError::Driver`](crate::TorchError::Driver).
+/// [`TorchError::Driver`](crate::TorchError::Driver) if a driver call fails.
 #[doc(alias("cudaStreamCreate", "cuStreamCreate"))]
 pub fn create_stream(context: &Context) -> Result<*mut c_void> {
     let mut stream: CUstream = ptr::null_mut();
     check_process(context.device())?;
     let driver = context.device().driver();
     let _current = context.make_current()?;
-    // SAFETY: the pointer is to a live handle, a context is current.
+    // SAFETY: `stream` is a live local, and `_current` makes a context current.
     unsafe { call!(driver.api(), cuStreamCreate(&raw mut stream, 0)) }?;
     Ok(stream.cast())
 }
 
-/// Destroys a stream that [`create_stream`] made. What was submitted to it goes on.
+/// Destroys a stream from [`create_stream`]. Work submitted to it continues.
 ///
 /// # Errors
 ///
-/// [`TorchError::Driver`](crate::TorchError::Driver).
+/// [`TorchError::Driver`](crate::TorchError::Driver) if a driver call fails.
 ///
 /// # Safety
 ///
-/// `stream` must be alive and of the device, and nothing may use it afterwards; no object of green-ctx stands for it.
+/// `stream` must be a living stream of the device, and must not be used afterwards. No [`Stream`](green_ctx::Stream)
+/// may represent it.
 #[doc(alias("cudaStreamDestroy", "cuStreamDestroy"))]
 pub unsafe fn destroy_stream(device: &Device, stream: *mut c_void) -> Result<()> {
     check_process(device)?;
-    // SAFETY: as this function's own contract.
+    // SAFETY: this function has the contract of the call.
     unsafe { call!(device.driver().api(), cuStreamDestroy(stream.cast())) }?;
     Ok(())
 }

@@ -1,40 +1,41 @@
-//! Entering a partition: PyTorch's work of this thread runs there until the thread leaves it.
+//! Entering a partition: until the thread leaves it, PyTorch's work of this thread runs there.
 //!
-//! [`enter`] makes a partition's stream PyTorch's current stream, and its device PyTorch's current device; [`leave`]
-//! restores both. Neither changes the thread's current context: a default stream's handle means the stream of the
-//! context that is current, so PyTorch's default stream is the same one inside of a partition and outside, and other
-//! libraries find the context that they expect. Work that is submitted to other streams inside runs where those
-//! streams are.
+//! [`enter`] makes a partition's stream PyTorch's current stream, and its device PyTorch's current device. [`leave`]
+//! restores both. Neither changes the thread's current context. The handle of a default stream means the stream of
+//! the current context, so PyTorch's default stream is the same inside a partition and outside, and other libraries
+//! find the context that they expect. Work submitted to other streams inside runs in the contexts of those streams.
 //!
-//! Both keep the order: work submitted before comes before work submitted inside, and that before work submitted
-//! afterwards. Events on the device keep it, also while a stream is captured into a graph, which then contains the
-//! partition's work.
+//! Both functions order the work. Work submitted before entering runs before the work submitted inside, which runs
+//! before the work submitted after leaving. Events order it on the device. This also works while a stream is being
+//! captured into a graph. The graph then contains the partition's work.
 //!
-//! - **Contexts.** [`enter_as`] with [`Mode::Context`] makes the partition's context current too, as
-//!   `GreenContext.set_context` of PyTorch does.
-//! - **Nesting.** A thread can enter several partitions, and one partition several times; it leaves each once, the
-//!   innermost first. [`leave`] for another partition is [`TorchError::NotInnermost`] and changes nothing;
-//!   [`leave_when_innermost`] leaves that partition together with those that were entered later.
-//! - **Captures.** [`enter`] makes the partition's stream part of a capture in its last step, since that
-//!   cannot be undone.
-//! - **Guards.** Scopes and the guards of [`Torch::guard`] end in one common order, since each restores the
-//!   stream that was current before it. [`leave`] out of that order is [`TorchError::StreamOrder`].
-//! - **After the last handle.** PyTorch uses streams after their last handle is dropped: autograd and freed
-//!   tensors remember them. So entering keeps the driver's stream for good ([`Stream::keep_alive`]).
-//! - **Tasks.** Tasks that share a thread, such as those of an event loop, [suspend](task::suspend)
-//!   and [resume](task::resume) what each has entered.
-//! - **Without entering.** [`leave`] is [`TorchError::NotEntered`] and changes nothing.
-//! - **Threads.** Each thread enters and leaves for itself. A thread that ends leaves what it has entered, without
-//!   keeping the order.
-//! - **Failures.** When [`enter`] fails, nothing has changed. When [`leave`] fails, the former stream is current
-//!   again as far as possible, and the order is not certain. Four errors leave everything as it is:
+//! - **Contexts.** [`enter_as`] with [`Mode::Context`] also makes the partition's context current, as PyTorch's
+//!   `GreenContext.set_context` does.
+//! - **Nesting.** A thread can enter several partitions, and the same partition several times. It leaves once for
+//!   each enter, the innermost first. [`leave`] for another partition returns [`TorchError::NotInnermost`] and
+//!   changes nothing. [`leave_when_innermost`] leaves that partition when the thread has left those that it entered
+//!   later.
+//! - **Captures.** [`enter`] makes the partition's stream part of a capture in its last step, because that cannot be
+//!   undone.
+//! - **Guards.** Scopes and the guards of [`Torch::guard`] must end in reverse order of creation, because each
+//!   restores the stream that was current before it. [`leave`] out of that order returns [`TorchError::StreamOrder`].
+//! - **After the last handle.** PyTorch uses streams after their last handle is dropped, because autograd and freed
+//!   tensors remember them. Entering therefore calls [`Stream::keep_alive`], after which the driver's stream lives until
+//!   the process ends.
+//! - **Tasks.** For tasks that share a thread, such as those of an event loop, [suspend](task::suspend) and
+//!   [resume](task::resume) make each task's partitions current only while it runs.
+//! - **Without entering.** [`leave`] returns [`TorchError::NotEntered`] and changes nothing.
+//! - **Threads.** Each thread enters and leaves for itself. A thread that ends leaves its partitions without ordering
+//!   work.
+//! - **Failures.** If [`enter`] fails, nothing has changed. If [`leave`] fails, the previous stream is current again
+//!   if that was possible, and the order of work is not certain. Four errors change nothing:
 //!   [`TorchError::NotEntered`], [`TorchError::NotInnermost`], [`TorchError::StreamOrder`] and
 //!   [`TorchError::ContextOrder`].
-//! - **Changing the device inside.** PyTorch then replaces the thread's current context. [`leave`] copes with
-//!   that. If the former stream was a default stream, its context is remembered with it, since the handle of
-//!   a default stream means a stream of the context that is current.
+//! - **Changing the device inside.** PyTorch then replaces the thread's current context, and [`leave`] handles this.
+//!   If the previous stream was a default stream, its context is remembered with it, because the handle means a
+//!   stream of the current context.
 //!
-//! A thread keeps one event a device for the next time; [`release_idle`] destroys them.
+//! A thread keeps one event per device for its next use. [`release_idle`] destroys these events.
 
 mod slot;
 pub mod task;
@@ -51,13 +52,14 @@ use crate::stream::{Switched, raw_stream};
 use slot::Slot;
 use torch_stream::TorchStream;
 
-/// What entering a partition makes current on the thread.
+/// The state that entering a partition changes on the thread.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Mode {
-    /// PyTorch's current stream, and no context.
+    /// PyTorch's current stream, but not the current context.
     #[default]
     Stream,
-    /// The partition's context too. Default streams' handles mean other streams inside then.
+    /// Also the current context, to the partition's. Inside, the handle of a default stream then means another
+    /// stream.
     Context,
 }
 
@@ -65,21 +67,21 @@ pub enum Mode {
 struct Frame {
     stream: Stream,
     previous: TorchStream,
-    /// Recorded where the work comes from, on the way in and on the way back.
+    /// Orders the work: recorded in the previous stream on entering, and in the partition's stream on leaving.
     event: Event,
-    /// The place of the partition's context on the thread's stack, with [`Mode::Context`].
+    /// With [`Mode::Context`], the partition's entry on the thread's context stack.
     slot: Option<Slot>,
     switched: Switched,
-    /// Whether it is left as soon as those that were entered later are.
+    /// True if the partition is left as soon as those that were entered later are left.
     ended: bool,
-    /// Whether a task has entered it, which may be suspended inside.
+    /// True if a task entered the partition. It can be suspended inside.
     of_task: bool,
 }
 
 #[derive(Default)]
 struct Thread {
     frames: Vec<Frame>,
-    /// Events for the next partition that is entered, at most one a device.
+    /// Events for later use, at most one per device.
     spares: Vec<Event>,
 }
 
@@ -87,40 +89,40 @@ thread_local! {
     static THREAD: RefCell<Thread> = RefCell::default();
 }
 
-/// Uses what the thread has. No foreign code may run in `work`, since it could come back here.
+/// Uses the thread's state. `work` must not run foreign code, which could call this function again.
 fn with_thread<R>(work: impl FnOnce(&mut Thread) -> R) -> Result<R> {
     THREAD
         .try_with(|thread| work(&mut thread.borrow_mut()))
         .map_err(|_| TorchError::InvalidRequest("the thread is ending".to_owned()))
 }
 
-/// Enters a stream's partition on this thread: from now on PyTorch's work is submitted to the stream, and comes after
+/// Enters a stream's partition on this thread. PyTorch's work is submitted to the stream from now on. It runs after
 /// the work submitted so far to PyTorch's current stream of the device.
 ///
 /// # Errors
 ///
-/// [`TorchError::TooOld`], [`TorchError::Call`] and [`TorchError::Driver`]. Nothing has changed then.
+/// [`TorchError::TooOld`], [`TorchError::Call`] or [`TorchError::Driver`]. If it fails, nothing has changed.
 pub fn enter(torch: &Torch, stream: &Stream) -> Result<()> {
     enter_as(torch, stream, Mode::Stream)
 }
 
-/// Enters a stream's partition on this thread, as [`enter`] does, in one of two modes.
+/// Enters a stream's partition on this thread, like [`enter`], in the given mode.
 ///
 /// # Errors
 ///
-/// As [`enter`].
+/// As for [`enter`].
 pub fn enter_as(torch: &Torch, stream: &Stream, mode: Mode) -> Result<()> {
     let device = stream.context().device();
     check_process(device)?;
     if mode == Mode::Context {
-        // PyTorch makes the streams of its pool in the context that is current when it first needs one.
+        // PyTorch creates its stream pool in the context that is current when it first needs one.
         torch.make_pool(device)?;
     }
     let previous = TorchStream::find(torch, device)?;
     let event = event(device)?;
     previous.record(&event)?;
     let frame = Frame::make_current(torch, stream, mode, previous, event)?;
-    // The last step makes the stream part of a capture, if there is one: nothing can fail after it.
+    // If there is a capture, this step makes the stream part of it. No step that can fail may follow.
     if let Err(error) = stream.wait(&frame.event) {
         frame.undo();
         return Err(error.into());
@@ -128,27 +130,27 @@ pub fn enter_as(torch: &Torch, stream: &Stream, mode: Mode) -> Result<()> {
     with_thread(|thread| thread.frames.push(frame))
 }
 
-/// Leaves the partition that this thread entered last, which must be `context`: PyTorch's former stream is current
-/// again, and work submitted to it from now on comes after the work submitted to the partition's stream so far. If
-/// the program made another stream of the device current inside, it comes after that stream's work too.
+/// Leaves the partition that this thread entered last, which must be `context`. PyTorch's previous stream is current
+/// again. Work submitted to it from now on runs after the work submitted so far to the partition's stream. If the
+/// program made another stream of the device current inside, it also runs after that stream's work.
 ///
 /// # Errors
 ///
-/// [`TorchError::NotEntered`], [`TorchError::NotInnermost`], [`TorchError::StreamOrder`] and
-/// [`TorchError::ContextOrder`], after which the partition is still entered; [`TorchError::Call`] and
-/// [`TorchError::Driver`], after which it is left.
+/// If the partition is still entered: [`TorchError::NotEntered`], [`TorchError::NotInnermost`],
+/// [`TorchError::StreamOrder`] or [`TorchError::ContextOrder`]. If it was left: [`TorchError::Call`] or
+/// [`TorchError::Driver`].
 pub fn leave(context: &Context) -> Result<()> {
     leave_innermost(|entered| entered == context).map(drop)
 }
 
-/// Leaves the partition that this thread entered last, for which `is_it` must hold, as [`leave`] does. Returns
+/// Leaves the partition that this thread entered last, like [`leave`]. `is_it` must return true for it. Returns
 /// whether [a task](task) had entered it.
 ///
 /// # Errors
 ///
-/// As [`leave`].
+/// As for [`leave`].
 pub fn leave_innermost(is_it: impl Fn(&Context) -> bool) -> Result<bool> {
-    // Out of the list while calls are made.
+    // Not in the list while calls are made.
     let frame = with_thread(|thread| {
         let entered = |frame: &mut Frame| is_it(frame.stream.context());
         thread.frames.pop_if(entered).ok_or_else(|| {
@@ -161,13 +163,13 @@ pub fn leave_innermost(is_it: impl Fn(&Context) -> bool) -> Result<bool> {
     Ok(of_task)
 }
 
-/// Leaves the last of the partitions that this thread has entered for which `is_it` holds, as [`leave`] does or,
-/// where the thread entered others later, as soon as it has left those: for what ends in another order than
-/// it began, such as generators and tasks. Returns whether [a task](task) had entered it.
+/// Leaves the last partition that this thread has entered and for which `is_it` returns true, like [`leave`]. If the
+/// thread entered others later, the partition is left as soon as they are. This is for blocks that do not end in
+/// reverse order, such as those of generators and tasks. Returns whether [a task](task) had entered it.
 ///
 /// # Errors
 ///
-/// As [`leave`], without [`TorchError::NotInnermost`].
+/// As for [`leave`], except [`TorchError::NotInnermost`].
 pub fn leave_when_innermost(is_it: impl Fn(&Context) -> bool) -> Result<bool> {
     let (of_task, frame) = with_thread(|thread| {
         let open = |frame: &Frame| !frame.ended && is_it(frame.stream.context());
@@ -184,7 +186,7 @@ pub fn leave_when_innermost(is_it: impl Fn(&Context) -> bool) -> Result<bool> {
     Ok(of_task)
 }
 
-/// Leaves what was innermost and is in the thread's list no more.
+/// Leaves a partition that was the innermost and is no longer in the thread's list.
 fn leave_frame(mut frame: Frame) -> Result<()> {
     let ready = check_process(frame.stream.context().device())
         .and_then(|()| frame.switched.check_order())
@@ -193,17 +195,17 @@ fn leave_frame(mut frame: Frame) -> Result<()> {
         ready,
         Err(TorchError::StreamOrder
             | TorchError::ContextOrder
-            // Nothing of the parent process is current here, to be put back.
+            // In a forked child, nothing that the parent entered is current.
             | TorchError::Driver(green_ctx::Error::Forked))
     );
     if stays {
         with_thread(|thread| thread.frames.push(frame))?;
         return ready;
     }
-    // Where the driver could not answer, the partition is left all the same.
+    // If the driver failed to answer, the partition is left nevertheless.
     let torch = frame.switched.torch().clone();
     let left = frame.leave();
-    // Those that were to be left earlier go with it.
+    // Partitions whose leaving was deferred are left too.
     let ended = leave_ended(&torch);
     let mut failures = [left, ended, ready].into_iter().filter(Result::is_err);
     let first = failures.next().unwrap_or(Ok(()));
@@ -211,7 +213,7 @@ fn leave_frame(mut frame: Frame) -> Result<()> {
     first
 }
 
-/// Leaves what is innermost now and was to be left earlier.
+/// Leaves the innermost partitions whose leaving was deferred.
 fn leave_ended(torch: &Torch) -> Result<()> {
     let mut result = Ok(());
     loop {
@@ -226,32 +228,32 @@ fn leave_ended(torch: &Torch) -> Result<()> {
     }
 }
 
-/// Enters a partition until the result is dropped, a panic or not: [`enter`] and [`leave`].
+/// Enters a partition with [`enter`]. Dropping the result leaves it with [`leave`], also during a panic.
 ///
-/// What [`leave`] returns goes to [the hook](Torch::on_cleanup_failure) then.
+/// Errors of [`leave`] go to [the hook](Torch::on_cleanup_failure).
 ///
 /// # Errors
 ///
-/// As [`enter`].
+/// As for [`enter`].
 pub fn entered(torch: &Torch, stream: &Stream) -> Result<Entered> {
     enter(torch, stream)?;
     let (torch, context) = (torch.clone(), stream.context().clone());
     Ok(Entered { torch, context, _thread: PhantomData })
 }
 
-/// Leaves a partition when it is dropped; made by [`entered`].
+/// An entered partition, from [`entered`]. Dropping it leaves the partition.
 #[derive(Debug)]
 #[must_use = "the partition is left when this is dropped"]
 pub struct Entered {
     torch: Torch,
     context: Context,
-    /// What is entered is the thread's.
+    /// Makes the type `!Send`, because the thread has entered the partition.
     _thread: PhantomData<*const ()>,
 }
 
 impl Drop for Entered {
     fn drop(&mut self) {
-        // What the parent has entered is not the child's to leave.
+        // In a forked child, the partition is the parent's to leave.
         if check_process(self.context.device()).is_ok() {
             let left = leave_when_innermost(|context| *context == self.context);
             self.torch.report(left.map(drop));
@@ -259,35 +261,35 @@ impl Drop for Entered {
     }
 }
 
-/// How many partitions this thread has entered and not left.
+/// Returns the number of partitions that this thread has entered and not left.
 #[must_use]
 pub fn depth() -> usize {
     with_thread(|thread| thread.frames.len()).unwrap_or_default()
 }
 
-/// Whether this thread has entered a partition for which `is_it` holds, and not left it.
+/// Returns whether this thread is in a partition for which `is_it` returns true.
 #[must_use]
 pub fn is_entered(is_it: impl Fn(&Context) -> bool) -> bool {
     let open = |frame: &Frame| !frame.ended && is_it(frame.stream.context());
     with_thread(|thread| thread.frames.iter().any(open)).unwrap_or(false)
 }
 
-/// The partition that this thread entered last and has not left.
+/// Returns the partition that this thread entered last and has not left.
 #[must_use]
 pub fn innermost() -> Option<Context> {
     let context = |thread: &mut Thread| Some(thread.frames.last()?.stream.context().clone());
     with_thread(context).ok().flatten()
 }
 
-/// Destroys the events that this thread keeps for the next partition that it enters. They keep the
-/// driver and the device's primary context, as every event does.
+/// Destroys the events that this thread keeps for later use. Like every event, they hold references to
+/// the driver and the device's primary context.
 pub fn release_idle() {
     let spares = with_thread(|thread| std::mem::take(&mut thread.spares));
-    // Outside of the thread's list: the driver's hook may hear of it.
+    // Dropped outside `with_thread`, because the driver's hook may run.
     drop(spares);
 }
 
-/// An event of a device: the one that the thread has, or a new one.
+/// Returns an event of a device: the thread's spare one, or a new one.
 fn event(device: &Device) -> Result<Event> {
     let spare = with_thread(|thread| {
         let of_device = |event: &Event| event.context().device() == device;
@@ -297,7 +299,7 @@ fn event(device: &Device) -> Result<Event> {
     spare.map_or_else(|| Ok(device.create_event(EventOptions::default())?), Ok)
 }
 
-/// Keeps an event for the next time; gives back one too many.
+/// Keeps an event for later use. Returns it if the thread already has one.
 fn keep(event: Event) -> Option<Event> {
     let kept = with_thread(|thread| {
         let device = event.context().device();
@@ -311,7 +313,7 @@ fn keep(event: Event) -> Option<Event> {
 }
 
 impl Frame {
-    /// Makes a partition's stream current and, if the mode says so, its context.
+    /// Makes a partition's stream current and, with [`Mode::Context`], its context.
     fn make_current(
         torch: &Torch,
         stream: &Stream,
@@ -332,7 +334,7 @@ impl Frame {
         let stream = stream.clone();
         let (ended, of_task) = (false, false);
         let frame = Frame { stream, previous, event, slot, switched, ended, of_task };
-        // PyTorch changes the current context where it changes its device.
+        // PyTorch changes the current context when it changes its device.
         match frame.slot.as_ref().map_or(Ok(()), Slot::hold) {
             Ok(()) => Ok(frame),
             Err(error) => {
@@ -342,7 +344,7 @@ impl Frame {
         }
     }
 
-    /// Whether the thread's contexts are such that the partition can be left.
+    /// Returns an error if the thread's context stack does not allow the partition to be left.
     fn check_context(&mut self) -> Result<()> {
         match &mut self.slot {
             Some(slot) => slot.check(),
@@ -350,7 +352,7 @@ impl Frame {
         }
     }
 
-    /// Restores what was current, and keeps no order.
+    /// Restores the previous state without ordering work.
     fn undo(mut self) {
         let torch = self.switched.torch().clone();
         torch.report(self.switched.back());
@@ -358,7 +360,7 @@ impl Frame {
         drop(keep(self.event));
     }
 
-    /// Restores what was current and keeps the order. Whatever fails, the rest is done.
+    /// Restores the previous state and orders the work. If a step fails, the other steps are still done.
     fn leave(mut self) -> Result<()> {
         let torch = self.switched.torch().clone();
         let recorded = self.stream.record(&self.event);
@@ -381,7 +383,7 @@ impl Frame {
         Ok(())
     }
 
-    /// An event of the work in the stream that the program made current inside, if it did.
+    /// Records an event in the stream that the program made current inside, if there is one.
     fn other(&self, torch: &Torch) -> Result<Option<Event>> {
         let device = self.stream.context().device();
         if torch.current_stream(device.ordinal())? == raw_stream(&self.stream) {
@@ -398,7 +400,7 @@ impl Frame {
 }
 
 impl Drop for Thread {
-    /// What the thread has not left, the innermost first.
+    /// Drops the partitions that were not left, the innermost first.
     fn drop(&mut self) {
         while let Some(frame) = self.frames.pop() {
             drop(frame);

@@ -1,4 +1,4 @@
-//! Partitions' streams as PyTorch's current ones.
+//! Making partitions' streams PyTorch's current streams.
 #![allow(unsafe_code, reason = "calls libtorch")]
 
 use std::cell::Cell;
@@ -11,19 +11,19 @@ use green_ctx::Stream;
 use crate::error::{Result, TorchError, check_process};
 use crate::libtorch::{RawGuard, Torch};
 
-/// A stream's handle as PyTorch takes it, for `torch.cuda.ExternalStream` and for
-/// [`Torch::set_current_stream`]. It is valid for as long as a handle of the stream lives.
+/// Returns a stream's handle in PyTorch's form, for `torch.cuda.ExternalStream` and [`Torch::set_current_stream`]. It
+/// is valid while a handle of the stream exists.
 #[must_use]
 pub fn raw_stream(stream: &Stream) -> *mut c_void {
     stream.as_raw().cast()
 }
 
-/// Keeps a stream PyTorch's current one on this thread until it is dropped, and its device the
-/// current device. Then the stream and the device that were current before are again, a panic or not.
+/// A guard. Until it is dropped, a stream is PyTorch's current stream on this thread, and its device is the current
+/// device. Dropping the guard, also during a panic, restores the previous stream and device.
 ///
-/// Guards nest and end in reverse order. One that ends out of order leaves the thread as it is,
-/// keeps its stream for good, since a later guard puts it back, and reports to
-/// [the hook](Torch::on_cleanup_failure).
+/// Guards nest and must end in reverse order of creation. A guard that ends out of order changes nothing on the
+/// thread and reports to [the hook](Torch::on_cleanup_failure). It keeps its stream alive until the process ends,
+/// because a later guard restores that stream.
 #[derive(Debug)]
 #[must_use = "the stream is current only while the guard lives"]
 pub struct StreamGuard {
@@ -31,15 +31,15 @@ pub struct StreamGuard {
 }
 
 impl Torch {
-    /// Makes a stream PyTorch's current one of its device on this thread while the guard lives.
+    /// Makes a stream PyTorch's current stream of its device on this thread, until the guard is dropped.
     ///
-    /// Nothing is put in order: work that was submitted to the stream that was current before may
-    /// still run. [`scope::enter`](crate::scope::enter) keeps the order too.
+    /// Adds no ordering: work already submitted to the previously current stream may still be running.
+    /// [`scope::enter`](crate::scope::enter) also orders the work.
     ///
     /// # Errors
     ///
-    /// [`TorchError::TooOld`] and [`TorchError::Call`]; [`TorchError::Driver`] in a process that was
-    /// forked since the driver was loaded.
+    /// [`TorchError::TooOld`] or [`TorchError::Call`]. [`TorchError::Driver`] if the process was forked after the
+    /// driver was loaded.
     pub fn guard(&self, stream: &Stream) -> Result<StreamGuard> {
         check_process(stream.context().device())?;
         Ok(StreamGuard { switched: Some(Switched::to(self, stream)?) })
@@ -50,7 +50,7 @@ impl Drop for StreamGuard {
     fn drop(&mut self) {
         let Some(switched) = self.switched.take() else { return };
         if check_process(switched.stream.context().device()).is_err() {
-            // What is current in the parent is not the child's to put back.
+            // In a forked child, the previous stream is the parent's to restore.
             mem::forget(switched);
         } else {
             let torch = switched.torch.clone();
@@ -60,19 +60,19 @@ impl Drop for StreamGuard {
 }
 
 thread_local! {
-    /// How many streams of this thread are to be put back.
+    /// The number of streams on this thread that wait to be restored.
     static DEPTH: Cell<usize> = const { Cell::new(0) };
 }
 
-/// A stream that was made torch's current one on this thread. Dropping it puts nothing back: that is
-/// what happens to a thread that ends.
+/// A stream that was made PyTorch's current stream on this thread. Dropping it restores nothing, which is what
+/// happens if the thread ends.
 #[derive(Debug)]
 pub(crate) struct Switched {
     torch: Torch,
-    /// While it is current nothing may destroy it.
+    /// Kept alive, because a current stream must not be destroyed.
     stream: Stream,
     guard: RawGuard,
-    /// Its place in the order in which streams are put back.
+    /// The position in the order in which streams are restored.
     depth: usize,
     _thread: PhantomData<*const ()>,
 }
@@ -80,10 +80,10 @@ pub(crate) struct Switched {
 impl Switched {
     pub(crate) fn to(torch: &Torch, stream: &Stream) -> Result<Switched> {
         let device = stream.context().device().ordinal();
-        // PyTorch may use it long after: autograd's nodes and freed tensors remember it.
+        // PyTorch may use the stream long afterwards: autograd's nodes and freed tensors remember it.
         stream.keep_alive()?;
-        // SAFETY: the stream is alive and of this device. The result keeps it until another is
-        // current, and for good where that cannot be.
+        // SAFETY: `stream` is alive and belongs to `device`. The returned `Switched` keeps it alive while it is
+        // current. `back` leaks the `Switched` if the stream may stay current.
         let guard = unsafe { torch.create_guard(raw_stream(stream), device) }?;
         let depth = DEPTH.get();
         DEPTH.set(depth + 1);
@@ -95,25 +95,25 @@ impl Switched {
         &self.torch
     }
 
-    /// Refuses to be put back before what was made current later.
+    /// Returns an error if a stream that was made current later has not been restored yet.
     pub(crate) fn check_order(&self) -> Result<()> {
         if DEPTH.get() == self.depth + 1 { Ok(()) } else { Err(TorchError::StreamOrder) }
     }
 
-    /// Makes current again what was.
+    /// Restores the previous stream and device.
     pub(crate) fn back(self) -> Result<()> {
         if let Err(error) = self.check_order() {
-            // A later guard puts this stream back.
+            // A later guard restores this stream.
             mem::forget(self);
             return Err(error);
         }
         DEPTH.set(self.depth);
-        // SAFETY: the guard was made on this thread, which this object does not leave, and is deleted
-        // here alone. What it puts back is a stream that another object of this kind keeps, or one
-        // that others made current, who must keep it for as long.
+        // SAFETY: the guard was created on this thread, which `Switched` cannot leave: it is `!Send`. Only this
+        // function deletes it, and it consumes `self`. Another `Switched` keeps the restored stream alive, or foreign
+        // code made it current and must keep it alive.
         let deleted = unsafe { self.torch.delete_guard(self.guard) };
         if deleted.is_err() {
-            // It may still be current.
+            // The stream may still be current.
             mem::forget(self);
         }
         deleted

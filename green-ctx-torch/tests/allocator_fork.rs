@@ -1,5 +1,5 @@
-//! A forked child's allocator does nothing: CUDA does not survive a fork, and locks may be held by
-//! threads that are gone.
+//! In a forked child the allocator does nothing: CUDA does not survive a fork, and threads that no longer exist may
+//! hold locks.
 #![cfg(unix)]
 
 use std::ptr::null_mut;
@@ -18,40 +18,40 @@ fn a_forked_child_has_no_allocator() -> Result<(), Box<dyn std::error::Error>> {
     // SAFETY: the stream is alive.
     let block = unsafe { c::green_ctx_torch_alloc(64, 0, stream.as_raw()) };
     assert!(!block.is_null());
-    // The parent has an error by now.
+    // Leaves an error in the parent.
     assert_eq!(c::green_ctx_torch_set_limit(-1, 0), -1);
 
-    // SAFETY: the child is one thread, as this test is the only one of its process that does
-    // anything, and it ends without the handlers of the parent.
+    // SAFETY: no other thread of this process does anything, because this is its only test. The child ends without
+    // running the parent's exit handlers.
     let child = unsafe { libc::fork() };
     if child == 0 {
         let before = (sim.live(), sim.calls());
-        // SAFETY: nothing is done with the stream.
+        // SAFETY: the function does not use the stream in a forked process.
         let given = unsafe { c::green_ctx_torch_alloc(64, 0, stream.as_raw()) };
-        // SAFETY: as above.
+        // SAFETY: the function does not use the block or the stream in a forked process.
         unsafe { c::green_ctx_torch_free(block, 64, 0, stream.as_raw()) };
-        // SAFETY: as above.
+        // SAFETY: the function does not use the block or the stream in a forked process.
         unsafe { c::green_ctx_torch_record_stream(block, null_mut()) };
         c::green_ctx_torch_reset();
-        // SAFETY: no buffer is given.
+        // SAFETY: the buffer is null.
         let error = unsafe { c::green_ctx_torch_last_error(null_mut(), 0) };
-        // SAFETY: nothing is done with the stream.
+        // SAFETY: the function does not use the stream in a forked process.
         let refused = unsafe { allocator.allocate(64, stream.as_raw()) };
         let forked = matches!(refused, Err(AllocatorError::Driver(Error::Forked)));
         let right = [given.is_null(), error == 0, forked, (sim.live(), sim.calls()) == before];
         let wrong = right.iter().position(|right| !right).map_or(0, |step| step as i32 + 1);
-        // SAFETY: ends the child at once.
+        // SAFETY: ends the child immediately, without exit handlers.
         unsafe { libc::_exit(wrong) };
     }
     assert!(child > 0, "the fork failed");
     let mut status = 0;
-    // SAFETY: the child is ours, the pointer is to a live integer.
+    // SAFETY: `child` is a child of this process, and `status` is a live local.
     assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
     assert!(libc::WIFEXITED(status), "the child ended with signal {}", libc::WTERMSIG(status));
     assert_eq!(libc::WEXITSTATUS(status), 0, "step {}", libc::WEXITSTATUS(status));
 
-    // The parent goes on.
-    // SAFETY: nothing uses the block.
+    // The parent is not affected.
+    // SAFETY: no work uses the block.
     unsafe { c::green_ctx_torch_free(block, 64, 0, stream.as_raw()) };
     assert_eq!(c::green_ctx_torch_current_bytes(0), 0);
     Ok(Allocator::uninstall()?)

@@ -119,7 +119,7 @@ def test_no_name_stands_for_what_is_in_no_partition(allocator):
         allocator.set_outside_limit(10)
         allocator.set_foreign_limit(20)
         assert library.alloc(4, None) is None
-        assert "7 of the 10 bytes of memory in no partition" in allocator.snapshot()["last_error"]
+        assert "7 of the 10 bytes of memory outside partitions" in allocator.snapshot()["last_error"]
         assert allocator.usage_outside()["limit_bytes"] == 10
         assert allocator.usage_foreign()["limit_bytes"] == 20
         assert allocator.usage("primary")["limit_bytes"] is None

@@ -100,14 +100,24 @@ __version__: str
 
 @final
 class Share:
-    """The SMs that a partition has for itself, its floor, and the most that it may use, its ceiling: None
-    for no bound. Between the two it shares with whoever else may use them.
+    """The share of the SMs that a partition gets: a floor and a ceiling.
 
-    Takes both, or text such as `"32.."`, `"16..48"`, `"..100"`, `".."`, `"16"`, `"25%.."` or `"rest"`. A plain count,
-    `"16"`, is exclusive. Percentages count the SMs that are divided.
+    The floor is the number of SMs that no other partition may use. The ceiling is the maximum number of SMs that
+    the partition may use; None sets no ceiling. Other partitions may use the SMs between the two.
 
-    A share equals text that stands for it: `Share(32) == "32.."`. Its hash is that of its own text, `str(share)`, so
-    that a share and this text find each other in dictionaries; `"16..48"`, whose own text is `"16..=48"`, does not.
+        Share(32)           # "32..": at least 32 SMs, and every SM that is in no other floor
+        Share(16, 48)       # "16..48": at least 16 SMs, and at most 48
+        Share("25%..")      # a floor of 25 % of the SMs that are divided
+
+    The first argument is a count, or text such as `"32.."`, `"16..48"`, `"..100"`, `".."`, `"16"`, `"25%.."` or
+    `"rest"`. The text `"16"` is exclusive: floor and ceiling are both 16. Percentages refer to the SMs that are
+    divided.
+
+    A share equals every text that describes it: `Share(32) == "32.."`. Its hash is that of `str(share)`, so a
+    dictionary finds a share by that text only. For example, `str(Share("16..48"))` is `"16..=48"`; a look-up with
+    `"16..48"` fails.
+
+    Raises ValueError if the text is not a share, if the ceiling is 0, or if the floor is above the ceiling.
     """
     @overload
     def __new__(cls, floor: SupportsIndex = 0, ceiling: SupportsIndex | None = None) -> Share: ...
@@ -115,56 +125,58 @@ class Share:
     def __new__(cls, floor: str, ceiling: None = None) -> Share: ...
     @property
     def floor(self) -> int | None:
-        """The SMs that no other partition may use; None if they depend on what is free, or are a percentage."""
+        """The SMs that no other partition may use; None if the number depends on what is free, or is a percentage."""
     @property
     def ceiling(self) -> int | None:
-        """The most SMs that it may use; None if there is no bound, or if it is a percentage."""
+        """The maximum number of SMs that the partition may use; None if there is no ceiling, or if it is a percentage."""
     def __eq__(self, other: object, /) -> bool: ...
     def __hash__(self) -> int: ...
 
 @final
 class Partition:
-    """Some of a GPU's SMs, and a stream whose work runs on them and nowhere else.
+    """A group of a GPU's SMs with a green context, and a stream whose work runs on these SMs only.
 
-    `with partition:` makes its stream torch's current one, and changes no CUDA context: torch's default stream and
-    other streams are the same inside of the block and outside.
+    `with partition:` makes the partition's stream torch's current stream. The CUDA context does not change: torch's
+    default stream and other streams are the same inside the block and outside.
     """
     @property
     def name(self) -> str:
-        """The name that it was given."""
+        """The partition's name."""
     @property
     def requested(self) -> int | None:
-        """The SMs that were asked for; None where no count was."""
+        """The requested number of SMs; None if the request was not a plain count."""
     @property
     def share(self) -> str | None:
-        """The share that was asked for, as text: "16", "32..", "..=100", "rest"."""
+        """The requested share as text: "16", "32..", "..=100" or "rest"."""
     @property
     def floor(self) -> int:
-        """The SMs that no other partition may use: as many as were asked for, or the next count that the
-        device can give.
+        """The SMs that no other partition may use: the requested floor, rounded up to a count that the device can
+        give.
         """
     @property
     def shared_with(self) -> list[tuple[str, int]]:
-        """Who may use SMs of this partition beside it: names, and how many of its SMs each may use."""
+        """The other partitions that may use SMs of this one: pairs of a name, and the number of this partition's SMs
+        that it may use.
+        """
     @property
     def sm_count(self) -> int:
-        """The SMs that it may use, those that it shares included: its ceiling. For an exclusive partition
-        its floor.
+        """The number of SMs that the partition may use, shared SMs included: its ceiling. For an exclusive partition
+        it equals the floor.
         """
     @property
     def device(self) -> int:
         """The device's ordinal."""
     @property
     def id(self) -> int:
-        """The driver's number of the context, which profilers report, and the `context_id` of an `audit`. Partitions
-        of several plans that have the same SMs have one context, and so may a later partition of the same SMs.
+        """The driver's ID of the context. Profilers report it, and `audit` reports it as `context_id`. Partitions of
+        several plans with the same SMs have one context. A later partition of the same SMs may have it too.
         """
     @property
     def closed(self) -> bool:
-        """Whether it is closed."""
+        """Whether the partition is closed."""
     @property
     def stream(self) -> torch.cuda.ExternalStream:
-        """The partition's stream as a torch.cuda.ExternalStream, made when first asked for."""
+        """The partition's stream as a torch.cuda.ExternalStream, created on first use."""
     @property
     def raw_stream(self) -> int:
         """The driver's handle of the partition's stream, a CUstream."""
@@ -172,40 +184,42 @@ class Partition:
     def raw_context(self) -> int:
         """The driver's handle of the partition's context, a CUcontext."""
     def create_stream(self, priority: SupportsIndex = 0) -> torch.cuda.ExternalStream:
-        """Makes one more stream, a torch.cuda.ExternalStream. Lower priorities run first; what is outside
-        of the driver's range, 0 to -5 on an H200, is the nearest in it. The partition's SMs stay taken as
-        long as the stream lives.
+        """Creates another stream of the partition, a torch.cuda.ExternalStream.
+
+        Lower priorities run first. A priority outside the driver's range, which is 0 to -5 on an H200, is clamped
+        to it. The partition's SMs stay taken while the stream is alive.
         """
     def __cuda_stream__(self) -> tuple[int, int]: ...
     def close(self) -> None:
-        """Gives the SMs back, as soon as no stream of the partition is held any more. Work that is still running
-        goes on, and the next partition of these SMs waits for it on the device. cuBLAS's workspaces are freed too,
-        unless a graph of torch's lives, which may use one.
+        """Gives the SMs back as soon as the program holds no stream of the partition.
+
+        Running work continues, and the next partition of these SMs waits for it on the device. cuBLAS's workspaces
+        are freed too, unless a torch graph is alive that may use one.
         """
     def __enter__(self) -> Partition: ...
     def __exit__(self, *_exception: object) -> None: ...
 
 @final
 class Partitions(Mapping[str, Partition]):
-    """Partitions by name, in the order in which they were asked for.
+    """Partitions by name, in the order of the request.
 
-    `with partition(...) as parts:` closes them at the end of the block. `with parts["decode"]:` runs torch's work
-    in one of them.
+    `with partition(...) as parts:` closes all partitions at the end of the block. `with parts["decode"]:` runs
+    torch's work in one of them.
     """
     def __getitem__(self, name: str, /) -> Partition: ...
     def __len__(self) -> int: ...
     def __iter__(self) -> Iterator[str]: ...
     @overload
     def get(self, key: str, /, default: None = None) -> Partition | None:
-        """The partition of a name, or a default where there is none."""
+        """Returns the partition with this name, or `default` if there is none."""
     @overload
     def get(self, key: str, /, default: Partition) -> Partition:
-        """The partition of a name, or a default where there is none."""
+        """Returns the partition with this name, or `default` if there is none."""
     @overload
     def get(self, key: str, /, default: _T) -> Partition | _T:
-        """The partition of a name, or a default where there is none."""
+        """Returns the partition with this name, or `default` if there is none."""
     def close(self) -> None:
-        """Closes each of them."""
+        """Closes all partitions."""
     def __enter__(self) -> Partitions: ...
     def __exit__(self, *_exception: object) -> None: ...
 
@@ -223,94 +237,102 @@ def partition(
     priority: _Each[SupportsIndex] | None = None,
     replace: bool = False,
 ) -> Partitions:
-    """Divides a device into named partitions, each with a count of SMs, a share, or "rest" for all that
-    remain:
+    """Divides a device's SMs into named partitions.
 
-        partition({"decode": 16, "prefill": "rest"})
-        partition({"decode": "32..", "prefill": "..100"})
+        parts = partition({"decode": 16, "prefill": "rest"})
+        parts = partition({"decode": "32..", "prefill": "..100"})
 
-    No other partition of the process uses the SMs of its floor: all 16, or 32 of "32..". Above it a
-    share may use SMs that others use too, up to its ceiling. A count that the device cannot give is
-    rounded up: `requested` is what was asked for, `sm_count` what it became. With `fine` the device
-    is cut as finely as the driver can, where clusters of blocks may not fit. `dry_run` says what there
-    would be.
+    `division` maps each name to a number of SMs, a share (a `Share` or its text), or "rest" for the SMs that the
+    others leave. No other partition of this process uses the SMs of a partition's floor: all 16 of `16`, or 32 of
+    `"32.."`. Above its floor and up to its ceiling, a partition may use SMs that others may use too. A count that
+    the device cannot give is rounded up: `Partition.requested` is the requested count, and `Partition.sm_count` is
+    the resulting one. `dry_run` computes the result without taking SMs.
 
-    The other keywords are one value for all partitions, or a mapping by name:
+    With `fine=True` the device is divided into the smallest units that the driver supports, in which clusters of
+    thread blocks may not fit.
 
-    - `priority`: of the partition's stream; lower numbers run first, 0 to -5 on an H200.
-    - `workqueue`: queues of its own, "balanced" or "device_ctx", or with a limit, ("balanced", 4): how many
-      streams' work is expected to go on at the same time. CUDA 13.1, not yet run on hardware.
-    - `coscheduled`: how many SMs are scheduled together, so that clusters fit; 0 is the device's own
-      count. `preferred_coscheduled`: into how large pieces the driver may merge them. `backfill`: whether
-      SMs that are not scheduled together may fill a partition up. They need CUDA 13.1, have not been run
-      on hardware yet, round nothing, and take plain counts of a device of which no SMs are held.
-    - `locality_domain`: the number of the domain that the SMs are taken from, or "any". As `coscheduled`,
-      from CUDA 13.4 on. `supplemental`: whether a larger domain gives more SMs than the driver counts for
-      each, from CUDA 13.5 on.
+    The following keywords take one value for all partitions, or a mapping from names to values:
 
-    With `replace` the partitions that earlier calls, and `TuningOutcome.partitions`, made on the device are closed
-    first, all of them, as by `close()`: a cell of a notebook that runs again gives the same partitions again.
-    Sets of plans and the drop-ins' contexts stay. Where the request does not fit without those partitions either,
-    they stay open. A thread that is inside of one goes on there, and keeps its SMs until it has left; so does a
-    stream or a graph that the program still has. RuntimeError says so where that leaves too few SMs, and the former
-    partitions are closed then.
+    - `priority`: the priority of the partition's stream. Lower numbers run first; the range on an H200 is 0 to -5.
+    - `workqueue`: the scope of the partition's workqueues. "balanced" gives it separate queues if possible, and
+      "device_ctx" the device's common queues. A tuple such as ("balanced", 4) adds a limit, the expected number of
+      streams that have work at the same time. Needs CUDA 13.1; not yet run on hardware.
+    - `coscheduled`: the number of SMs that are scheduled together, so that clusters fit; 0 is the device's default.
+    - `preferred_coscheduled`: the size, in SMs, of the pieces into which the driver may merge co-scheduled SMs.
+    - `backfill`: True if SMs that are not scheduled together may fill up a partition.
+    - `locality_domain`: the number of the locality domain to take SMs from, or "any". Needs CUDA 13.4.
+    - `supplemental`: True if a larger locality domain may give more SMs than the driver counts for each domain.
+      Needs CUDA 13.5.
 
-    ValueError for what the device cannot give, RuntimeError where other partitions hold what is
-    needed, the driver is too old or there is no usable driver. Nothing is created then.
+    The last five need at least CUDA 13.1 and have not run on hardware yet. With any of them counts are not rounded,
+    every share must be exclusive (such as 16 or "rest"), and no SMs of the device may be held.
+
+    With `replace=True` all open partitions of the device that earlier calls and `TuningOutcome.partitions` created
+    are closed first, as by `close()`, so that a notebook cell can run again. Plan sets and the contexts of drop-ins
+    stay open. If the request would not fit without the earlier partitions either, they stay open too. A thread
+    inside an earlier partition, and a stream or graph that the program still holds, keep SMs. If this leaves too
+    few SMs, RuntimeError says so, and the earlier partitions are closed nevertheless.
+
+    Raises ValueError if an argument is invalid or the device does not have the requested SMs. Raises RuntimeError
+    if other partitions hold the SMs, if the driver is too old, or if there is no usable driver. If the call fails,
+    no partition is created.
     """
 
 @final
 class DryRunGroup:
-    """What one partition would get."""
+    """The SMs that one partition would get."""
     @property
     def name(self) -> str:
-        """The name."""
+        """The partition's name."""
     @property
     def share(self) -> str:
-        """The share asked for, as text: "16", "32..", "..=100", "rest"."""
+        """The requested share as text: "16", "32..", "..=100" or "rest"."""
     @property
     def floor(self) -> int:
-        """The SMs that nobody else may use."""
+        """The SMs that no other partition may use."""
     @property
     def sm_count(self) -> int:
-        """The SMs that it may use: its ceiling."""
+        """The number of SMs that the partition may use: its ceiling."""
 
 @final
 class DryRun:
-    """What `partition` would give at the moment of the dry run. Nothing is taken, so that others may
-    have taken SMs since.
+    """The result of a dry run: the partitions that `partition` would have created at that moment. A dry run takes no
+    SMs, so other code may have taken SMs since.
     """
     @property
     def fits(self) -> bool:
-        """Whether `partition` would make all partitions."""
+        """Whether `partition` would create all partitions."""
     @property
     def reason(self) -> str | None:
-        """Why it would not, as its exception says; None where it fits."""
+        """The reason why the request does not fit, as the exception of `partition` states it; None if it fits."""
     @property
     def nearest(self) -> list[str]:
-        """Where it does not fit, shares that would, in the order asked for and as text; empty where none are
-        known.
+        """Shares that would fit in place of a request that does not, as text and in the request's order. Empty if none
+        are known.
         """
     @property
     def groups(self) -> dict[str, DryRunGroup]:
-        """What each partition would get, by name and in the order asked for; empty where it does not fit."""
+        """The SMs that each partition would get, by name and in the request's order. Empty if the request does not
+        fit.
+        """
     @property
     def unit(self) -> int | None:
-        """The smallest piece that the device is cut into, in SMs; None where it does not fit."""
+        """The smallest number of SMs that the driver gives at a time; None if the request does not fit."""
     @property
     def remainder(self) -> int | None:
-        """The SMs that no partition would use, or those of the one that takes the rest; None where it does
-        not fit.
+        """The SMs that no partition would use, or the SMs of the partition that takes the rest; None if the request
+        does not fit.
         """
     @property
     def free_for_floors(self) -> int | None:
-        """The SMs that later floors could have; None where it does not fit. An unbounded share ("32..",
-        "..") leaves none.
+        """The SMs that later floors could have; None if the request does not fit. An unbounded share ("32..", "..")
+        leaves none.
         """
     @property
     def quarantined(self) -> int | None:
-        """The SMs in quarantine, since the work of a former user could not be recorded; None where it does not
-        fit. `partition` tries again to record it and may have these SMs too; a dry run only reads.
+        """The SMs in quarantine; None if the request does not fit. They are not given out, because the work of an earlier
+        context could not be recorded. `partition` tries again to record it, and can then use these SMs; a dry run
+        only reads.
         """
 
 def dry_run(
@@ -326,84 +348,84 @@ def dry_run(
     workqueue: _Each[_Workqueue] | None = None,
     priority: _Each[SupportsIndex] | None = None,
 ) -> DryRun:
-    """What `partition` would give for the same arguments. Nothing is taken.
+    """Computes what `partition` would give for the same arguments, without taking SMs.
 
         dry_run({"decode": 17, "prefill": "rest"}).groups["decode"].sm_count   # 24
 
-    Where SMs are missing, or the device is cut otherwise at the moment, the result says so. What
-    `partition` could never take is an error here too, with the same message.
+    If too few SMs are free, or the device is currently divided into other units, `fits` is False and `reason` says
+    why. A request that `partition` could never meet raises the same exception as `partition`.
     """
 
 @final
 class Fit:
-    """What fits at once of a kernel in one shape on a partition's SMs, by the driver's account. As text one
-    line for each number.
+    """The number of blocks of a kernel that fit on a partition's SMs at the same time, according to the driver.
+    `str()` gives one line per figure.
 
-    It is about the SMs when nothing else is on them: work that was submitted before, or to other
-    streams of the partition, holds its share until it is done.
+    The figures are for SMs on which nothing else runs. Work submitted earlier, or to other streams of the
+    partition, occupies its part of the SMs until it is done.
     """
     @property
     def kernel(self) -> str:
-        """The kernel's name, or its address where the driver does not report it (before CUDA 12.3)."""
+        """The kernel's name, or its address if the driver does not report names (before CUDA 12.3)."""
     @property
     def blocks(self) -> int:
-        """The blocks of the grid."""
+        """The number of blocks in the grid."""
     @property
     def threads(self) -> int:
-        """The threads of a block."""
+        """The number of threads per block."""
     @property
     def shared_memory(self) -> int:
-        """The dynamic shared memory of a block, in bytes."""
+        """The dynamic shared memory per block, in bytes."""
     @property
     def cluster(self) -> tuple[int, int, int] | None:
-        """The blocks of a cluster in each dimension: those asked for, or those that the kernel requires.
-        None for a kernel that is launched without clusters.
+        """The number of blocks per cluster in each dimension, as given or as the kernel requires. None if the kernel
+        is launched without clusters.
         """
     @property
     def cooperative(self) -> bool:
         """Whether the launch is cooperative: all blocks of the grid run at the same time."""
     @property
     def sm_count(self) -> int:
-        """The partition's SMs."""
+        """The number of SMs of the partition."""
     @property
     def shared_sms(self) -> int:
-        """How many of them other partitions may use too. They count in full: blocks there come as the
-        others leave room.
+        """The number of these SMs that other partitions may use too. They count in full: blocks run on them as soon as
+        the other partitions leave room.
         """
     @property
     def blocks_per_sm(self) -> int:
-        """How many of the blocks one SM holds; 0 for a block that no SM can run."""
+        """The number of blocks that one SM can hold; 0 if no SM can run such a block."""
     @property
     def resident_blocks(self) -> int:
-        """How many of the blocks are on the SMs at once; 0 where not even one, or one cluster, fits."""
+        """The number of blocks that are on the SMs at the same time; 0 if not even one block or cluster fits."""
     @property
     def clusters(self) -> dict[int, int]:
-        """The sizes of clusters that fit, of 1, 2, 4, 8 and 16 blocks, and how many of each there can be at
-        once: from blocks to clusters. Empty before compute capability 9.0. A kernel that requires a size
-        has that one alone.
+        """The number of clusters that fit at the same time, by cluster size. The keys are those of the sizes 1, 2, 4,
+        8 and 16 that fit. Empty before compute capability 9.0. A kernel that requires a cluster size has only that
+        key.
         """
     @property
     def largest_cluster(self) -> int:
-        """The blocks of the largest cluster that fits, whatever size was asked for; 0 where none does."""
+        """The number of blocks in the largest cluster that fits, whatever `cluster` is; 0 if none fits."""
     @property
     def fits(self) -> bool:
-        """Whether the launch can run: a cooperative one where all its blocks are on the SMs at once, any
-        other where one block or one cluster is.
+        """Whether the launch can run. All blocks of a cooperative launch must fit at the same time; for other
+        launches, one block or cluster must fit.
         """
     @property
     def fits_at_once(self) -> bool:
-        """Whether all blocks of the grid are on the SMs at once, so that they can wait for each other."""
+        """Whether all blocks of the grid are on the SMs at the same time, so that they can wait for each other."""
     @property
     def cooperative_blocks(self) -> int:
-        """The most blocks of a cooperative launch, all of which have to be there at once."""
+        """The maximum number of blocks of a cooperative launch, all of which must be on the SMs at the same time."""
     @property
     def persistent_grid(self) -> tuple[int, int, int]:
-        """The grid that a persistent kernel should have: as many blocks as are there at once, in whole
-        clusters. Its first side is 0 where not even one block or cluster fits.
+        """The grid for a persistent kernel: as many blocks as fit at the same time, in whole clusters. Its first
+        dimension is 0 if not even one block or cluster fits.
         """
     def collective_blocks(self, concurrent: SupportsIndex = 1) -> int:
-        """How many blocks (CTAs) each of so many collectives may use that run on these SMs at the same
-        time, on streams that do not wait for each other.
+        """Returns the number of blocks (CTAs) that each of `concurrent` collectives may use, if they run on these SMs
+        at the same time, on streams that do not wait for each other.
         """
     def __eq__(self, other: object, /) -> bool: ...
 
@@ -418,27 +440,28 @@ def fit(
     cooperative: bool = False,
     handle_type: Literal["CUfunction", "CUkernel"] = "CUfunction",
 ) -> Fit:
-    """Asks the driver how many blocks of a kernel a partition has room for, before anything is launched.
+    """Asks the driver how many blocks of a kernel fit in a partition, before anything is launched.
 
         fit(compiled, parts["decode"], grid=64, block=128, cooperative=True).fits
 
-    The kernel is a `CUfunction` or `CUkernel` of cuda.bindings, an object that has one as its `handle`
-    (cuda.core) or `function` (Triton's compiled kernels), or an address, of a CUfunction unless
-    `handle_type` is "CUkernel". It must be alive, and a CUfunction of the partition's device. Of `grid`,
-    `block` and `cluster` each is a number or a tuple of up to three; `shared_memory` is the dynamic shared
-    memory of a block in bytes.
+    `kernel` is a `CUfunction` or `CUkernel` of cuda.bindings, or an object that has one as its `handle` (cuda.core)
+    or its `function` (Triton's compiled kernels). It can also be an address: of a CUfunction, or of a CUkernel if
+    `handle_type` is "CUkernel". The kernel must be alive, and a CUfunction must be of the partition's device.
 
-    ValueError for sides of 0, for clusters that do not divide the grid and for others than the kernel
-    requires. What does not fit is no error: the numbers say so.
+    `partition` is a Partition or a GreenContext. `grid`, `block` and `cluster` are each a number or a tuple of up
+    to three. `shared_memory` is the dynamic shared memory per block, in bytes.
+
+    A launch that does not fit is not an error: the figures of the result show it. Raises ValueError if a dimension
+    is 0, if the cluster does not divide the grid, or if it is not the cluster that the kernel requires.
     """
 
 @disjoint_base
 class SMPartition:
-    """Some SMs of a device, described and not reserved: a GreenContext of it takes them.
+    """Some SMs of a device, described but not reserved. A GreenContext that is created from it takes the SMs.
 
-    `SMPartition.from_device()` describes all SMs of a device, `split` parts of them, and
-    `GreenContext.sm_partition` those of a context. No two contexts that are open have SMs of one
-    SMPartition, or of one and a part of it.
+    `SMPartition.from_device()` describes all SMs of a device, `split` describes parts of them, and
+    `GreenContext.sm_partition` describes those of a context. Two open contexts never have SMs of the same
+    SMPartition, or of one SMPartition and a part of it.
     """
     @staticmethod
     def from_device(device_id: _Device = None) -> SMPartition:
@@ -470,46 +493,53 @@ class SMPartition:
         backfill: bool | Sequence[bool] = False,
         locality_domain_ids: SupportsIndex | Sequence[SupportsIndex | None] | None = None,
     ) -> tuple[tuple[SMPartition, ...], SMPartition | None]:
-        """Divides the SMs into groups: a tuple of them, and what they leave, or None where nothing is left.
+        """Divides the SMs into groups. Returns a tuple of the groups, and the SMs that they leave, or None if no SMs
+        are left.
 
-        Each argument is one value, or a sequence with one for each group. `num_sms` is never rounded; 0
-        takes as many SMs as can be scheduled together, 120 of the 132 of an H200. `num_sms` alone works
-        on every driver. The others need CUDA 13.1, and a locality domain CUDA 13.4; they are for all SMs
-        of a device, and while a group of such a split is a context, the device has contexts of that split
-        only. They have not run on hardware yet.
+        Each argument is one value, or a sequence with one value per group. `num_sms` is never rounded. 0 takes as
+        many SMs as can be scheduled together, which are 120 of the 132 of an H200.
 
-        ValueError for what is no count, flag or domain, or for sequences of different lengths;
-        RuntimeError for what the device cannot give.
+        `num_sms` alone works with every driver. The other arguments need CUDA 13.1, and locality domains need CUDA
+        13.4; they have not run on hardware yet. They apply only to a split of all SMs of a device. While a context
+        has a group of such a split, all contexts of the device must be of that split.
+
+        Raises ValueError if a value is not a count, a flag or a domain, or if sequences differ in length. Raises
+        RuntimeError if the device cannot give the groups.
         """
     @property
     def device_id(self) -> int:
         """The device's ordinal."""
     @property
     def sm_count(self) -> int:
-        """How many SMs there are."""
+        """The number of SMs."""
     @property
     def coscheduled_sm_count(self) -> int:
-        """How many of them are scheduled together, so that clusters fit."""
+        """The number of these SMs that are scheduled together, so that clusters fit."""
     @property
     def locality_domain_id(self) -> int | None:
-        """The locality domain that was asked for; None where none was. RuntimeError before CUDA 13.4."""
+        """The requested locality domain, or None. Raises RuntimeError before CUDA 13.4."""
 
 def get_num_locality_domains(device_id: _Device = None) -> int:
-    """How many locality domains a device has: 1 where the driver knows none, which is before CUDA 13.4."""
+    """Returns the number of locality domains of a device: 1 if the driver has no locality domains, before CUDA 13.4."""
 def is_localization_supported(device_id: _Device = None) -> bool:
-    """Whether a device has more than one locality domain."""
+    """Returns whether a device has more than one locality domain."""
 
 @disjoint_base
 class GreenContext:
-    """A CUDA green context: some of a GPU's SMs, which nobody else has unless no count was asked for, for
-    torch's work.
+    """A CUDA green context: some of a GPU's SMs for torch's work. No other context or partition uses these SMs, unless
+    this context was created without a number of SMs.
 
-    `with context:` makes a stream of the context torch's current one on this thread. Work submitted before the block
-    comes before the block's work, and work submitted afterwards comes after it. Blocks nest, also of one context
-    within itself, and each thread has its own. They can stand within the capture of a graph. `set_context` and
-    `pop_context` are torch's calls for programs that use them: they change the thread's CUDA context too.
+        context = GreenContext.create(num_sms=16)
+        with context:
+            y = a @ b
 
-    The SMs are free again when the object and its streams are gone, or after `close`.
+    `with context:` makes a stream of the context torch's current stream on this thread. Work submitted before the
+    block runs before the block's work, and work submitted after the block runs after it. Blocks can be nested,
+    including those of one context, and they can be inside the capture of a graph. Each thread enters and leaves for
+    itself. `set_context` and `pop_context` are for programs that use torch's calls: they change the thread's CUDA
+    context too.
+
+    The SMs are free again when the object is dropped or closed, and no stream of it is held.
     """
     def __init__(
         self,
@@ -601,56 +631,57 @@ class GreenContext:
         For a more advanced concept, see the classmethod builtin.
         """
     def set_context(self) -> None:
-        """Makes the context current on this thread, and a stream of its own torch's current one. That
-        stream waits for what was submitted to the one that was current.
+        """Makes the context current on this thread, and its own stream torch's current stream. The stream waits for
+        work already submitted to the previously current stream.
 
-        Inside, the handle of a default stream means the context's own default stream: `torch.cuda.default_stream()`
-        is another stream than outside, and nothing orders the two. torch deprecated both calls in 2.14 for
-        that reason, and they warn with a FutureWarning. `with context:` makes the stream current and no context.
+        While the context is current, the handle of a default stream means this context's default stream. So
+        `torch.cuda.default_stream()` is a different stream inside and outside, and nothing orders the two. For this
+        reason torch deprecated both calls in 2.14, and they give a FutureWarning. `with context:` changes the
+        current stream only, and no context.
 
-        RuntimeError where this thread is in the context already.
+        Raises RuntimeError if this thread is already in the context.
         """
     def pop_context(self) -> None:
-        """Restores the context and the stream that were current before `set_context`. That stream waits for the
-        work submitted in the context.
+        """Restores the context and the stream that were current before `set_context`. That stream waits for the work
+        submitted in the context.
 
-        Deprecated as `set_context` is.
+        Deprecated, like `set_context`.
 
-        RuntimeError where the context is not the one that this thread set last; nothing changes then.
+        Raises RuntimeError if the context is not the one that this thread set last. In this case nothing changes.
         """
     def __enter__(self: _T) -> _T: ...
     def __exit__(self, *_raised: object) -> None: ...
     def Stream(self) -> torch.cuda.ExternalStream:
-        """A torch.cuda.ExternalStream of the context. There are at most 32, which then come again in
-        order, as torch's do. Other streams do not wait for it, nor it for them.
+        """Returns a torch.cuda.ExternalStream of the context. A context has at most 32 such streams; later calls
+        return them again in order, as torch does. They are not ordered with other streams.
         """
     @property
     def sm_count(self) -> int:
-        """The SMs that its work can run on: as many as were asked for, or the next count that the device
+        """The number of SMs that the context's work can run on: the requested number, or the next one that the device
         can give.
         """
     @property
     def sm_partition(self) -> SMPartition:
-        """The same SMs as an SMPartition, to be described and split. A context can be made of them, or of
-        parts of them, when this one is closed.
+        """The context's SMs as an SMPartition, which can be split. When this context is closed, others can be created
+        on these SMs or on parts of them.
         """
     @property
     def locality_domain_id(self) -> int | None:
-        """The locality domain that was asked for; None where none was. RuntimeError before CUDA 13.4."""
+        """The requested locality domain, or None. Raises RuntimeError before CUDA 13.4."""
     @property
     def requested(self) -> int | None:
-        """The SMs that were asked for; None where it has none of its own."""
+        """The requested number of SMs; None if the context has no floor."""
     @property
     def device_id(self) -> int:
         """The device's ordinal."""
     @property
     def id(self) -> int:
-        """The driver's number of the context, which profilers report, and the `context_id` of an `audit`. A later
+        """The driver's ID of the context. Profilers report it, and `audit` reports it as `context_id`. A later
         partition of the same SMs may have the same context.
         """
     @property
     def closed(self) -> bool:
-        """Whether it is closed."""
+        """Whether the context is closed."""
     @property
     def raw_stream(self) -> int:
         """The driver's handle of the stream that `set_context` makes current, a CUstream."""
@@ -659,63 +690,69 @@ class GreenContext:
         """The driver's handle of the context, a CUcontext."""
     @property
     def partition(self) -> Partition:
-        """The same SMs as a Partition, for `verify`, `retarget` and streams of other priorities."""
+        """The context's SMs as a Partition, for `verify`, `retarget` and streams with other priorities."""
     def __cuda_stream__(self) -> tuple[int, int]: ...
     def close(self) -> None:
-        """Gives the SMs back, as soon as no stream of the context is held any more and it is set
-        nowhere. Where it is set, `pop_context` puts back what was current all the same.
+        """Gives the SMs back as soon as the program holds no stream of the context and no thread is in it. A thread in
+        a closed context can still call `pop_context`, which restores what was current before.
         """
 
 def supported() -> bool:
-    """Whether the installed driver has green contexts."""
+    """Returns whether the installed driver has green contexts (CUDA 12.4 or newer)."""
 def sm_limits(device: SupportsIndex) -> tuple[int, int, int, int]:
-    """A device's SMs, the least of a partition, the alignment, and of what counts are multiples."""
+    """Returns four counts of a device, in SMs: all its SMs, the smallest partition, the alignment, and the unit that
+    counts are multiples of.
+    """
 def split_green(
     device: SupportsIndex, counts: Sequence[int], name: str, exact: bool = True
 ) -> list[GreenContext]:
-    """Creates contexts with these numbers of SMs, or with at least as many unless `exact` is set: all of them, or none and an
-    error. They share no SMs with each other. Other contexts without a floor may share any of them.
+    """Creates contexts with exactly these numbers of SMs, or with at least as many if `exact` is False. If one context
+    cannot be created, none is. The contexts share no SMs with each other. Other contexts without a floor may share
+    them.
     """
 
 @final
 class Plan(Mapping[str, Partition]):
-    """A prepared division of a set: its partitions by name."""
+    """A plan of a `PlanSet`: a mapping from names to its partitions."""
     @property
     def name(self) -> str:
-        """The name."""
+        """The plan's name."""
     @property
     def partitions(self) -> Partitions:
-        """The partitions by name. Work can be submitted to them while the plan is the active one."""
+        """The partitions by name. Work can be submitted to them while the plan is active."""
     def __getitem__(self, name: str, /) -> Partition: ...
     def __len__(self) -> int: ...
     def __iter__(self) -> Iterator[str]: ...
     @overload
     def get(self, key: str, /, default: None = None) -> Partition | None:
-        """The partition of a name, or a default where there is none."""
+        """Returns the partition with this name, or `default` if there is none."""
     @overload
     def get(self, key: str, /, default: Partition) -> Partition:
-        """The partition of a name, or a default where there is none."""
+        """Returns the partition with this name, or `default` if there is none."""
     @overload
     def get(self, key: str, /, default: _T) -> Partition | _T:
-        """The partition of a name, or a default where there is none."""
+        """Returns the partition with this name, or `default` if there is none."""
 
 @final
 class PlanSet(Mapping[str, Plan]):
-    """SMs that are divided by one plan at a time:
+    """Several divisions of the same SMs, called plans. One plan is active at a time.
 
         plans = PlanSet({
             "day": {"decode": 16, "prefill": "rest"},
             "night": {"decode": 64, "prefill": "rest"},
         })
-        plans.switch("night")["decode"].stream
+        with plans.switch("night")["decode"]:
+            y = a @ b
 
-    It is a mapping of its plans, and a plan is one of its partitions. `with PlanSet(...) as plans:` closes it at the
-    end of the block.
+    `plans` maps the name of each plan to a division, as `partition` takes it. A plan set is a mapping from names to
+    plans, and a plan is a mapping from names to partitions. `with PlanSet(...) as plans:` closes the set at the end
+    of the block.
 
-    The plans' contexts and streams are there from the start, so that a switch costs a few events. The
-    first plan is the active one. The set takes all SMs of the device that are free, or `sm_count`.
+    The contexts and streams of all plans are created in advance, so a switch costs a few events. The first plan is
+    active at first. The set holds all free SMs of the device, or `sm_count` of them. `fine` means the same as in
+    `partition`.
 
-    Errors are those of `partition`. Nothing is created then.
+    Raises the exceptions of `partition`. If the call fails, nothing is created.
     """
     def __new__(
         cls,
@@ -730,224 +767,232 @@ class PlanSet(Mapping[str, Plan]):
         """The device's ordinal."""
     @property
     def sm_count(self) -> int:
-        """The SMs that the plans divide."""
+        """The number of SMs that the plans divide."""
     @property
     def plans(self) -> tuple[str, ...]:
-        """The names of the plans that are prepared."""
+        """The names of the prepared plans."""
     @property
     def active(self) -> Plan:
-        """The plan that is active."""
+        """The active plan."""
     @property
     def closed(self) -> bool:
-        """Whether it is closed."""
+        """Whether the set is closed."""
     def prepare(self, name: str, division: _Division) -> Plan:
-        """Prepares one more plan: makes the contexts and streams that no other plan has."""
+        """Prepares another plan, and returns it. Creates the contexts and streams that no other plan has."""
     def switch(self, name: str | Plan, fence: bool = True, drain_ms: float | None = None) -> Plan:
-        """Makes a plan the active one, and returns it. What is submitted to its partitions from now on
-        waits, on the device, for the former plan's work on the SMs that they take over; without
-        `fence` nothing does. With `drain_ms` the host waits first, at most that long, until the
-        former plan's work is done; RuntimeError where it is not, and nothing has changed then, as after an
-        interrupt. Takes a plan's name, or a plan of this set.
+        """Makes a plan active, and returns it. `name` is the name of a plan, or a plan of this set.
+
+        Work submitted to the new plan's partitions from now on waits, on the device, for the previous plan's work
+        on the SMs that they take over. With `fence=False` it does not wait. With `drain_ms` the host first waits,
+        for at most that many milliseconds, until the previous plan's work is done.
+
+        Raises RuntimeError if the work is not done in that time. In this case, and after an interrupt, nothing has
+        changed.
         """
     def retire(self, name: str) -> None:
-        """Forgets a plan, which must not be the active one, and closes its partitions."""
+        """Removes a plan, which must not be active, and closes its partitions."""
     def close(self) -> None:
-        """Closes the partitions of all plans, and gives the SMs back. Work that still runs goes on, and whoever gets
-        the SMs next waits for it on the device.
+        """Closes the partitions of all plans, and gives the SMs back. Running work continues, and the next owner of
+        the SMs waits for it on the device.
         """
     def __getitem__(self, name: str, /) -> Plan: ...
     def __len__(self) -> int: ...
     def __iter__(self) -> Iterator[str]: ...
     @overload
     def get(self, key: str, /, default: None = None) -> Plan | None:
-        """The plan of a name, or a default where there is none."""
+        """Returns the plan with this name, or `default` if there is none."""
     @overload
     def get(self, key: str, /, default: Plan) -> Plan:
-        """The plan of a name, or a default where there is none."""
+        """Returns the plan with this name, or `default` if there is none."""
     @overload
     def get(self, key: str, /, default: _T) -> Plan | _T:
-        """The plan of a name, or a default where there is none."""
+        """Returns the plan with this name, or `default` if there is none."""
     def __enter__(self) -> PlanSet: ...
     def __exit__(self, *_exception: object) -> None: ...
 
 @final
 class RetargetedGraph:
-    """A graph whose kernels run in a partition. It keeps the torch graph, whose memory it uses."""
+    """A copy of a graph whose kernels run in a partition. It keeps the original alive, whose memory it uses."""
     @property
     def partition(self) -> Partition:
-        """The partition."""
+        """The partition that the graph runs in."""
     @property
     def raw(self) -> int:
-        """The driver's handle, a CUgraphExec."""
+        """The driver's handle of the executable graph, a CUgraphExec."""
     def replay(self) -> None:
-        """Launches the graph on the partition's stream. It waits for what was submitted there before,
-        and for nothing else: have that stream wait for whoever wrote the graph's inputs.
+        """Launches the graph on the partition's stream. It waits for work already submitted to that stream, and for
+        nothing else. If another stream writes the graph's inputs, make the partition's stream wait for it.
         """
 
 def retarget(graph: _Graph | int, partition: Partition) -> RetargetedGraph:
-    """A copy of a captured graph whose kernels, copies and fills run on a partition's SMs, ready to be
-    replayed. The graph stays as it is.
+    """Copies a captured graph so that its kernels, copies and fills run on a partition's SMs, and makes the copy ready
+    to replay. The original does not change.
 
-    Takes a `torch.cuda.CUDAGraph(keep_graph=True)`, or the address of a CUgraph that lives as long as
-    the result and what it uses.
+        retarget(graph, parts["decode"]).replay()
 
-    ValueError where a node cannot be moved or does not fit. Nothing is created then.
+    `graph` is a `torch.cuda.CUDAGraph(keep_graph=True)`, or the address of a CUgraph. In the latter case the
+    CUgraph, and everything that it uses, must live as long as the result.
+
+    Raises ValueError if a node cannot be moved or does not fit in the partition. In this case nothing is created.
     """
 
 @final
 class GraphCache:
-    """Keeps a copy of each graph for each partition that it was asked for in, so that replaying a graph
-    elsewhere costs a look-up:
+    """A cache of retargeted graphs, one copy for each graph and partition. Replaying a graph in another partition then
+    costs a look-up.
 
         cache = GraphCache()
         cache.get(graph, parts["decode"]).replay()
 
-    It keeps the graphs, and the partitions' SMs: `forget` a partition before closing it. A copy is of the
-    graph as it was: `forget_graph` after changing one, or before resetting it.
+    The cache keeps the graphs and the partitions' SMs alive: call `forget` before closing a partition. A copy is a
+    snapshot: call `forget_graph` after changing a graph, and before resetting it.
     """
     def __new__(cls) -> GraphCache: ...
     def get(self, graph: _Graph | int, partition: Partition) -> RetargetedGraph:
-        """The copy of a graph that runs in a partition: the one that is kept, or a new one, which
-        `retarget` makes. Takes and raises what `retarget` does; nothing is kept then.
+        """Returns the copy of a graph that runs in a partition. The first call creates it with `retarget`; later calls
+        return it again. Takes the arguments of `retarget`, and raises its exceptions. If it fails, nothing is
+        cached.
         """
     def forget(self, partition: Partition) -> None:
-        """Forgets what is kept for a partition, which may be closed. Who still has a copy keeps it."""
+        """Drops the copies for a partition, which may be closed. The program can still use a copy that it holds."""
     def forget_graph(self, graph: _Graph | int) -> None:
-        """Forgets what is kept for a graph. Who still has a copy keeps it."""
+        """Drops the copies of a graph. The program can still use a copy that it holds."""
     def clear(self) -> None:
-        """Forgets everything."""
+        """Drops all copies."""
     def __len__(self) -> int: ...
 
 @final
 class Location:
-    """The SMs that work may use: those of a context."""
+    """The context that work runs in, and so the SMs that it may use."""
     @property
     def device(self) -> int:
         """The device's ordinal."""
     @property
     def context(self) -> str:
-        """The partition's name; "primary" for the primary context, where torch works outside of
-        partitions, and "borrowed" for one that this library did not make.
+        """The partition's name. "primary" is the primary context, in which torch works outside partitions, and
+        "borrowed" is a context that this library did not create.
         """
     @property
     def context_id(self) -> int:
-        """The context's number, as `Partition.id` and `GreenContext.id` give it."""
+        """The ID of the context, as in `Partition.id` and `GreenContext.id`."""
     @property
     def sm_count(self) -> int:
-        """The context's SMs."""
+        """The number of SMs of the context."""
     @property
     def foreign(self) -> bool:
-        """Whether it is a green context that this library did not make. Its SMs may be on any partition's floor."""
+        """Whether this is a green context that this library did not create. Its SMs may be in the floor of any
+        partition.
+        """
     def __eq__(self, other: object, /) -> bool: ...
     def __hash__(self) -> int: ...
 
 @final
 class NodeAudit:
-    """One node of a graph. As text a line."""
+    """One node of a graph. `str()` gives a line."""
     @property
     def node(self) -> str:
-        """The node's position in the graph: "3", and "3.0" in the child graph that node 3 is."""
+        """The node's position in the graph, such as "3". The first node in the child graph of node 3 is "3.0"."""
     @property
     def kind(self) -> str:
-        """What it does: "kernel", "memcpy", "memset", "host function", "child graph", and others."""
+        """The kind of node: "kernel", "memcpy", "memset", "host function", "child graph" or another one."""
     @property
     def kernel(self) -> str | None:
-        """The name of a kernel, where the driver reports it."""
+        """The name of the kernel, if the driver reports it."""
     @property
     def location(self) -> Location | None:
-        """Where it runs. None for what uses no SMs, and where the driver does not report it: before
-        CUDA 13.2 it reports the contexts of kernels only.
+        """The context that the node runs in. None if the node uses no SMs, or if the driver does not report the
+        context: before CUDA 13.2 it reports those of kernels only.
         """
 
 @final
 class Audit:
-    """Where each node of a graph runs. As text a line for each node."""
+    """The locations of a graph's nodes. `str()` gives one line per node."""
     @property
     def nodes(self) -> list[NodeAudit]:
-        """The nodes in the driver's order, those of a child graph after the child's node."""
+        """The nodes in the driver's order. The nodes of a child graph follow the child's node."""
     @property
     def locations(self) -> list[Location]:
-        """Where nodes run, each place once: one for a graph that stays in one partition."""
+        """The locations of the nodes, each listed once. A graph that stays in one partition has one location."""
 
 def audit(graph: _Graph | int, device: _Device = None) -> Audit:
-    """Asks the driver where the nodes of a captured graph run: in which partition, or outside of all.
+    """Asks the driver in which partitions the nodes of a captured graph run.
 
-    Takes a `torch.cuda.CUDAGraph(keep_graph=True)`, or the address of a CUgraph. The contexts of its nodes
-    must be alive: keep the partitions that it was captured in. What conditional nodes decide about is not
-    looked into. Plans of the same SMs have one context: `Partition.id` says which.
+        print(audit(graph))
+
+    `graph` is a `torch.cuda.CUDAGraph(keep_graph=True)`, or the address of a CUgraph. The contexts of its nodes must be
+    alive, so the partitions in which it was captured must stay open. The bodies of conditional nodes are not included.
+    Partitions of several plans with the same SMs have one context; compare `context_id` with `Partition.id`.
     """
 
 @final
 class PartitionReport:
-    """Where one partition ran, as its own blocks saw it: alone, and while all partitions did."""
+    """The SMs that one partition ran on, as its blocks reported them: while it ran alone, and while all partitions
+    ran.
+    """
     @property
     def name(self) -> str:
-        """The partition's name; of a GreenContext "GreenContext" and a number."""
+        """The partition's name. For a GreenContext it is "GreenContext" and a number."""
     @property
     def id(self) -> int:
-        """The number of the partition's context, as `Partition.id` and `GreenContext.id` give it."""
+        """The ID of the partition's context, as in `Partition.id` and `GreenContext.id`."""
     @property
     def share(self) -> str | None:
-        """The share that was asked for, as text: "16", "32..", "..=100", "rest"."""
+        """The requested share as text: "16", "32..", "..=100" or "rest"."""
     @property
     def floor(self) -> int:
         """The SMs that no other partition may use."""
     @property
     def sm_count(self) -> int:
-        """The SMs that the partition may use: its ceiling."""
+        """The number of SMs that the partition may use: its ceiling."""
     @property
     def observed_sms(self) -> frozenset[int]:
-        """The ids of the SMs (`%smid`) that its blocks ran on while all partitions did."""
+        """The IDs (`%smid`) of the SMs that its blocks ran on while all partitions ran."""
     @property
     def alone_sms(self) -> frozenset[int]:
-        """The ids of the SMs that its blocks ran on alone."""
+        """The IDs of the SMs that its blocks ran on while it ran alone."""
     @property
     def floor_sms(self) -> frozenset[int]:
-        """The ids of the SMs of its floor."""
+        """The IDs of the SMs of its floor."""
     @property
     def intruded(self) -> frozenset[int]:
-        """The ids of the SMs of its floor on which other partitions ran: none where the floor was kept."""
+        """The IDs of the SMs of its floor on which other partitions ran. Empty if the floor was kept."""
     @property
     def start_ns(self) -> int:
-        """When its first block started beside the others, in nanoseconds of the device's clock
+        """The start of its first block while all partitions ran, in nanoseconds of the device's clock
         (`%globaltimer`).
         """
     @property
     def end_ns(self) -> int:
-        """When its last block ended, in nanoseconds of the same clock."""
+        """The end of its last block while all partitions ran, in nanoseconds of the same clock."""
     @property
     def blocks(self) -> list[tuple[int, int, int]]:
-        """Each block that ran while all partitions did, in the grid's order: the id of its SM, when it
-        started and when it ended, in nanoseconds.
+        """The blocks that ran while all partitions ran, in the grid's order: for each block the ID of its SM, its
+        start and its end, in nanoseconds.
         """
     @property
     def complete(self) -> bool:
-        """Whether the partition ran alone on as many SMs as it was given, its floor among them."""
+        """Whether the partition, while it ran alone, used as many SMs as it was given, its floor included."""
     @property
     def within(self) -> bool:
-        """Whether it ran beside the others on all of its floor, and only within its ceiling."""
+        """Whether the partition, while all partitions ran, used all of its floor and stayed within its ceiling."""
     @property
     def kept(self) -> bool:
-        """Whether it kept to its share and had it: it is complete and within its share, and nobody ran on
-        its floor.
+        """Whether the partition had its share and stayed within it: it is complete and within its share, and no other
+        partition ran on its floor.
         """
 
 @final
 class Report:
-    """Where partitions ran, as the blocks of a probe kernel saw it. Notebooks show it as a picture."""
+    """The SMs that partitions ran on, as the blocks of a probe kernel reported them. Notebooks show it as a picture."""
     @property
     def ok(self) -> bool:
-        """Whether every partition ran on all of its SMs and only there, and nobody else on those that are its
-        own.
-        """
+        """Whether every partition ran on all of its SMs and on no others, and no other partition ran on its floor."""
     @property
     def floors_kept(self) -> bool:
-        """Whether no partition ran on another's floor."""
+        """Whether no partition ran on another partition's floor."""
     @property
     def partitions(self) -> list[PartitionReport]:
-        """What was found of each partition, in the order given; a partition that was given twice is there
-        once.
-        """
+        """The results of the partitions, in the order given. A partition that was given twice appears once."""
     @property
     def device(self) -> int:
         """The device's ordinal."""
@@ -956,25 +1001,25 @@ class Report:
         """The device's name, such as "NVIDIA H200"."""
     @property
     def sm_count(self) -> int:
-        """The device's SMs."""
+        """The number of SMs of the device."""
     @property
     def compute_capability(self) -> tuple[int, int]:
-        """The device's compute capability, (9, 0) on Hopper."""
+        """The device's compute capability, such as (9, 0)."""
     @property
     def disjoint(self) -> bool:
         """Whether no SM ran blocks of two partitions."""
     @property
     def complete(self) -> bool:
-        """Whether every partition, alone, ran on as many SMs as it was given."""
+        """Whether every partition, while it ran alone, used as many SMs as it was given."""
     @property
     def concurrent(self) -> bool:
-        """Whether there was a time at which every partition was running. No part of `ok`: disjoint SMs
-        promise no concurrency.
+        """Whether all partitions were running at some moment. `ok` does not require this, because separate SMs do not
+        guarantee that work runs concurrently.
         """
     def to_json(self) -> str:
-        """The report as JSON, as `green-ctx --json verify` prints it."""
+        """Returns the report as JSON, in the format of `green-ctx --json verify`."""
     def to_svg(self) -> str:
-        """A picture: the SMs, coloured by partition, over a timeline of blocks."""
+        """Returns a picture as SVG: the SMs, coloured by partition, and a timeline of the blocks."""
     def _repr_svg_(self) -> str: ...
 
 def verify(
@@ -987,43 +1032,48 @@ def verify(
     | None = None,
     device: _Device = None,
 ) -> Report:
-    """Runs a probe kernel in partitions at the same time, and reports on which SMs its blocks ran: a
-    millisecond-long look at what really happens. Work that runs there meanwhile makes it take longer.
+    """Runs a probe kernel in partitions at the same time, and reports the SMs that its blocks ran on.
 
-    Takes partitions, GreenContexts, a mapping of them, or a set of plans, of which the active one is
-    looked at; without, all that are open on the device, the drop-ins' among them.
+        report = verify(parts)
+        assert report.ok, report
 
-    ValueError where there are none.
+    `partitions` is a partition, a GreenContext, a mapping or an iterable of these, a plan, or a plan set, whose
+    active plan is verified. Without it, everything that is open on the device is verified, including the contexts
+    of drop-ins. The probe takes about a millisecond; other work on the same SMs makes it take longer.
+
+    Raises ValueError if there is nothing to verify.
     """
 
 @final
 class TuningVerdict:
-    """What to do, and what it brings."""
+    """The verdict of tuning: how to run the jobs, and the gain."""
     @property
     def kind(self) -> Literal["sequential", "streams", "priority", "partition"]:
-        """How the jobs should have the device: "sequential", all in one stream, "streams", one each,
-        "priority", streams of different priorities, or "partition".
+        """How to run the jobs: "sequential" (all in one stream), "streams" (one stream each), "priority" (streams with
+        different priorities) or "partition".
         """
     @property
     def shares(self) -> dict[str, str]:
-        """The share of each job, as `partition` takes them. ".." where the verdict is not to partition."""
+        """The share of each job, as `partition` takes it; ".." if the verdict is not to partition."""
     @property
     def priority(self) -> dict[str, int]:
-        """The priority of each job's stream: lower numbers run first."""
+        """The priority of each job's stream. Lower numbers run first."""
     @property
     def gain(self) -> float | None:
-        """How much better the best partition is than the best arm without partitions: the ratio of their scores minus 1.
-        None where they were not compared for long enough.
+        """The advantage of the best partitions over the best arm without partitions: the ratio of their scores, minus
+        1. None if they were not compared long enough.
         """
     @property
     def interval(self) -> tuple[float, float] | None:
-        """The ends of the gain's 95 % interval. Where it contains 0, the verdict is not to partition."""
+        """The ends of the gain's 95 % interval. If it contains 0, the verdict is not to partition."""
     @property
     def meets(self) -> bool:
-        """Whether the goal's bound is met by the upper end of its 95 % interval; True for goals without one."""
+        """Whether the upper end of the bounded figure's 95 % interval meets the goal's bound; True for goals without a
+        bound.
+        """
     @property
     def sentence(self) -> str:
-        """The verdict in a sentence."""
+        """The verdict as a sentence."""
 
 class _Latency(TypedDict):
     mean: float
@@ -1056,76 +1106,87 @@ class _TunedArm(TypedDict):
 
 @final
 class TuningOutcome:
-    """What tuning found: the verdict, and the figures that it rests on. Notebooks show it as a picture."""
+    """The result of tuning: the verdict, and the measurements behind it. Notebooks show it as a picture."""
     @property
     def verdict(self) -> TuningVerdict:
-        """What to do, and what it brings."""
+        """The verdict: how to run the jobs, and the gain."""
     @property
     def goal(self) -> str:
-        """The goal, as text."""
+        """The goal as text."""
     @property
     def jobs(self) -> list[_TunedJob]:
-        """The jobs, as the JSON has them: a dict each with `name`, `key`, `arrival`, `host_bound`, `rate` and `capacity`
-        in iterations a second alone, `references`, and `solo`, the iterations a second alone on so many SMs.
+        """The jobs, as dicts with the fields of the JSON: `name`, `key`, `arrival`, `host_bound`, `references`, `rate`
+        and `capacity` (iterations per second when the job runs alone), and `solo` (iterations per second alone, by
+        number of SMs).
         """
     @property
     def arms(self) -> list[_TunedArm]:
-        """Every arm that was looked at, as the JSON has them: a dict each with `kind`, `shares`, `priority`, `stage`,
-        `rates` in iterations a second, `latency_us`, `capacity`, `score`, `excess`, `blocks` and `skipped`.
+        """All arms that were considered, as dicts with the fields of the JSON: `kind`, `shares`, `priority`, `stage`,
+        `rates` (iterations per second), `latency_us`, `capacity`, `score`, `excess`, `blocks` and `skipped`.
         """
     @property
     def notes(self) -> list[str]:
-        """What a reader should know, such as that the device drifted or that a function could not be captured."""
+        """Remarks for the reader, for example that the device drifted or that a function could not be captured."""
     @property
     def seconds(self) -> float:
-        """How many seconds the search took."""
+        """The duration of the search, in seconds."""
     @property
     def drift(self) -> float:
-        """How far a job's rate alone drifted, of the job that drifted most: the greatest to the smallest of its
-        rates at the beginning, in the middle and at the end, minus 1.
+        """The largest drift of any job's rate when it runs alone: the greatest of the rates at the beginning, in the
+        middle and at the end, divided by the smallest, minus 1.
         """
     @property
     def complete(self) -> bool:
-        """Whether the search ran to its end; False where `progress` ended it, and this is the best so far."""
+        """Whether the search ran to its end. False if `progress` ended it, in which case this is the best result so
+        far.
+        """
     def svg(self) -> str:
-        """A picture: a point for each arm, which shows what it brings to one job and to the others."""
+        """Returns a picture as SVG. Each arm is a point that shows its effect on one job and on the other jobs."""
     def _repr_svg_(self) -> str: ...
     def to_json(self) -> str:
-        """The outcome as JSON, as `green-ctx --json tune --show` prints it."""
+        """Returns the outcome as JSON, in the format of `green-ctx --json tune --show`."""
     def save(self, path: str | os.PathLike[str]) -> bool:
-        """Writes the outcome to a file, which `tuned` and `load_tuning` read. A relative name is in the folder
-        that the environment variable GREEN_CTX_TUNE_DIR names, if it does. Returns False, and writes nothing,
-        where GREEN_CTX_TUNE_READ_ONLY is set.
+        """Writes the outcome to a file that `tuned` and `load_tuning` read. A relative path is in the directory that
+        the environment variable GREEN_CTX_TUNE_DIR names, if it is set. Returns False and writes nothing if
+        GREEN_CTX_TUNE_READ_ONLY is set.
 
-        OSError where the file cannot be written. A former file is as it was then.
+        Raises OSError if the file cannot be written. An existing file stays unchanged in this case.
         """
     def apply(self, device: _Device = None) -> Applied:
-        """What the verdict says, ready to run: a mapping from the names of the jobs. `with applied["decode"]:` makes the
-        job's stream torch's current one. It has the verdict's `verdict`, `gain` and `meets`.
+        """Returns the verdict ready to run, as a mapping from the names of the jobs.
 
-        With partitions, each job has its own, and `with outcome.apply() as applied:` closes them. Without, each job has
-        a stream of torch's, with its priority, and where the jobs are to run one after the other, all have one. The
-        device is as in `partitions`.
+            with outcome.apply() as applied:
+                with applied["decode"]:
+                    step()
 
-        Raises what `partition` raises.
+        `with applied["decode"]:` makes the job's stream torch's current stream. If the verdict is to partition,
+        each job has its own partition, which the end of the outer block closes. Otherwise each job has a plain
+        stream with its priority, or all jobs have the same stream if they are to run one after the other.
+        `applied.verdict`, `applied.gain` and `applied.meets` are those of the verdict. `device` is as in
+        `partitions`.
+
+        Raises the exceptions of `partition`.
         """
     @property
     def device(self) -> int | None:
-        """The ordinal of the device that it was found on; None of a file's."""
+        """The ordinal of the device that the outcome was found on; None if it was read from a file."""
     def partitions(self, device: _Device = None) -> Partitions:
-        """Partitions for the jobs, by their names, whatever the verdict is: what `green_ctx_torch.partition` returns.
+        """Creates partitions for the jobs, by name, whatever the verdict is. The result is that of
+        `green_ctx_torch.partition`.
 
-        Where the verdict is not to partition, each may use all SMs and has its stream's priority, so that a
-        program is the same for every verdict. The device is the one that it was found on, or, for what
-        `load_tuning` returned, torch's current one.
+        If the verdict is not to partition, each partition may use all SMs, and its stream has the job's priority,
+        so the program is the same for every verdict. By default the device is the one that the outcome was found
+        on, or torch's current device for the result of `load_tuning`.
 
-        Raises what `partition` raises.
+        Raises the exceptions of `partition`.
         """
 
 def load_tuning(path: str | os.PathLike[str]) -> TuningOutcome:
-    """Reads what `save` or `tuned` wrote, or the command `green-ctx tune --out`, whatever it was found for.
+    """Reads an outcome that `TuningOutcome.save`, `tuned` or the command `green-ctx tune --out` wrote, for any jobs
+    and any request.
 
-    FileNotFoundError, or another OSError, where the file cannot be read, ValueError where it holds no outcome.
+    Raises FileNotFoundError or another OSError if the file cannot be read, and ValueError if it does not contain an
+    outcome.
     """
 
 @final
@@ -1133,26 +1194,26 @@ class _PlainStream:
     def __new__(cls, ordinal: _Device, priority: SupportsIndex) -> _PlainStream: ...
     @property
     def raw_stream(self) -> int:
-        """The driver's handle, a CUstream."""
+        """The driver's handle of the stream, a CUstream."""
     @property
     def stream(self) -> torch.cuda.ExternalStream:
-        """The stream as a torch.cuda.ExternalStream, made when first asked for."""
+        """The stream as a torch.cuda.ExternalStream, created on first use."""
 
 @final
 class TuningProgress:
-    """How far a search is."""
+    """The progress of a search."""
     @property
     def step(self) -> str:
-        """What is being done."""
+        """The current step of the search."""
     @property
     def spent(self) -> float:
-        """The part of the budget that is spent, from 0 to 1."""
+        """The fraction of the budget that is spent, from 0 to 1."""
     @property
     def blocks(self) -> int:
-        """How many blocks were measured."""
+        """The number of blocks measured so far."""
     @property
     def best(self) -> str | None:
-        """The best arm so far, in words; None where there is none yet."""
+        """The best arm so far, in words; None if there is none yet."""
 
 @final
 class _Tuner:
@@ -1171,9 +1232,11 @@ class _Tuner:
     def device(self) -> int:
         """The device's ordinal."""
     def immovable(self, graph: _Graph | int) -> str | None:
-        """Why copies of a graph cannot be made for partitions; None where they can."""
+        """Returns why copies of a graph cannot be made for partitions, or None if they can."""
     def stored(self, path: str | os.PathLike[str]) -> TuningOutcome | str:
-        """The outcome in a file for these jobs and this request, or text that says why it cannot be used."""
+        """Returns the outcome in a file for these jobs and this request, or text that says why the file cannot be
+        used.
+        """
     def run(
         self,
         works: Sequence[
@@ -1186,20 +1249,24 @@ class _Tuner:
         notes: Sequence[str],
         progress: Callable[[TuningProgress], object] | None,
     ) -> TuningOutcome:
-        """Tunes. `progress` is called before each block. These notes are added to the outcome's own."""
+        """Tunes the jobs. `progress` is called before each block. `notes` are added to the notes of the outcome."""
 
 def info(device: _Device = None) -> dict[str, Any]:
-    """The driver, the devices and what they can be split into, as `green-ctx --json info` prints them."""
+    """Returns a description of the driver, the devices and how they can be split, as a dict with the fields of
+    `green-ctx --json info`. `device` selects one device.
+
+        info()["driver"]["version"]     # such as "13.0"
+    """
 def _main(arguments: list[str]) -> int: ...
 def _run_handle(original: Callable[[Any], Any], handle: Any) -> Any: ...
 def _partition_here() -> int: ...
 def current_floor(device: SupportsIndex) -> int | None:
-    """The SMs that nobody but torch's work on this thread's current stream of a device may use, of a partition; None for
-    none.
+    """Returns the floor, in SMs, of the partition of torch's current stream of a device on this thread. Returns None
+    if the stream is not in a partition.
     """
 def current_sm_count(device: SupportsIndex) -> int | None:
-    """The SMs that torch's work on this thread's current stream of a device can use, of a partition; None for
-    none.
+    """Returns the number of SMs that torch's current stream of a device can use on this thread. Returns None if the
+    stream is not in a partition.
     """
 def _stream_here() -> torch.cuda.ExternalStream | None: ...
 def _compiled_in_partition() -> None: ...
@@ -1242,8 +1309,12 @@ class _Snapshot(TypedDict):
 
 @final
 class Allocator:
-    """The allocator of a device, which the library's C functions use too: every object for the device
-    stands for the same.
+    """The allocator of a device. All objects for one device, and the library's C functions, share one state.
+
+    allocator = Allocator()
+    allocator.set_partition_limit("decode", 2 << 30)
+    with torch.cuda.use_mem_pool(allocator.mem_pool()):
+        y = a @ b
     """
     def __new__(cls, device: _Device = None) -> Allocator: ...
     @property
@@ -1251,89 +1322,90 @@ class Allocator:
         """The device's ordinal."""
     @property
     def limit(self) -> int | None:
-        """The most bytes that may be in use; None for no limit, as at first. What is in use stays."""
+        """The maximum number of bytes in use; None, the default, for no limit. A new limit frees nothing."""
     @limit.setter
     def limit(self, bytes: SupportsIndex | None, /) -> None: ...
     def set_partition_limit(self, name: str, bytes: SupportsIndex | None) -> None:
-        """Limits the bytes that may be in use on streams of partitions of a name, now or later; None for no
+        """Limits the bytes in use on streams of partitions with this name, now and later. None removes the limit."""
+    def set_outside_limit(self, bytes: SupportsIndex | None) -> None:
+        """Limits the bytes in use on streams outside any partition. None removes the limit."""
+    def set_foreign_limit(self, bytes: SupportsIndex | None) -> None:
+        """Limits the bytes in use on streams of other libraries' green contexts, including torch's. None removes the
         limit.
         """
-    def set_outside_limit(self, bytes: SupportsIndex | None) -> None:
-        """Limits the bytes that may be in use on streams that are in no partition; None for no limit."""
-    def set_foreign_limit(self, bytes: SupportsIndex | None) -> None:
-        """Limits the bytes that may be in use on streams of other libraries' green contexts, torch's own
-        among them; None for no limit.
-        """
     def set_shareable(self, shareable: bool) -> None:
-        """Whether blocks are allocated from now on so that they have IPC handles, and are slower to free."""
+        """Sets whether new blocks have IPC handles. Blocks that have them are slower to free."""
     def set_release_threshold(self, bytes: SupportsIndex) -> None:
-        """How many bytes that are not in use are kept when work is waited for; 64 MiB at first."""
+        """Sets how many unused bytes the allocator keeps when the program waits for work: 64 MiB by default."""
     @property
     def current_bytes(self) -> int:
-        """The bytes in use."""
+        """The number of bytes in use."""
     @property
     def peak_bytes(self) -> int:
-        """The most bytes that were in use since the peak was last reset."""
+        """The greatest number of bytes in use since the peak was last reset."""
     def reset_peak(self) -> None:
-        """Lets all peaks begin again at what is in use."""
+        """Resets all peaks to the current usage."""
     def usage(self, partition: str | None = None) -> _Usage:
-        """Bytes and blocks in use, their peaks, what was refused, and the limit: in total, or on streams of
-        partitions of a name.
+        """Returns the bytes and blocks in use, their peaks, the refusals and the limit, as a dict. `partition` is the
+        name of the partitions whose streams count; without it, all streams count.
 
-        What has nothing in use and no limit is remembered for the 64 names that were used last. ValueError
-        for a name that is not remembered and no open partition has.
+        An account with no limit and nothing in use is kept only for the 64 names that were used last. Raises
+        ValueError if there is no account for the name and no open partition has it.
         """
     def usage_outside(self) -> _Usage:
-        """The usage on streams that are in no partition."""
+        """Returns the usage on streams outside any partition."""
     def usage_foreign(self) -> _Usage:
-        """The usage on streams of other libraries' green contexts, torch's own among them."""
+        """Returns the usage on streams of other libraries' green contexts, including torch's."""
     def snapshot(self) -> _Snapshot:
-        """The state of the allocator at one moment: usage in total, of each partition, and outside of
-        them, every block, what the C functions could not do last.
+        """Returns the state of the allocator at one moment, as a dict: the usage in total, of each partition and
+        outside partitions, every block, and the last error of the C functions.
         """
     def ipc_handle(self, address: SupportsIndex) -> bytes:
-        """The handle by which another process opens the block that an address is in, which was allocated
-        while the allocator was shareable.
+        """Returns the handle with which another process opens the block that contains this address. The block must
+        have been allocated while the allocator was shareable.
         """
     def empty_cache(self) -> None:
-        """Gives back to the device what is not in use. torch keeps freed memory for itself:
-        torch.cuda.empty_cache() comes first.
+        """Returns unused memory to the device. torch keeps freed memory for itself, so call torch.cuda.empty_cache()
+        first.
         """
     def mem_pool(self) -> torch.cuda.MemPool:
-        """A new torch.cuda.MemPool of the device, for torch.cuda.use_mem_pool."""
+        """Returns a new torch.cuda.MemPool of the device, for torch.cuda.use_mem_pool."""
 
 def library_path() -> str:
-    """The file of the library that exports the allocator's C functions: this module's own."""
+    """Returns the path of the library that exports the allocator's C functions: this module's own file."""
 def torch_allocator() -> torch.cuda.memory.CUDAPluggableAllocator:
-    """The allocator as a torch.cuda.memory.CUDAPluggableAllocator, for all devices, made when first asked
-    for. It is kept, since a torch.cuda.MemPool does not keep its allocator.
+    """Returns the allocator as a torch.cuda.memory.CUDAPluggableAllocator for all devices, created on first use. The
+    object is never freed, because a torch.cuda.MemPool does not keep its allocator alive.
     """
 def error_name(code: SupportsIndex) -> str | None:
-    """The name of an error code, cudaErrorInvalidValue for 1; None for one that CUDA 13.5 does not have."""
+    """Returns the name of an error code, such as cudaErrorInvalidValue for 1; None for a code that CUDA 13.5 does not
+    have.
+    """
 def error_text(code: SupportsIndex) -> str:
-    """What an error code means, in a few words."""
+    """Returns a short description of an error code."""
 def profiler_start(device: _Device = None) -> None:
-    """Has the profiler that the program runs under collect from now on; without one nothing happens."""
+    """Starts collection by the profiler that the program runs under. Without a profiler it does nothing."""
 def profiler_stop(device: _Device = None) -> None:
-    """Has the profiler that the program runs under collect no longer."""
+    """Stops collection by the profiler that the program runs under."""
 def memory_info(device: _Device = None) -> tuple[int, int]:
-    """The bytes of a device's memory that are free, and that there are."""
+    """Returns the free memory and the total memory of a device, in bytes."""
 def host_register(
     address: SupportsIndex,
     bytes: SupportsIndex,
     flags: SupportsIndex = 0,
     device: _Device = None,
 ) -> None:
-    """Page-locks memory of the host, which must stay where it is until it is unregistered. The flags are
-    cudaHostRegister's: 1 for all contexts, 2 mapped, 4 of a device, 8 only read.
+    """Page-locks host memory. The memory must stay in place until it is unregistered.
+
+    `flags` are those of cudaHostRegister: 1 for all contexts, 2 mapped, 4 memory of an I/O device, 8 read-only.
     """
 def host_unregister(address: SupportsIndex, device: _Device = None) -> None:
-    """Ends what host_register did for an address. No work on a device may use the memory any more."""
+    """Unregisters the host memory at an address. No work on a device may still use the memory."""
 def stream_create(partition: Partition | None = None, device: _Device = None) -> int:
-    """Makes a stream of a partition, or of a device outside of partitions, and returns its handle, a
-    CUstream. It is the caller's to destroy, before the partition is closed.
+    """Creates a stream in a partition, or in a device's primary context, and returns its handle, a CUstream. The
+    caller must destroy it before the partition is closed.
     """
 def stream_destroy(stream: SupportsIndex, device: _Device = None) -> None:
-    """Destroys a stream that stream_create made, which nothing may use afterwards. What was submitted to
-    it goes on.
+    """Destroys a stream that `stream_create` created. The stream must not be used afterwards. Work already submitted
+    to it continues.
     """

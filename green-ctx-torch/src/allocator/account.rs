@@ -1,4 +1,4 @@
-//! The books: who uses how many bytes, and who may.
+//! Accounts: the bytes that each owner uses, and its limit.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -8,34 +8,34 @@ use green_ctx::context::Context;
 
 use super::error::AllocatorError;
 
-/// What is in use, at most was, and may be.
+/// The usage of an account: bytes and blocks in use, peaks, counts and the limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
 #[non_exhaustive]
 pub struct Usage {
-    /// The bytes in use: asked for and not given back to the driver yet.
+    /// The bytes in use: requested, and not yet returned to the driver.
     pub current_bytes: u64,
-    /// The most bytes that were in use since the peak was last reset.
+    /// The greatest number of bytes in use since the peak was last reset.
     pub peak_bytes: u64,
-    /// The blocks in use.
+    /// The number of blocks in use.
     pub current_blocks: u64,
-    /// The most blocks that were in use since the peak was last reset.
+    /// The greatest number of blocks in use since the peak was last reset.
     pub peak_blocks: u64,
-    /// How many blocks were allocated so far.
+    /// The number of blocks allocated so far.
     pub allocations: u64,
-    /// How many requests a limit refused.
+    /// The number of requests that a limit refused.
     pub refusals: u64,
-    /// How many requests failed for another reason, the device's memory for example.
+    /// The number of requests that failed for another reason, for example because the device had no memory.
     pub failures: u64,
-    /// The most bytes that may be in use; `None` where there is no limit.
+    /// The maximum number of bytes in use, or `None` if there is no limit.
     pub limit_bytes: Option<u64>,
 }
 
-/// A usage, and the bytes of blocks that are being allocated.
+/// A usage, with the bytes of blocks that are being allocated.
 #[derive(Clone, Copy, Default)]
 struct Account {
     usage: Usage,
     reserved: u64,
-    /// When it was last used, among the partitions' accounts.
+    /// The number of the last use, counted over all partitions' accounts.
     last_use: u64,
 }
 
@@ -44,7 +44,7 @@ impl Account {
         self.usage.current_bytes.saturating_add(self.reserved)
     }
 
-    /// Whether nothing is in use, nor being allocated, and no limit is set.
+    /// Returns whether nothing is in use or being allocated and no limit is set.
     fn is_unused(&self) -> bool {
         self.usage.current_blocks == 0 && self.reserved == 0 && self.usage.limit_bytes.is_none()
     }
@@ -77,15 +77,15 @@ impl Account {
     }
 }
 
-/// Whose memory it is. Each owner has an account.
+/// The owner of memory. Each owner has an account.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum Owner {
-    /// Streams in no partition: those of the primary context, and of others that are not green.
+    /// Streams outside any partition: those of the primary context and of other ordinary (non-green) contexts.
     Outside,
     /// Streams of foreign green contexts.
     Foreign,
-    /// Streams of partitions of a name.
+    /// Streams of partitions with this name.
     Partition(Arc<str>),
 }
 
@@ -98,7 +98,7 @@ impl Owner {
         }
     }
 
-    /// The partition's name.
+    /// Returns the partition's name.
     #[must_use]
     pub fn partition(&self) -> Option<&str> {
         match self {
@@ -111,30 +111,30 @@ impl Owner {
 impl fmt::Display for Owner {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Owner::Outside => f.write_str("memory in no partition"),
+            Owner::Outside => f.write_str("memory outside partitions"),
             Owner::Foreign => f.write_str("foreign green contexts"),
             Owner::Partition(name) => write!(f, "partition {name}"),
         }
     }
 }
 
-/// How many accounts of partitions are kept that have nothing in use and no limit, so that those of
-/// partitions which are gone do not pile up.
+/// The maximum number of unused partition accounts that are kept: accounts with nothing in use and no limit. It
+/// bounds the accounts of partitions that no longer exist.
 const KEPT: usize = 64;
 
-/// The accounts of an allocator: one in total, and one an owner.
+/// The accounts of an allocator: the total, and one per owner.
 #[derive(Default)]
 pub(super) struct Accounts {
     total: Account,
     outside: Account,
     foreign: Account,
     partitions: BTreeMap<Arc<str>, Account>,
-    /// How often partitions' accounts were used, which puts those uses in order.
+    /// The number of uses of partitions' accounts so far.
     uses: u64,
 }
 
 impl Accounts {
-    /// Sets bytes aside where both limits leave room for them; counts a refusal otherwise.
+    /// Reserves bytes if both limits allow it. Otherwise counts a refusal.
     pub(super) fn reserve(&mut self, owner: &Owner, bytes: u64) -> Result<(), AllocatorError> {
         let [total, own] = self.both(owner);
         let fits = total.check(None, bytes).and_then(|()| own.check(Some(owner), bytes));
@@ -148,7 +148,7 @@ impl Accounts {
         fits
     }
 
-    /// Bytes that were set aside are in use.
+    /// Turns reserved bytes into bytes in use.
     pub(super) fn take(&mut self, owner: &Owner, bytes: u64) {
         for account in self.both(owner) {
             account.reserved -= bytes;
@@ -156,7 +156,7 @@ impl Accounts {
         }
     }
 
-    /// Bytes that were set aside are not needed: the driver refused.
+    /// Releases reserved bytes because the driver refused, and counts a failure.
     pub(super) fn cancel(&mut self, owner: &Owner, bytes: u64) {
         for account in self.both(owner) {
             account.reserved -= bytes;
@@ -165,7 +165,7 @@ impl Accounts {
         self.forget_unused();
     }
 
-    /// Bytes that were in use are the driver's again.
+    /// Subtracts a block that was returned to the driver.
     pub(super) fn give_back(&mut self, owner: &Owner, bytes: u64) {
         for account in self.both(owner) {
             account.give_back(bytes);
@@ -173,7 +173,7 @@ impl Accounts {
         self.forget_unused();
     }
 
-    /// The account in total and an owner's, which is used.
+    /// Returns the total account and the owner's, and counts a use of the latter.
     fn both(&mut self, owner: &Owner) -> [&mut Account; 2] {
         let own = match owner {
             Owner::Outside => &mut self.outside,
@@ -188,7 +188,7 @@ impl Accounts {
         [&mut self.total, own]
     }
 
-    /// Forgets the partitions' accounts that have not been used for longest, of those that need not stay.
+    /// Removes the least recently used of the unused partition accounts, so that `KEPT` remain.
     fn forget_unused(&mut self) {
         if self.partitions.len() <= KEPT {
             return;
@@ -221,7 +221,7 @@ impl Accounts {
             account.usage.limit_bytes = limit;
         } else if let Some(account) = self.partitions.get_mut(name) {
             account.usage.limit_bytes = None;
-            // Without the limit it was nothing.
+            // The limit was all that the account held.
             if account.is_unused() && account.usage == Usage::default() {
                 self.partitions.remove(name);
             }
@@ -316,7 +316,7 @@ mod tests {
         let others = [accounts.outside(), accounts.foreign()];
         assert_eq!(others.map(|usage| (usage.current_bytes, usage.peak_blocks)), [(8, 1); 2]);
         let refused = accounts.reserve(&Owner::Outside, 3).expect_err("a limit");
-        assert!(refused.to_string().contains("8 of the 10 bytes of memory in no partition"));
+        assert!(refused.to_string().contains("8 of the 10 bytes of memory outside partitions"));
         let refused = accounts.reserve(&Owner::Foreign, 13).expect_err("a limit");
         assert!(refused.to_string().contains("8 of the 20 bytes of foreign green contexts"));
     }
@@ -345,7 +345,7 @@ mod tests {
         accounts.set_partition_limit("limited", Some(100));
         (0..all).for_each(|number| used(&mut accounts, number));
         assert_eq!(accounts.partitions.len(), all + 1, "what is in use stays");
-        // The first is used once more, after the others.
+        // Account 0 is used again, after all others.
         for number in (1..all).chain([0]) {
             accounts.give_back(&partition(&name(number)), 8);
         }
@@ -353,8 +353,8 @@ mod tests {
         let kept = [0, all - 1, all - KEPT, 1].map(|number| accounts.of(&name(number)).is_some());
         assert_eq!(kept, [true, true, false, false]);
         accounts.set_partition_limit("limited", None);
-        assert_eq!(accounts.of("limited"), None, "nobody asked for memory there");
-        // Nor do those that are refused at once.
+        assert_eq!(accounts.of("limited"), None, "no memory was requested there");
+        // Refused requests do not accumulate accounts either.
         accounts.set_limit(Some(0));
         for number in 0..all {
             assert!(accounts.reserve(&partition(&name(number)), 8).is_err());

@@ -1,4 +1,4 @@
-//! Blocks: memory that somebody has, or that waits to go back.
+//! Allocated blocks, and freed blocks that wait to be returned to the driver.
 
 use green_ctx::sys::CUdeviceptr;
 
@@ -7,23 +7,23 @@ use super::account::Owner;
 use super::capture::Hold;
 use super::place::Place;
 
-/// Memory that was given out.
+/// An allocated block of memory.
 pub(super) struct Block {
     pub(super) bytes: u64,
-    /// Whose account it is in.
+    /// The owner whose account holds the block.
     pub(super) owner: Owner,
-    /// Where it was allocated.
+    /// The stream on which the block was allocated.
     pub(super) place: Place,
-    /// The other streams that it was recorded for.
+    /// The other streams that were recorded for the block.
     pub(super) uses: Vec<Place>,
-    /// The graphs that may use it.
+    /// The graphs that may use the block.
     pub(super) holds: Vec<Hold>,
-    /// Whether it is in no pool.
+    /// True if the block has an IPC handle and is not from the pool.
     pub(super) shareable: bool,
 }
 
 impl Block {
-    /// Adds a stream, or gives it back where the block has it already.
+    /// Adds a stream. Returns it if the block has it already.
     pub(super) fn use_on(&mut self, place: Place) -> Option<Place> {
         if self.places().any(|known| known.is(&place)) {
             return Some(place);
@@ -32,30 +32,30 @@ impl Block {
         None
     }
 
-    /// Adds a graph.
+    /// Adds a graph, unless the block has it already.
     pub(super) fn hold(&mut self, hold: Option<Hold>) {
         let new = hold.filter(|hold| !self.holds.iter().any(|h| h.capture() == hold.capture()));
         self.holds.extend(new);
     }
 
-    /// The streams whose work may use the block.
+    /// Returns the streams whose work may use the block.
     pub(super) fn places(&self) -> impl Iterator<Item = &Place> {
         std::iter::once(&self.place).chain(&self.uses)
     }
 }
 
-/// A block that was freed, and could not go back to the driver yet.
+/// A freed block that could not be returned to the driver yet.
 pub(super) struct Waiting {
     pub(super) address: CUdeviceptr,
     pub(super) block: Block,
-    /// Where it was freed; where it was allocated, when that is not known.
+    /// The stream on which the block was freed. If it is not known, the block's own stream is used.
     pub(super) on: Option<Place>,
-    /// Whether the reason why it waits was reported, where that is an error.
+    /// True if the error that makes the block wait was reported.
     pub(super) reported: bool,
 }
 
 impl Books {
-    /// The block that an address is in, and where it begins.
+    /// Returns the block that contains an address, with the block's first address.
     pub(super) fn find_mut(&mut self, address: CUdeviceptr) -> Option<(CUdeviceptr, &mut Block)> {
         let (begin, block) = self.blocks.range_mut(..=address).next_back()?;
         (address - begin < block.bytes).then_some((*begin, block))

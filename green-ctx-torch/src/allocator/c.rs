@@ -1,5 +1,6 @@
-//! The allocator's C functions, for `torch.cuda.memory.CUDAPluggableAllocator` and for programs without
-//! Rust. Every shared library that links this crate exports them (`use green_ctx_torch as _;` is enough).
+//! The allocator's C functions, for `torch.cuda.memory.CUDAPluggableAllocator` and for programs that are not written
+//! in Rust. Every shared library that links this crate exports them; `use green_ctx_torch as _;` is enough to link
+//! it.
 //!
 //! | PyTorch's hook | function |
 //! |---|---|
@@ -10,16 +11,16 @@
 //! | `set_memory_fraction_fn` | [`green_ctx_torch_memory_fraction`] |
 //! | `set_init_fn` | [`green_ctx_torch_init`] |
 //!
-//! The signatures are those of torch/csrc/cuda/CUDAPluggableAllocator.h; from Python the hooks take a
-//! function's address as a number. PyTorch calls those other than the first two where the allocator is the
-//! current one; in a `MemPool` its caching allocator does such things itself, per block of a segment.
-//! `set_begin_allocate_to_pool` takes a C++ object and has no C function; neither it nor its two companions
-//! are needed, since an allocation finds out by itself that its stream is being captured.
+//! The signatures are those of torch/csrc/cuda/CUDAPluggableAllocator.h. From Python, the hooks take a function's
+//! address as a number. PyTorch calls the functions after the first two only if the allocator is the current one. In
+//! a `MemPool`, its caching allocator does this work itself, for each block of a segment.
+//! `set_begin_allocate_to_pool` takes a C++ object and has no C function. It and its two companions are not needed,
+//! because each allocation detects whether its stream is being captured.
 //!
-//! No function panics into its caller, and none calls Python. What fails is kept as text
-//! ([`green_ctx_torch_last_error`]); where nobody would otherwise hear of it, it also goes to the driver's
-//! clean-up hook ([`Driver::on_cleanup_failure`](green_ctx::Driver::on_cleanup_failure)). In a process that
-//! was forked after the first call they do nothing.
+//! No function panics into its caller, and none calls Python. [`green_ctx_torch_last_error`] returns the last error
+//! as text. An error that no return value reports also goes to the driver's clean-up hook
+//! ([`Driver::on_cleanup_failure`](green_ctx::Driver::on_cleanup_failure)). In a process that was forked after the
+//! first call, the functions do nothing.
 #![allow(unsafe_code, reason = "C functions")]
 
 use std::any::Any;
@@ -33,16 +34,16 @@ use green_ctx::sys::{CUdeviceptr, CUstream};
 use super::global;
 use super::{Allocator, AllocatorError, Result};
 
-/// What functions return that say whether they succeeded.
+/// The return values of functions that report success.
 const DONE: c_int = 0;
 const FAILED: c_int = -1;
 
-/// Allocates device memory in the order of a stream; see [`Allocator::allocate`]. Null for no bytes, and
-/// where it failed, which a `MemPool` of PyTorch raises as its own out-of-memory error.
+/// Allocates device memory in stream order. See [`Allocator::allocate`]. Returns null if `size` is 0, or if the
+/// allocation fails. A `MemPool` of PyTorch raises its own out-of-memory error for null.
 ///
 /// # Safety
 ///
-/// As [`Allocator::allocate`].
+/// As for [`Allocator::allocate`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn green_ctx_torch_alloc(
     size: usize,
@@ -53,18 +54,18 @@ pub unsafe extern "C" fn green_ctx_torch_alloc(
         if size == 0 {
             return Ok(ptr::null_mut());
         }
-        // SAFETY: by this function's contract.
+        // SAFETY: this function has the contract of `Allocator::allocate`.
         let address = unsafe { global::of_ordinal(device)?.allocate(size, stream) }?;
         Ok(ptr::without_provenance_mut(address as usize))
     })
 }
 
-/// Frees what [`green_ctx_torch_alloc`] gave, on the same device; see [`Allocator::free`]. The size is not
-/// looked at. Null is nothing.
+/// Frees memory from [`green_ctx_torch_alloc`] on the same device. See [`Allocator::free`]. Ignores the size. Does
+/// nothing for null.
 ///
 /// # Safety
 ///
-/// As [`Allocator::free`].
+/// As for [`Allocator::free`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn green_ctx_torch_free(
     block: *mut c_void,
@@ -77,18 +78,18 @@ pub unsafe extern "C" fn green_ctx_torch_free(
             return Ok(());
         }
         let freed = global::of_ordinal(device).and_then(|allocator| {
-            // SAFETY: by this function's contract.
+            // SAFETY: this function has the contract of `Allocator::free`.
             unsafe { allocator.free(address(block), stream) }
         });
         report(freed)
     });
 }
 
-/// Notes that a block is used on a stream; see [`Allocator::record_stream`].
+/// Records that a block is used on a stream. See [`Allocator::record_stream`].
 ///
 /// # Safety
 ///
-/// As [`Allocator::record_stream`].
+/// As for [`Allocator::record_stream`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn green_ctx_torch_record_stream(block: *mut c_void, stream: CUstream) {
     contained((), || {
@@ -96,19 +97,19 @@ pub unsafe extern "C" fn green_ctx_torch_record_stream(block: *mut c_void, strea
             return Ok(());
         }
         let recorded = owner(block).and_then(|allocator| {
-            // SAFETY: by this function's contract.
+            // SAFETY: this function has the contract of `Allocator::record_stream`.
             unsafe { allocator.record_stream(address(block), stream) }
         });
         report(recorded)
     });
 }
 
-/// The first address of the block that `address` is in, and its bytes in `size` where that is not null.
-/// An address that is in no block is given back, and `size` left as it is.
+/// Returns the first address of the block that contains `address_in_it`, and writes the block's bytes to `size`
+/// unless that is null. If no block contains the address, returns the address itself and leaves `size` unchanged.
 ///
 /// # Safety
 ///
-/// `size` must be null or point to a number that can be written.
+/// `size` must be null or point to a writable number.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn green_ctx_torch_base_alloc(
     address_in_it: *mut c_void,
@@ -119,20 +120,20 @@ pub unsafe extern "C" fn green_ctx_torch_base_alloc(
         let mut blocks = blocks.iter().filter_map(|a| a.block_of(address(address_in_it)));
         let Some((begin, bytes)) = blocks.next() else { return Ok(address_in_it) };
         if !size.is_null() {
-            // SAFETY: by this function's contract.
+            // SAFETY: `size` is not null, and the contract of this function says that it is writable.
             unsafe { size.write(usize::try_from(bytes).unwrap_or(usize::MAX)) };
         }
         Ok(ptr::without_provenance_mut(begin as usize))
     })
 }
 
-/// Gives back what the allocators of all devices keep; see [`Allocator::empty_cache`].
+/// Returns the unused memory of all devices' allocators to the devices. See [`Allocator::empty_cache`].
 #[unsafe(no_mangle)]
 pub extern "C" fn green_ctx_torch_reset() {
     contained((), || report(global::all().iter().try_for_each(Allocator::empty_cache)));
 }
 
-/// Limits a device's allocator to a part of its memory; see [`Allocator::set_memory_fraction`].
+/// Limits a device's allocator to a fraction of the device's memory. See [`Allocator::set_memory_fraction`].
 #[unsafe(no_mangle)]
 pub extern "C" fn green_ctx_torch_memory_fraction(fraction: f64, device: c_int) {
     contained((), || {
@@ -141,13 +142,13 @@ pub extern "C" fn green_ctx_torch_memory_fraction(fraction: f64, device: c_int) 
     });
 }
 
-/// Finds the driver. Everything else does that too; this says early that there is none.
+/// Loads the driver. The other functions also load it; this one reports early that there is none.
 #[unsafe(no_mangle)]
 pub extern "C" fn green_ctx_torch_init(_device_count: c_int) {
     contained((), || global::of_ordinal(0).map(drop));
 }
 
-/// Limits the bytes that may be in use on a device; `UINT64_MAX` for no limit. 0, or -1 on failure.
+/// Sets the maximum number of bytes in use on a device. `UINT64_MAX` removes the limit. Returns 0, or -1 on failure.
 #[unsafe(no_mangle)]
 pub extern "C" fn green_ctx_torch_set_limit(device: c_int, bytes: u64) -> c_int {
     done(|| {
@@ -156,12 +157,12 @@ pub extern "C" fn green_ctx_torch_set_limit(device: c_int, bytes: u64) -> c_int 
     })
 }
 
-/// Limits the bytes that may be in use on streams of partitions of a name; `UINT64_MAX` for no limit.
-/// 0, or -1 on failure.
+/// Sets the maximum number of bytes in use on streams of partitions with this name. `UINT64_MAX` removes the limit.
+/// Returns 0, or -1 on failure.
 ///
 /// # Safety
 ///
-/// `name` must be null, which fails, or a terminated string.
+/// `name` must be a terminated string, or null, which fails.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn green_ctx_torch_set_partition_limit(
     device: c_int,
@@ -169,15 +170,15 @@ pub unsafe extern "C" fn green_ctx_torch_set_partition_limit(
     bytes: u64,
 ) -> c_int {
     done(|| {
-        // SAFETY: by this function's contract.
+        // SAFETY: the contract of this function about `name` is that of `text`.
         let name = unsafe { text(name) }?;
         global::of_ordinal(device)?.set_partition_limit(name, limit(bytes));
         Ok(())
     })
 }
 
-/// Limits the bytes that may be in use on streams that are in no partition; `UINT64_MAX` for no limit. 0,
-/// or -1 on failure.
+/// Sets the maximum number of bytes in use on streams outside any partition. `UINT64_MAX` removes the limit. Returns
+/// 0, or -1 on failure.
 #[unsafe(no_mangle)]
 pub extern "C" fn green_ctx_torch_set_outside_limit(device: c_int, bytes: u64) -> c_int {
     done(|| {
@@ -186,8 +187,8 @@ pub extern "C" fn green_ctx_torch_set_outside_limit(device: c_int, bytes: u64) -
     })
 }
 
-/// Limits the bytes that may be in use on streams of foreign green contexts; `UINT64_MAX` for no limit.
-/// 0, or -1 on failure.
+/// Sets the maximum number of bytes in use on streams of foreign green contexts. `UINT64_MAX` removes the limit.
+/// Returns 0, or -1 on failure.
 #[unsafe(no_mangle)]
 pub extern "C" fn green_ctx_torch_set_foreign_limit(device: c_int, bytes: u64) -> c_int {
     done(|| {
@@ -196,8 +197,8 @@ pub extern "C" fn green_ctx_torch_set_foreign_limit(device: c_int, bytes: u64) -
     })
 }
 
-/// Whether blocks of a device are allocated from now on so that they have IPC handles; see
-/// [`Allocator::set_shareable`]. 0, or -1 on failure.
+/// Sets whether new blocks of a device have IPC handles. See [`Allocator::set_shareable`]. Returns 0, or -1 on
+/// failure.
 #[unsafe(no_mangle)]
 pub extern "C" fn green_ctx_torch_set_shareable(device: c_int, shareable: c_int) -> c_int {
     done(|| {
@@ -206,26 +207,26 @@ pub extern "C" fn green_ctx_torch_set_shareable(device: c_int, shareable: c_int)
     })
 }
 
-/// How many bytes that are not in use a device's pool keeps; see
-/// [`Allocator::set_release_threshold`]. 0, or -1 on failure.
+/// Sets the number of unused bytes that a device's pool keeps. See [`Allocator::set_release_threshold`]. Returns 0,
+/// or -1 on failure.
 #[unsafe(no_mangle)]
 pub extern "C" fn green_ctx_torch_set_release_threshold(device: c_int, bytes: u64) -> c_int {
     done(|| global::of_ordinal(device)?.set_release_threshold(bytes))
 }
 
-/// The bytes in use on a device. 0 on failure too.
+/// Returns the number of bytes in use on a device, or 0 on failure.
 #[unsafe(no_mangle)]
 pub extern "C" fn green_ctx_torch_current_bytes(device: c_int) -> u64 {
     contained(0, || Ok(global::of_ordinal(device)?.current_bytes()))
 }
 
-/// The most bytes that were in use on a device. 0 on failure too.
+/// Returns the greatest number of bytes in use on a device since the last reset, or 0 on failure.
 #[unsafe(no_mangle)]
 pub extern "C" fn green_ctx_torch_peak_bytes(device: c_int) -> u64 {
     contained(0, || Ok(global::of_ordinal(device)?.peak_bytes()))
 }
 
-/// Lets the peaks of a device begin again at what is in use. 0, or -1 on failure.
+/// Resets the peaks of a device to the current usage. Returns 0, or -1 on failure.
 #[unsafe(no_mangle)]
 pub extern "C" fn green_ctx_torch_reset_peak(device: c_int) -> c_int {
     done(|| {
@@ -234,18 +235,19 @@ pub extern "C" fn green_ctx_torch_reset_peak(device: c_int) -> c_int {
     })
 }
 
-/// Gives back what a device's allocator keeps; see [`Allocator::empty_cache`]. 0, or -1 on failure.
+/// Returns unused memory of a device's allocator to the device. See [`Allocator::empty_cache`]. Returns 0, or -1 on
+/// failure.
 #[unsafe(no_mangle)]
 pub extern "C" fn green_ctx_torch_empty_cache(device: c_int) -> c_int {
     done(|| global::of_ordinal(device)?.empty_cache())
 }
 
-/// Writes the IPC handle of the block that an address is in; see [`Allocator::ipc_handle`]. 0, or -1 on
-/// failure, where nothing is written.
+/// Writes the IPC handle of the block that contains an address. See [`Allocator::ipc_handle`]. Returns 0, or -1 on
+/// failure, in which case nothing is written.
 ///
 /// # Safety
 ///
-/// `handle` must be null, which fails, or have room for 64 bytes.
+/// `handle` must have room for 64 bytes, or be null, which fails.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn green_ctx_torch_ipc_handle(
     block: *const c_void,
@@ -254,15 +256,16 @@ pub unsafe extern "C" fn green_ctx_torch_ipc_handle(
     done(|| {
         given(handle.cast_const())?;
         let found = owner(block)?.ipc_handle(address(block))?;
-        // SAFETY: by this function's contract.
+        // SAFETY: `given` has checked that `handle` is not null, and the contract of this function says that it has
+        // room.
         unsafe { handle.write(found) };
         Ok(())
     })
 }
 
-/// Writes a device's [snapshot](Allocator::snapshot) as JSON, terminated, where it fits into `len`
-/// bytes, and nothing otherwise. Returns the bytes that it needs, the terminator included; 0 on failure.
-/// Another thread may make it longer between two calls.
+/// Writes a device's [snapshot](Allocator::snapshot) as terminated JSON if it fits into `len` bytes; otherwise writes
+/// nothing. Returns the bytes needed, including the terminator, or 0 on failure. Another thread may make the snapshot
+/// longer between two calls.
 ///
 /// # Safety
 ///
@@ -275,13 +278,13 @@ pub unsafe extern "C" fn green_ctx_torch_snapshot(
 ) -> usize {
     contained(0, || {
         let json = global::of_ordinal(device)?.snapshot().to_json();
-        // SAFETY: by this function's contract.
+        // SAFETY: this function has the contract of `write`.
         Ok(unsafe { write(&json, buffer, len) })
     })
 }
 
-/// Writes what failed last in any of these functions, on any thread, as
-/// [`green_ctx_torch_snapshot`] does; 0 where nothing has.
+/// Writes the last error of any of these functions, on any thread, in the way of [`green_ctx_torch_snapshot`].
+/// Returns 0 if there was no error.
 ///
 /// # Safety
 ///
@@ -290,12 +293,12 @@ pub unsafe extern "C" fn green_ctx_torch_snapshot(
 pub unsafe extern "C" fn green_ctx_torch_last_error(buffer: *mut c_char, len: usize) -> usize {
     contained(0, || {
         let Some(text) = global::last_error() else { return Ok(0) };
-        // SAFETY: by this function's contract.
+        // SAFETY: this function has the contract of `write`.
         Ok(unsafe { write(&text, buffer, len) })
     })
 }
 
-/// Runs a function whose errors and panics end here.
+/// Runs a function and stops its errors and panics.
 fn contained<R>(otherwise: R, work: impl FnOnce() -> Result<R>) -> R {
     if global::is_forked() {
         return otherwise;
@@ -308,7 +311,7 @@ fn contained<R>(otherwise: R, work: impl FnOnce() -> Result<R>) -> R {
         }
         Err(panic) => {
             global::set_last_error(format!("panicked: {}", message(&*panic)));
-            // Dropping it may panic again, and nothing may unwind from here.
+            // Dropping the payload could panic again, and no panic may leave this function.
             mem::forget(panic);
             otherwise
         }
@@ -319,7 +322,7 @@ fn done(work: impl FnOnce() -> Result<()>) -> c_int {
     contained(FAILED, || work().map(|()| DONE))
 }
 
-/// Reports a failure that the caller cannot see to the driver's clean-up hook.
+/// Passes an error that the caller cannot see to the driver's clean-up hook.
 fn report(result: Result<()>) -> Result<()> {
     let Err(error) = result else { return Ok(()) };
     global::set_last_error(error.to_string());
@@ -332,10 +335,10 @@ fn report(result: Result<()>) -> Result<()> {
 fn message(panic: &(dyn Any + Send)) -> &str {
     let text = panic.downcast_ref::<&str>().copied();
     let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
-    text.unwrap_or("something that is no text")
+    text.unwrap_or("something that is not text")
 }
 
-/// The allocator that a block is of.
+/// Returns the allocator that a block belongs to.
 fn owner(block: *const c_void) -> Result<Allocator> {
     let address = address(block);
     let allocators = global::all().into_iter();
@@ -352,21 +355,22 @@ fn limit(bytes: u64) -> Option<u64> {
 }
 
 fn given<T>(pointer: *const T) -> Result<()> {
-    let null = || AllocatorError::InvalidRequest("a pointer is null".to_owned());
+    let null = || AllocatorError::InvalidRequest("a required pointer is null".to_owned());
     if pointer.is_null() { Err(null()) } else { Ok(()) }
 }
 
 /// # Safety
 ///
-/// The pointer must be null or to a terminated string, which lives as long as the result.
+/// The pointer must be null or point to a terminated string that lives as long as the result.
 unsafe fn text<'a>(pointer: *const c_char) -> Result<&'a str> {
     given(pointer)?;
-    // SAFETY: not null, and by this function's contract.
+    // SAFETY: `given` has checked that `pointer` is not null, and this function's contract says that it is a
+    // terminated string.
     let text = unsafe { CStr::from_ptr(pointer) }.to_str();
     text.map_err(|_| AllocatorError::InvalidRequest("a name is not UTF-8".to_owned()))
 }
 
-/// Writes a text and its terminator where they fit; returns the bytes that they need.
+/// Writes a text and its terminator if they fit. Returns the bytes needed.
 ///
 /// # Safety
 ///
@@ -374,11 +378,12 @@ unsafe fn text<'a>(pointer: *const c_char) -> Result<&'a str> {
 unsafe fn write(text: &str, buffer: *mut c_char, len: usize) -> usize {
     let needed = text.len() + 1;
     if !buffer.is_null() && needed <= len {
-        // SAFETY: there is room for the text, which cannot overlap a buffer of the caller's.
+        // SAFETY: `buffer` has room for `len` bytes, by this function's contract, and `needed` is at most `len`.
+        // `text` is memory of this library and cannot overlap it.
         unsafe { ptr::copy_nonoverlapping(text.as_ptr().cast(), buffer, text.len()) };
-        // SAFETY: the terminator is within the buffer.
+        // SAFETY: `text.len()` is less than `len`, so the result is in the buffer.
         let end = unsafe { buffer.add(text.len()) };
-        // SAFETY: as above.
+        // SAFETY: `end` is in the buffer, see above.
         unsafe { end.write(0) };
     }
     needed

@@ -1,4 +1,4 @@
-//! Memory and graphs: what a capture forbids, and how long a graph needs a block.
+//! Captures and graphs: when a stream is captured, and for how long a graph needs a block.
 #![allow(unsafe_code, reason = "calls the driver")]
 
 use std::ffi::{CStr, c_int, c_void};
@@ -14,26 +14,26 @@ use green_ctx::{Driver, Error, Result};
 use green_ctx::call;
 use green_ctx::error::check;
 
-/// How a stream takes part in a capture.
+/// The part that a stream has in a capture.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Capture {
-    /// It does not.
+    /// It is in none.
     None,
-    /// What is submitted becomes part of a graph.
+    /// Work submitted to it becomes part of a graph.
     Active,
-    /// The capture has failed and not been ended yet, or it is one of another stream that forbids the
-    /// legacy stream. There is no graph that this stream adds to.
+    /// The capture has failed and has not ended yet, or a capture of another stream forbids the legacy stream. This
+    /// stream adds to no graph.
     Forbidden,
 }
 
-/// How a stream takes part in a capture.
+/// Returns the part that a stream has in a capture.
 ///
 /// # Safety
 ///
-/// The stream must be alive; a default-stream token is looked up in the current context.
+/// The stream must be alive. A default-stream token is resolved in the current context.
 pub(super) unsafe fn of(driver: &Driver, stream: CUstream) -> Result<Capture> {
     let mut status = CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE;
-    // SAFETY: the stream is alive, the pointer is to a live value.
+    // SAFETY: the contract of this function says that `stream` is alive, and `status` is a live local.
     let answer = unsafe { driver.api().cuStreamIsCapturing()?(stream, &raw mut status) };
     if answer == CUresult::CUDA_ERROR_STREAM_CAPTURE_IMPLICIT {
         return Ok(Capture::Forbidden);
@@ -46,8 +46,8 @@ pub(super) unsafe fn of(driver: &Driver, stream: CUstream) -> Result<Capture> {
     })
 }
 
-/// A graph that may use a block, from its capture on until neither it, a copy of it nor an executable
-/// made from it is left.
+/// A graph that may use a block. The hold begins in the capture and ends when the graph, its copies and its
+/// executables are all destroyed.
 #[derive(Clone)]
 pub(super) struct Hold {
     capture: u64,
@@ -55,12 +55,12 @@ pub(super) struct Hold {
 }
 
 impl Hold {
-    /// The hold of a graph that does not say when it is gone.
+    /// Returns the hold of a graph whose end is never reported.
     pub(super) fn for_ever() -> Hold {
         Hold { capture: u64::MAX, over: Arc::new(AtomicBool::new(false)) }
     }
 
-    /// The capture's number, unique in the process (cuda.h, `cuStreamGetCaptureInfo`).
+    /// Returns the number of the capture, which is unique in the process (cuda.h, `cuStreamGetCaptureInfo`).
     pub(super) fn capture(&self) -> u64 {
         self.capture
     }
@@ -69,18 +69,18 @@ impl Hold {
         self.over.load(Ordering::Acquire)
     }
 
-    /// The hold of the graph that a stream is captured into: one of `known`, or a new one, for which
-    /// the graph is given a user object. `None` where the capture is over.
+    /// Returns the hold of the graph into which a stream is captured: one of `known`, or a new one, for which the
+    /// graph receives a user object. Returns `None` if the capture is over.
     ///
     /// # Safety
     ///
-    /// As [`of`].
+    /// As for [`of`].
     pub(super) unsafe fn of(
         driver: &Driver,
         stream: CUstream,
         known: impl FnOnce(u64) -> Option<Hold>,
     ) -> Result<Option<Hold>> {
-        // SAFETY: passed on.
+        // SAFETY: this function has the contract of `graph_of`.
         let Some((capture, graph)) = (unsafe { graph_of(driver, stream) })? else {
             return Ok(None);
         };
@@ -88,13 +88,14 @@ impl Hold {
             return Ok(Some(hold));
         }
         let hold = Hold { capture, over: Arc::new(AtomicBool::new(false)) };
-        // SAFETY: the graph is being captured, by the caller or with its knowledge, and lives at
-        // least until that ends.
+        // SAFETY: `graph` belongs to an open capture of `stream` and lives until that ends. It is assumed that no
+        // other thread ends the capture of a stream while the caller uses the stream.
         unsafe { hold.tie(driver, graph) }?;
         Ok(Some(hold))
     }
 
-    /// Has the graph and what is made of it say when they are gone.
+    /// Attaches a user object to the graph. Its destructor ends the hold when the graph, its copies and its
+    /// executables are destroyed.
     ///
     /// # Safety
     ///
@@ -113,52 +114,55 @@ impl Hold {
         // `CU_USER_OBJECT_NO_DESTRUCTOR_SYNC` and `CU_GRAPH_USER_OBJECT_MOVE` (cuda.h).
         const NO_SYNC: u32 = 1;
         const MOVE: u32 = 1;
-        // SAFETY: the function has this signature from 11.3 on (cudaTypedefs.h).
+        // SAFETY: the driver's `cuUserObjectCreate` has this signature since CUDA 11.3 (cudaTypedefs.h).
         let create = unsafe {
             mem::transmute::<*mut c_void, Create>(function(driver, c"cuUserObjectCreate")?)
         };
-        // SAFETY: as above.
+        // SAFETY: the driver's `cuGraphRetainUserObject` has this signature since CUDA 11.3 (cudaTypedefs.h).
         let retain = unsafe {
             mem::transmute::<*mut c_void, Retain>(function(driver, c"cuGraphRetainUserObject")?)
         };
-        // SAFETY: as above.
+        // SAFETY: the driver's `cuUserObjectRelease` has this signature since CUDA 11.3 (cudaTypedefs.h).
         let release = unsafe {
             mem::transmute::<*mut c_void, Release>(function(driver, c"cuUserObjectRelease")?)
         };
         let mut object = ptr::null_mut();
         let flag = Arc::into_raw(Arc::clone(&self.over)).cast_mut().cast();
-        // SAFETY: the destructor takes over the reference that `flag` is, once.
+        // SAFETY: `object` is a live local. `flag` is a reference from `Arc::into_raw`, which `graph_is_gone` takes
+        // over; the driver calls this destructor once.
         let made = unsafe { create(&raw mut object, flag, graph_is_gone, 1, NO_SYNC) };
         if let Err(error) = check("cuUserObjectCreate", made) {
-            // SAFETY: there is no object that would take the reference over.
+            // SAFETY: `flag` is from `Arc::into_raw` above. The call failed, so no object takes the reference over.
             drop(unsafe { Arc::from_raw(flag.cast::<AtomicBool>().cast_const()) });
             return Err(error);
         }
-        // SAFETY: both are alive; the graph takes over the one reference.
+        // SAFETY: the contract of this function says that `graph` is alive, and `object` was created above. With
+        // `MOVE` the graph takes over its only reference.
         let moved = unsafe { retain(graph, object, 1, MOVE) };
         check("cuGraphRetainUserObject", moved).inspect_err(|_| {
-            // SAFETY: the reference is still this function's.
+            // SAFETY: the call above failed, so this function still owns the only reference to `object`.
             driver.report(check("cuUserObjectRelease", unsafe { release(object, 1) }));
         })
     }
 }
 
-/// The destructor of a user object. It may not call CUDA (cuda.h, `cuUserObjectCreate`), and does not.
+/// The destructor of a user object. It must not call CUDA (cuda.h, `cuUserObjectCreate`), and does not.
 unsafe extern "C" fn graph_is_gone(flag: *mut c_void) {
-    // SAFETY: the pointer came from `Arc::into_raw`, and the driver calls this once.
+    // SAFETY: `tie` passes `flag` from `Arc::into_raw`, and the driver calls the destructor of an object once.
     let over = unsafe { Arc::from_raw(flag.cast::<AtomicBool>().cast_const()) };
     over.store(true, Ordering::Release);
 }
 
-/// The capture that a stream is in, and its graph.
+/// Returns the number and the graph of the capture that a stream is in.
 ///
 /// # Safety
 ///
-/// As [`of`].
+/// As for [`of`].
 unsafe fn graph_of(driver: &Driver, stream: CUstream) -> Result<Option<(u64, CUgraph)>> {
     let mut status = CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE;
     let (mut id, mut graph, none) = (0, ptr::null_mut(), ptr::null_mut());
-    // SAFETY: the stream is alive, the pointers are to live values or null, which is allowed.
+    // SAFETY: the contract of this function says that `stream` is alive. The pointers are to live locals, or null,
+    // which cuda.h allows.
     unsafe {
         call!(
             driver.api(),
@@ -177,13 +181,13 @@ unsafe fn graph_of(driver: &Driver, stream: CUstream) -> Result<Option<(u64, CUg
     Ok((active && !graph.is_null()).then_some((id, graph)))
 }
 
-/// A function of the driver that the table of functions lacks, from CUDA 11.3 on.
+/// Returns a function of the driver (CUDA 11.3 and newer) that the table of functions lacks.
 fn function(driver: &Driver, name: &'static CStr) -> Result<*mut c_void> {
     const VERSION: u32 = 11_030;
     let mut address: *mut c_void = ptr::null_mut();
     let mut status = CUdriverProcAddressQueryResult::CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND;
     let entry = driver.api().entry();
-    // SAFETY: the name is terminated, both pointers are to live values.
+    // SAFETY: `name` is a terminated string, and both pointers are to live locals.
     let found =
         unsafe { entry(name.as_ptr(), &raw mut address, VERSION as c_int, 0, &raw mut status) };
     check("cuGetProcAddress", found)?;

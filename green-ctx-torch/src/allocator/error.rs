@@ -1,35 +1,35 @@
-//! Why an allocator refuses.
+//! Errors of the allocator.
 
 use green_ctx::Error;
 
 use super::account::Owner;
 
-/// Why an operation of an [`Allocator`](super::Allocator) failed.
+/// The error of an operation of an [`Allocator`](super::Allocator).
 #[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum AllocatorError {
-    /// A limit would be passed. Nothing was allocated.
+    /// The request would exceed a limit. Nothing was allocated.
     #[error(
         "{bytes} bytes do not fit: {used} of the {limit} bytes of {} are in use; free some, or raise \
          the limit", whose(owner.as_ref())
     )]
     Limit {
-        /// Whose limit it is; `None` for the allocator's.
+        /// The owner whose limit it is, or `None` for the limit of the whole allocator.
         owner: Option<Owner>,
-        /// The bytes that were asked for.
+        /// The requested bytes.
         bytes: u64,
-        /// The bytes in use, those of blocks that are being allocated included.
+        /// The bytes in use, including blocks that are being allocated.
         used: u64,
         /// The limit in bytes.
         limit: u64,
     },
-    /// No block of the allocator's has this address.
-    #[error("there is no block at {address:#x}; it was freed already, or is of another allocator")]
+    /// The allocator has no block at this address.
+    #[error("there is no block at {address:#x}; it was freed, or belongs to another allocator")]
     UnknownBlock {
         /// The address.
         address: u64,
     },
-    /// The block comes from a memory pool, of which the driver gives no IPC handle.
+    /// The block is in a memory pool, for which the driver has no IPC handles.
     #[error(
         "the block at {address:#x} comes from a memory pool, which has no IPC handles; make the \
          allocator shareable before the block is allocated"
@@ -38,18 +38,18 @@ pub enum AllocatorError {
         /// The address.
         address: u64,
     },
-    /// A request that cannot be fulfilled, whatever is free.
+    /// The request can never be fulfilled, however much memory is free.
     #[error("{0}")]
     InvalidRequest(String),
-    /// The driver of the C functions was to be replaced while blocks of theirs are out.
-    #[error("{blocks} blocks of device {device} are not freed yet; free them first")]
+    /// The driver of the C functions cannot be replaced while their blocks are in use.
+    #[error("{blocks} blocks of device {device} are still in use; free them first")]
     InUse {
-        /// The device.
+        /// The device's ordinal.
         device: u32,
-        /// How many blocks there are.
+        /// The number of blocks in use.
         blocks: u64,
     },
-    /// The driver, or what is made with it, failed.
+    /// An operation of green-ctx failed, most often a driver call.
     #[error(transparent)]
     Driver(#[from] Error),
 }
@@ -57,7 +57,7 @@ pub enum AllocatorError {
 green_ctx::sys::debug_as_text!(AllocatorError);
 
 impl AllocatorError {
-    /// The error in the form that goes to the driver's clean-up hook.
+    /// Converts the error for the driver's clean-up hook.
     pub(super) fn into_cleanup(self) -> Error {
         match self {
             AllocatorError::Driver(error) => error,

@@ -1,5 +1,4 @@
-//! What the C functions work on, who are given nothing to know it by: the only global state of this
-//! crate's allocator.
+//! The state behind the C functions, which receive no handle. This is the allocator's only global state.
 
 use std::ffi::c_int;
 use std::mem;
@@ -14,21 +13,21 @@ use parking_lot::Mutex;
 
 use super::{Allocator, AllocatorError, Inner, Result};
 
-/// Held for moments: no driver call and no drop of a handle happens under it.
+/// No driver call is made and no handle is dropped under this lock.
 static GLOBAL: Mutex<Global> =
     Mutex::new(Global { driver: None, kept: Vec::new(), known: Vec::new(), last_error: None });
 
 struct Global {
-    /// The driver of the C functions, once they have one.
+    /// The driver of the C functions, once it is known.
     driver: Option<Driver>,
-    /// The allocators that they use.
+    /// The allocators that the C functions have used.
     kept: Vec<Allocator>,
     /// Every living allocator.
     known: Vec<(Key, Weak<Inner>)>,
     last_error: Option<String>,
 }
 
-/// A device, by what keeps nothing: the driver's entry point and the ordinal.
+/// A device, identified by the driver's entry point and the ordinal, which keep nothing alive.
 #[derive(Clone, Copy)]
 struct Key(GetProcAddress, u32);
 
@@ -38,14 +37,14 @@ impl PartialEq for Key {
     }
 }
 
-/// The allocator of a device.
+/// Returns the allocator of a device.
 pub(super) fn of(device: &Device) -> Allocator {
     let key = Key(device.driver().api().entry(), device.ordinal());
     let fresh = Allocator::new(device);
     let mut global = GLOBAL.lock();
     let known = global.known.iter().find(|(known, _)| *known == key);
-    // Only the allocator that is looked for is touched: a handle of another, however short, could
-    // become its last one.
+    // Upgrade only the requested allocator. A handle of another one could become its last handle, and would be
+    // dropped here under the lock.
     if let Some(inner) = known.and_then(|(_, inner)| inner.upgrade()) {
         drop(global);
         return Allocator { inner };
@@ -63,7 +62,7 @@ pub(super) fn install(driver: Option<&Driver>) -> Result<()> {
             return Ok(());
         }
         for allocator in &global.kept {
-            // Those that wait were freed by whoever had them.
+            // Blocks that wait do not count: their users have freed them.
             let blocks = allocator.inner.books.lock().blocks.len() as u64;
             if blocks > 0 {
                 let device = allocator.device().ordinal();
@@ -77,7 +76,7 @@ pub(super) fn install(driver: Option<&Driver>) -> Result<()> {
     Ok(())
 }
 
-/// The allocator that the C functions use for a device.
+/// Returns the allocator that the C functions use for a device.
 pub(super) fn of_ordinal(ordinal: c_int) -> Result<Allocator> {
     let Ok(ordinal) = u32::try_from(ordinal) else {
         return Err(AllocatorError::InvalidRequest(format!("there is no device {ordinal}")));
@@ -95,7 +94,7 @@ pub(super) fn of_ordinal(ordinal: c_int) -> Result<Allocator> {
         let allocator = of(&driver.device(ordinal)?);
         let mut global = GLOBAL.lock();
         if global.driver != installed {
-            // Another thread has installed one meanwhile.
+            // Another thread installed a driver in the meantime.
             continue;
         }
         global.driver.get_or_insert(driver);
@@ -106,12 +105,11 @@ pub(super) fn of_ordinal(ordinal: c_int) -> Result<Allocator> {
     }
 }
 
-/// The allocators that the C functions have used so far.
+/// Returns the allocators that the C functions have used so far.
 pub(super) fn all() -> Vec<Allocator> {
     GLOBAL.lock().kept.clone()
 }
 
-/// The driver of the C functions.
 pub(super) fn driver() -> Option<Driver> {
     GLOBAL.lock().driver.clone()
 }
@@ -124,8 +122,8 @@ pub(super) fn set_last_error(text: String) {
     GLOBAL.lock().last_error = Some(text);
 }
 
-/// Whether this process was forked since the C functions were first called. Locks may be held for ever
-/// then, by threads that are gone.
+/// Returns whether this process was forked after the first call of a C function. In a forked process, threads that no
+/// longer exist may hold locks forever.
 pub(super) fn is_forked() -> bool {
     static PROCESS: OnceLock<Process> = OnceLock::new();
     PROCESS.get_or_init(Process::watched).is_forked()

@@ -1,7 +1,7 @@
-//! Holding the driver's handles between calls.
+//! A driver's handle that is kept between calls.
 #![allow(unsafe_code, reason = "says that handles may cross threads")]
 
-/// A driver's handle, kept between calls.
+/// A raw handle of the driver. Only the driver dereferences it.
 #[derive(Debug)]
 pub(super) struct Handle<T>(pub(super) *mut T);
 
@@ -19,8 +19,8 @@ impl<T> PartialEq for Handle<T> {
     }
 }
 
-// SAFETY: a handle is a name that is only passed to the driver, which takes it on any thread.
+// SAFETY: this crate never dereferences the pointer. It only passes it to the driver, which accepts it on any thread.
 unsafe impl<T> Send for Handle<T> {}
 
-// SAFETY: as above.
+// SAFETY: as for `Send`. A shared reference gives access to no more than the pointer's value.
 unsafe impl<T> Sync for Handle<T> {}

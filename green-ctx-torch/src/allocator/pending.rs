@@ -1,11 +1,11 @@
-//! Frees that their streams may not have come to yet, and waiting for them where memory is short.
+//! Frees that their streams may not have reached yet, and waiting for them when memory is short.
 //!
-//! The pool makes no stream wait for another, so memory that was freed behind running work is nobody
-//! else's until that work is done. Waiting for it on the host is what is left before an allocation fails.
+//! The pool makes no stream wait for another. Memory that was freed behind running work is therefore not available to
+//! other streams until that work is done. Before an allocation fails, the host waits for it.
 //!
-//! The list remembers streams by their handles, since an object would keep its partition alive. A stream of
-//! green-ctx is looked up again when memory is short, so a free on it needs no call. On any other stream an
-//! event is recorded at each free, because nothing reports when that stream is destroyed.
+//! The list remembers streams by their handles, because an object would keep its partition alive. A stream of
+//! green-ctx can be found by its handle when memory is short, so a free on it needs no call. On any other stream,
+//! each free records an event, because nothing reports when such a stream is destroyed.
 
 use green_ctx::{Device, Driver, Event, Result};
 
@@ -14,26 +14,26 @@ use super::capture::Capture;
 use super::place::{Place, PlaceId};
 use super::source::Source;
 
-/// How many streams are remembered, those that were freed on last. Frees of earlier ones are long ago.
+/// The number of streams that are remembered. Frees on earlier streams are assumed to have run.
 const KEPT: usize = 64;
 
-/// The streams that blocks were freed on.
+/// The streams on which blocks were freed.
 #[derive(Default)]
 pub(super) struct Pending {
-    /// The one that was used last is the last.
+    /// In order of use, the last used at the end.
     freed: Vec<Freed>,
 }
 
-/// A stream that blocks were freed on. It keeps neither the stream nor its partition.
+/// A stream on which blocks were freed. It keeps neither the stream nor its partition alive.
 #[derive(Clone)]
 struct Freed {
     place: PlaceId,
-    /// Recorded after the last free on a stream that cannot be found again.
+    /// Recorded after the last free, on a stream that cannot be found by its handle.
     event: Option<Event>,
 }
 
 impl Pending {
-    /// Notes a free. What is not needed any more is returned, to be dropped outside of locks.
+    /// Notes a free. Returns an event that is no longer needed, which the caller must drop outside locks.
     #[must_use]
     pub(super) fn note(&mut self, place: PlaceId, event: Option<Event>) -> Option<Event> {
         let freed = Freed { place, event };
@@ -44,15 +44,15 @@ impl Pending {
         former.and_then(|former| former.event)
     }
 
-    /// The event of a stream that was freed on before.
+    /// Returns the event of a stream on which an earlier block was freed.
     fn event(&self, place: PlaceId) -> Option<Event> {
         self.freed.iter().rev().find(|known| known.place == place)?.event.clone()
     }
 }
 
 impl Freed {
-    /// An event that completes when the frees have happened; `None` where the stream is gone or takes
-    /// part in a capture, which must not be waited for.
+    /// Returns an event that completes when the frees have run. Returns `None` if the stream no longer exists, or if
+    /// it is in a capture, which must not be waited for.
     fn event(self, device: &Device) -> Result<Option<Event>> {
         if self.event.is_some() {
             return Ok(self.event);
@@ -63,15 +63,15 @@ impl Freed {
             return Ok(None);
         }
         let event = place.record(device)?;
-        // Of a capture that has begun meanwhile the event may be a part, and waiting would end it.
+        // If a capture began in the meantime, the event may be part of it, and waiting for it would invalidate the
+        // capture.
         Ok((capture()? == Capture::None).then_some(event))
     }
 }
 
 impl Inner {
-    /// Notes that a block was freed on a stream. That is a call of the driver where the stream may be
-    /// gone, or not be named, when memory is short; others are looked up then. After a failure that call is
-    /// all that is missing.
+    /// Notes that a block was freed on a stream. Records an event if the stream cannot be found by its handle later.
+    /// If that fails, the free is noted without the event.
     pub(super) fn note_free(&self, place: &Place) -> Result<()> {
         let id = place.id();
         let recorded = if place.is_found_again() {
@@ -88,18 +88,18 @@ impl Inner {
             Err(error) => (None, Err(error)),
         };
         let unneeded = self.books.lock().pending.note(id, event);
-        // Outside of the lock: it may be the last handle of its event.
+        // Dropped outside the lock, because it may be the last handle of its event.
         drop(unneeded);
         noted
     }
 
-    /// Makes what was freed so far the device's again, by waiting for it on the host. Captures go on, so
-    /// what is freed on a stream that is being captured is not waited for.
+    /// Makes memory that was freed so far available to the device, by waiting for it on the host. Frees on a stream
+    /// that is being captured are not waited for, so that captures stay valid.
     pub(super) fn reclaim(&self, driver: &Driver, source: &Source) {
         self.give_back_waiting(false);
-        // They stay in the list for other threads that run out of memory meanwhile.
+        // The entries stay in the list for other threads that run out of memory in the meantime.
         let freed = self.books.lock().pending.freed.clone();
-        // All are recorded first, so that work which is submitted during a wait is not waited for.
+        // All events are recorded before the first wait, so that no work submitted during a wait is waited for.
         let recorded = freed.into_iter().map(|freed| freed.event(&self.device));
         let recorded: Vec<_> = recorded.collect();
         for event in recorded {

@@ -1,4 +1,4 @@
-//! Streams as the allocator is given them: raw, and known to this crate or not.
+//! The streams that callers pass to the allocator: raw handles, of this crate or foreign.
 #![allow(unsafe_code, reason = "calls the driver")]
 
 use std::ptr;
@@ -24,23 +24,23 @@ pub(super) struct Place {
 
 #[derive(Clone)]
 enum Kind {
-    /// An object stands for it, which is kept: memory is freed in the order of the stream.
+    /// A stream of green-ctx. The object keeps it alive, because memory is freed in its order.
     Ours { _kept: Stream },
-    /// Whoever gave it keeps it.
+    /// A foreign stream. The contracts of `Allocator::allocate`, `free` and `record_stream` keep it alive.
     Foreign,
-    /// A default-stream token.
+    /// A default-stream token. The default stream of a context lives as long as the context.
     Default(Home),
 }
 
-/// A stream by what keeps nothing, so that it can be found again if it is of this crate and lives.
+/// The identity of a stream, which keeps nothing alive. A living stream of green-ctx can be found by it.
 #[derive(Clone, Copy, PartialEq)]
 pub(super) struct PlaceId {
     raw: Handle<CUstream_st>,
-    /// Of a token, the context that it was looked up in, and the thread of a per-thread stream.
+    /// For a token, the context in which it was resolved. For a per-thread stream, also the thread.
     home: Option<(Handle<CUctx_st>, Option<ThreadId>)>,
 }
 
-/// The context that a token was looked up in, and for the per-thread stream the thread.
+/// The context in which a token was resolved and, for a per-thread stream, the thread.
 #[derive(Clone)]
 struct Home {
     context: HomeContext,
@@ -50,18 +50,18 @@ struct Home {
 #[derive(Clone)]
 enum HomeContext {
     Known(Context),
-    /// One that no object stands for, so that nothing keeps it: it is never made current.
+    /// A context without an object. Nothing keeps it alive, so it is never made current.
     Other(Handle<CUctx_st>),
 }
 
 impl Place {
-    /// The stream behind a raw handle, and whose memory is used on it. A token stands for the stream of
-    /// the context that is current; where that is none, or of another device, for that of the primary
-    /// one.
+    /// Returns the stream of a raw handle, and the owner of memory that is used on it. A token means the default
+    /// stream of the current context. If no context is current, or one of another device, it means that of the
+    /// primary context.
     ///
     /// # Safety
     ///
-    /// The stream must be alive, or a default-stream token.
+    /// The stream must be alive, or the handle must be a default-stream token.
     pub(super) unsafe fn find(primary: &Context, raw: CUstream) -> Result<(Place, Owner)> {
         let device = primary.device();
         let driver = device.driver();
@@ -69,7 +69,8 @@ impl Place {
             let context = home(primary)?;
             let owner = match &context {
                 HomeContext::Known(context) => Owner::of(context),
-                // SAFETY: the driver answers a token for the current context, which this one is.
+                // SAFETY: `raw` is a token, which the driver resolves in the current context. `home` returns `Other`
+                // only for that context.
                 HomeContext::Other(_) => unsafe { owner_of(driver, raw) }?,
             };
             let thread = (token == DefaultStream::PerThread).then(|| thread::current().id());
@@ -83,12 +84,12 @@ impl Place {
             let owner = Owner::of(stream.context());
             return Ok((Place { raw: Handle(raw), kind: Kind::Ours { _kept: stream } }, owner));
         }
-        // SAFETY: the stream is alive.
+        // SAFETY: the contract of this function says that `raw` is alive.
         let owner = unsafe { owner_of(driver, raw) }?;
         Ok((Place { raw: Handle(raw), kind: Kind::Foreign }, owner))
     }
 
-    /// The stream's handle as a number, for reports.
+    /// Returns the stream's handle as a number, for reports.
     pub(super) fn address(&self) -> u64 {
         self.raw.0.addr() as u64
     }
@@ -107,7 +108,7 @@ impl Place {
         PlaceId { raw: self.raw, home }
     }
 
-    /// Whether [`PlaceId::find`] leads back to the stream, on every thread, as long as it lives.
+    /// Returns whether [`PlaceId::find`] finds the stream on every thread while it lives.
     pub(super) fn is_found_again(&self) -> bool {
         match &self.kind {
             Kind::Ours { .. } => true,
@@ -126,8 +127,8 @@ impl Place {
             }
     }
 
-    /// Whether this thread can still name the stream. A token of a context that nothing keeps is good
-    /// while that context is current, one of a thread on that thread.
+    /// Returns whether this thread can name the stream. A token of a context without an object is valid only while
+    /// that context is current, and a per-thread stream only on its thread.
     pub(super) fn is_reachable(&self, driver: &Driver) -> Result<bool> {
         let Kind::Default(Home { context, thread }) = &self.kind else { return Ok(true) };
         if thread.is_some_and(|id| id != thread::current().id()) {
@@ -139,7 +140,7 @@ impl Place {
         }
     }
 
-    /// Makes a call on the stream, with the context current that a token stands for a stream of.
+    /// Runs `call` with the stream. For a token, the context in which it was resolved is current during the call.
     pub(super) fn with<R>(
         &self,
         driver: &Driver,
@@ -158,24 +159,24 @@ impl Place {
 
     pub(super) fn capture(&self, driver: &Driver) -> Result<Capture> {
         self.with(driver, |raw| {
-            // SAFETY: the stream is alive: kept, or by the promise of whoever gave it.
+            // SAFETY: the stream is alive, see `Kind`. `with` has made the context of a token current.
             unsafe { capture::of(driver, raw) }
         })
     }
 
-    /// The hold of the graph that the stream is captured into.
+    /// Returns the hold of the graph into which the stream is captured.
     pub(super) fn hold(
         &self,
         driver: &Driver,
         known: impl FnOnce(u64) -> Option<Hold>,
     ) -> Result<Option<Hold>> {
         self.with(driver, |raw| {
-            // SAFETY: as above.
+            // SAFETY: the stream is alive, see `Kind`. `with` has made the context of a token current.
             unsafe { Hold::of(driver, raw, known) }
         })
     }
 
-    /// An event that completes when the work submitted to the stream so far has.
+    /// Returns an event that completes when the work submitted to the stream so far is done.
     pub(super) fn record(&self, device: &Device) -> Result<Event> {
         let event = device.create_event(EventOptions::default())?;
         self.record_in(&event, device)?;
@@ -185,23 +186,24 @@ impl Place {
     /// Records the work submitted to the stream so far in an event.
     pub(super) fn record_in(&self, event: &Event, device: &Device) -> Result<()> {
         self.with(device.driver(), |raw| {
-            // SAFETY: the event is alive, and so is the stream, as above.
+            // SAFETY: the borrow keeps `event` alive, and the stream is alive, see `Kind`.
             unsafe { call!(device.driver().api(), cuEventRecord(event.as_raw(), raw)) }
         })
     }
 
-    /// Makes the work submitted to the stream from now on wait for an event.
+    /// Makes work submitted to the stream from now on wait for an event.
     pub(super) fn wait(&self, driver: &Driver, event: &Event) -> Result<()> {
         self.with(driver, |raw| {
-            // SAFETY: both are alive, as above; 0 is the only flag outside of capture.
+            // SAFETY: the borrow keeps `event` alive, and the stream is alive, see `Kind`. 0 is the only flag outside
+            // captures.
             unsafe { call!(driver.api(), cuStreamWaitEvent(raw, event.as_raw(), 0)) }
         })
     }
 }
 
 impl PlaceId {
-    /// The stream, where it is one of this crate and of the device that lives. Another stream may have
-    /// got its handle.
+    /// Returns the stream if a living stream of green-ctx on this device has the handle. The driver may have given
+    /// the handle to another stream in the meantime.
     pub(super) fn find(self, device: &Device) -> Option<Place> {
         let kind = match self.home {
             None => {
@@ -211,7 +213,7 @@ impl PlaceId {
                 }
                 Kind::Ours { _kept: stream }
             }
-            // Whoever is not that thread would name another stream.
+            // On another thread, the token would name another stream.
             Some((_, Some(_))) => return None,
             Some((context, None)) => {
                 let context = device.driver().find_context(context.0)?;
@@ -241,7 +243,7 @@ impl Home {
     }
 }
 
-/// The context that a token is looked up in.
+/// Returns the context in which a token is resolved.
 fn home(primary: &Context) -> Result<HomeContext> {
     let device = primary.device();
     let driver = device.driver();
@@ -254,7 +256,7 @@ fn home(primary: &Context) -> Result<HomeContext> {
         return Ok(HomeContext::Known(if ours { context } else { primary.clone() }));
     }
     let mut number = 0;
-    // SAFETY: the pointer is to a live integer; a context is current.
+    // SAFETY: `number` is a live local, and a context is current: `raw` is not null.
     unsafe { call!(driver.api(), cuCtxGetDevice(&raw mut number)) }?;
     if number == device.as_raw() {
         Ok(HomeContext::Other(Handle(raw)))
@@ -263,28 +265,28 @@ fn home(primary: &Context) -> Result<HomeContext> {
     }
 }
 
-/// The thread's current context, null for none.
+/// Returns the thread's current context, or null if there is none.
 fn current(driver: &Driver) -> Result<CUcontext> {
     let mut raw = ptr::null_mut();
-    // SAFETY: the pointer is to a live handle.
+    // SAFETY: `raw` is a live local.
     unsafe { call!(driver.api(), cuCtxGetCurrent(&raw mut raw)) }?;
     Ok(raw)
 }
 
-/// Whose memory is used on a stream without an object.
+/// Returns the owner of memory that is used on a stream without an object.
 ///
 /// # Safety
 ///
-/// The stream must be alive; a token is looked up in the current context.
+/// The stream must be alive. A token is resolved in the current context.
 unsafe fn owner_of(driver: &Driver, raw: CUstream) -> Result<Owner> {
     let mut green = ptr::null_mut();
-    // SAFETY: the stream is alive, the pointer is to a live handle.
+    // SAFETY: the contract of this function says that `raw` is alive, and `green` is a live local.
     unsafe { call!(driver.api(), cuStreamGetGreenCtx(raw, &raw mut green)) }?;
     if green.is_null() {
         return Ok(Owner::Outside);
     }
     let mut context = ptr::null_mut();
-    // SAFETY: the green context is alive, since its stream is used; the pointer is to a live handle.
+    // SAFETY: `green` is the context of a living stream and therefore alive. `context` is a live local.
     unsafe { call!(driver.api(), cuCtxFromGreenCtx(&raw mut context, green)) }?;
     Ok(driver.find_context(context).as_ref().map_or(Owner::Foreign, Owner::of))
 }

@@ -1,4 +1,4 @@
-//! Giving blocks back: in order, and not while a graph needs them.
+//! Returning blocks to the driver: in stream order, and not while a graph needs them.
 #![allow(unsafe_code, reason = "takes a raw stream and frees memory")]
 
 use std::mem;
@@ -14,7 +14,7 @@ use super::place::Place;
 use super::source::Source;
 
 impl Inner {
-    /// The hold of the graph that a stream is captured into: one that a block has, or a new one.
+    /// Returns the hold of the graph into which a stream is captured: one that a block has, or a new one.
     pub(super) fn hold(&self, place: &Place) -> Result<Option<Hold>> {
         let known = |capture| {
             let books = self.books.lock();
@@ -26,11 +26,11 @@ impl Inner {
         place.hold(self.device.driver(), known)
     }
 
-    /// Frees a block that was taken out of the books, on a stream. `false` where it has to wait.
+    /// Frees, on a stream, a block that was removed from the books. Returns `false` if the block has to wait.
     ///
     /// # Safety
     ///
-    /// The stream must be alive, or a default-stream token.
+    /// The stream must be alive, or the handle must be a default-stream token.
     pub(super) unsafe fn free(
         &self,
         driver: &Driver,
@@ -39,10 +39,10 @@ impl Inner {
     ) -> Result<bool> {
         let _relaxed = RelaxedCapture::enter(driver)?;
         let source = self.source()?;
-        // SAFETY: the stream is alive by this function's contract.
+        // SAFETY: this function has the contract of `Place::find`.
         let (on, _) = unsafe { Place::find(source.primary(), stream) }?;
         waiting.on = Some(on);
-        // A graph that is captured now may be using the block.
+        // A graph that is being captured may use the block.
         let mut holds = Vec::new();
         let mut result = Ok(());
         for place in waiting.places() {
@@ -50,7 +50,7 @@ impl Inner {
                 match self.hold(place) {
                     Ok(hold) => holds.extend(hold),
                     Err(error) => {
-                        // Nothing reports when the graph is gone.
+                        // Nothing would report the end of this graph.
                         holds.push(Hold::for_ever());
                         result = Err(error);
                     }
@@ -62,15 +62,15 @@ impl Inner {
         self.give_back(driver, source, waiting, false)
     }
 
-    /// Keeps a block that cannot go back yet.
+    /// Adds a block to the list of those that wait.
     pub(super) fn wait_for_later(&self, waiting: Waiting) {
-        // Counted first, so that nobody takes one out that is not counted yet.
+        // Count first, so that no thread takes a block from the list before it is counted.
         self.waiting.fetch_add(1, Ordering::Relaxed);
         self.books.lock().waiting.push_back(waiting);
     }
 
-    /// Gives back what waits, as far as it is possible now, or possible at all: by waiting on the host for
-    /// what nobody else can wait for.
+    /// Returns blocks that wait to the driver, if that is possible now. With `by_waiting`, the host waits for streams
+    /// that this thread cannot name.
     pub(super) fn give_back_waiting(&self, by_waiting: bool) {
         let count = self.waiting.load(Ordering::Relaxed);
         if count == 0 {
@@ -82,7 +82,7 @@ impl Inner {
             Ok(ready) => ready,
             Err(error) => return driver.report(Err(error)),
         };
-        // Each is looked at once; another thread may be doing the same with others.
+        // Each block is tried once. Another thread may be trying others at the same time.
         for _ in 0..count {
             let next = self.books.lock().waiting.pop_front();
             let Some(mut waiting) = next else { return };
@@ -92,7 +92,7 @@ impl Inner {
                 continue;
             }
             let reported = mem::replace(&mut waiting.reported, result.is_err());
-            // Back before the hook is called, whatever that does.
+            // Put back before the hook is called, which may do anything.
             self.wait_for_later(waiting);
             if !reported {
                 driver.report(result.map(drop));
@@ -100,7 +100,7 @@ impl Inner {
         }
     }
 
-    /// Gives a block back to the driver, unless it is still needed: `false` then.
+    /// Returns a block to the driver. Returns `false` if it is still needed.
     fn give_back(
         &self,
         driver: &Driver,
@@ -122,8 +122,8 @@ impl Inner {
         }
         let on = on.as_ref().unwrap_or(&block.place);
         if !reachable {
-            // No stream can wait for one that cannot be named. Waiting for the device invalidates
-            // captures, so it is done only for callers that ask for it.
+            // No stream can wait for one that cannot be named. Waiting for the device invalidates captures, so it is
+            // done only for callers that request it.
             if !by_waiting {
                 return Ok(false);
             }
@@ -139,16 +139,18 @@ impl Inner {
                 on.wait(driver, &place.record(&self.device)?)?;
             }
             on.with(driver, |raw| {
-                // SAFETY: the stream is alive and not captured, and waits for all that use the memory.
+                // SAFETY: the block is from the pool, because it is not shareable. The stream is alive, see
+                // `place::Kind`. The loops above found it uncaptured and made it wait for all other streams that use
+                // the memory.
                 unsafe { source.free(*address, raw) }
             })?;
         } else {
             source.free_quietly(*address)?;
         }
-        // Known to those who run out of memory before a limit lets them ask for it.
+        // Noted before the accounts change, so that an allocation that the limit now admits can wait for the free.
         let noted = if !block.shareable && reachable { self.note_free(on) } else { Ok(()) };
         self.books.lock().accounts.give_back(&block.owner, block.bytes);
-        // The block is freed all the same.
+        // Only the note failed: the block is freed.
         driver.report(noted);
         Ok(true)
     }
@@ -160,15 +162,15 @@ impl Drop for Inner {
         self.give_back_waiting(true);
         let left = self.books.get_mut().accounts.total().current_blocks;
         if left > 0 {
-            let (device, what) = (self.device.ordinal(), "blocks were never freed");
-            let text = format!("the allocator of device {device} ends, and {left} {what}");
+            let (device, what) = (self.device.ordinal(), "blocks were not freed");
+            let text = format!("the allocator of device {device} was dropped while {left} {what}");
             driver.report(Err(Error::InvalidRequest(text)));
         }
     }
 }
 
 impl Waiting {
-    /// The streams whose work may use the block, and the one that it was freed on; each once.
+    /// Returns the streams whose work may use the block, and the one on which it was freed, each once.
     fn places(&self) -> impl Iterator<Item = &Place> {
         let on = self.on.iter().filter(|on| !self.block.places().any(|place| place.is(on)));
         self.block.places().chain(on)

@@ -1,11 +1,11 @@
-//! Bytes that are set aside in the accounts while the driver is asked for a block.
+//! Reserved bytes: counted in the accounts while the driver allocates a block.
 
 use green_ctx::sys::CUdeviceptr;
 
 use super::block::Block;
 use super::{Inner, Owner, Result};
 
-/// Bytes that are set aside for a block until there is one. Where there will be none they are given up.
+/// Bytes that are reserved for a block. Dropping it without [`take`](Reservation::take) releases them.
 pub(super) struct Reservation<'a> {
     inner: &'a Inner,
     owner: &'a Owner,
@@ -22,7 +22,7 @@ impl<'a> Reservation<'a> {
     pub(super) fn take(mut self, address: CUdeviceptr, block: Block) {
         let mut books = self.inner.books.lock();
         books.accounts.take(self.owner, self.bytes);
-        // The driver gives an address out again only after its block was taken out.
+        // The address cannot be in the map: the driver reuses an address only after its block was removed.
         books.blocks.insert(address, block);
         self.open = false;
     }

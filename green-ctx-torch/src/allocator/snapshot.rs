@@ -1,4 +1,4 @@
-//! What an allocator has, as one picture.
+//! Snapshots of an allocator's state.
 
 use std::collections::BTreeMap;
 
@@ -6,32 +6,30 @@ use super::account::{Owner, Usage};
 use super::block::Block;
 use super::{Inner, global};
 
-/// What an allocator has at one moment.
+/// The state of an allocator at one moment.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 #[non_exhaustive]
 pub struct Snapshot {
     /// The device's ordinal.
     pub device: u32,
-    /// What is in use in total.
+    /// The usage of all memory of the allocator.
     pub total: Usage,
-    /// What is in use on streams of each partition, by its name; see
-    /// [`Allocator::partition`](super::Allocator::partition).
+    /// The usage on streams of each partition, by name. See [`Allocator::partition`](super::Allocator::partition).
     pub partitions: BTreeMap<String, Usage>,
-    /// What is in use on streams that are in no partition.
+    /// The usage on streams outside any partition.
     pub outside: Usage,
-    /// What is in use on streams of foreign green contexts.
+    /// The usage on streams of foreign green contexts.
     pub foreign: Usage,
-    /// The bytes that the memory pool has of the device, in use or not; `None` where there is no pool
-    /// yet, or the driver does not report it.
+    /// The bytes of device memory that the pool holds, in use or not. `None` if there is no pool yet, or if the
+    /// driver does not report the number.
     pub pool_bytes: Option<u64>,
-    /// Whether blocks are allocated so that they have IPC handles.
+    /// True if new blocks have IPC handles.
     pub shareable: bool,
-    /// The blocks that are in use, by address.
+    /// The blocks in use, by address.
     pub blocks: Vec<BlockInfo>,
-    /// The blocks that were freed and wait, for a graph's end or for a driver that refused. They count
-    /// as in use.
+    /// The freed blocks that wait for the end of a graph, or because the driver refused. They count as in use.
     pub waiting: Vec<BlockInfo>,
-    /// What the C functions could not do last.
+    /// The last error of the C functions.
     pub last_error: Option<String>,
 }
 
@@ -39,29 +37,29 @@ pub struct Snapshot {
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 #[non_exhaustive]
 pub struct BlockInfo {
-    /// Its first address.
+    /// The block's first address.
     pub address: u64,
-    /// Its bytes, as they were asked for.
+    /// The requested bytes.
     pub bytes: u64,
-    /// The name of the partition that it was allocated in; `None` for none.
+    /// The name of the partition in which the block was allocated, or `None` if there is none.
     pub partition: Option<String>,
-    /// Whether it was allocated in a foreign green context.
+    /// True if the block was allocated on a stream of a foreign green context.
     pub foreign: bool,
-    /// The handle of the stream that it was allocated on.
+    /// The handle of the stream on which the block was allocated.
     pub stream: u64,
-    /// The handles of the streams that were recorded for it.
+    /// The handles of the streams that were recorded for the block.
     pub recorded: Vec<u64>,
-    /// How many graphs may still use it.
+    /// The number of graphs that may still use the block.
     pub graphs: usize,
-    /// Whether it has an IPC handle.
+    /// True if the block has an IPC handle.
     pub shareable: bool,
 }
 
 impl Snapshot {
-    /// The snapshot as JSON.
+    /// Returns the snapshot as JSON.
     #[must_use]
     pub fn to_json(&self) -> String {
-        // Strings and numbers under text keys: there is nothing that JSON could not hold.
+        // Strings and numbers under string keys can always be written as JSON.
         serde_json::to_string(self).unwrap_or_default()
     }
 }

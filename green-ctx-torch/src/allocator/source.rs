@@ -1,4 +1,4 @@
-//! Where memory comes from: a pool of the allocator's own, or the device itself.
+//! The source of the memory: the allocator's pool, or the device itself.
 #![allow(unsafe_code, reason = "calls the driver")]
 
 use std::ptr;
@@ -15,7 +15,7 @@ use green_ctx::{
 use super::handle::Handle;
 use green_ctx::call;
 
-/// A memory pool of a device, and a stream for what is in no other stream's order.
+/// A memory pool of a device, and a stream for calls that belong to no other stream.
 pub(super) struct Source {
     pool: Handle<CUmemPoolHandle_st>,
     quiet: Stream,
@@ -40,12 +40,13 @@ impl Source {
             reserved: [0; 53],
         };
         let mut pool = ptr::null_mut();
-        // SAFETY: both pointers are to live values.
+        // SAFETY: `pool` and `props` are live locals.
         unsafe { call!(device.driver().api(), cuMemPoolCreate(&raw mut pool, &raw const props)) }?;
-        // Destroyed from here on, whatever fails.
+        // `Source` destroys the pool if a step below fails.
         let source = Source { pool: Handle(pool), quiet, primary };
         source.set_threshold(threshold)?;
-        // Otherwise the driver may have an allocation of one partition wait for a free of another.
+        // With internal dependencies, the driver could make an allocation of one partition wait for a free of
+        // another.
         let never: i32 = 0;
         source
             .set(CUmemPool_attribute::CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES, &never)?;
@@ -60,12 +61,13 @@ impl Source {
         self.primary.device().driver()
     }
 
-    /// Sets an attribute, whose type must be the one that cuda.h gives. Captures forbid that, as
-    /// recorded.
+    /// Sets an attribute. `T` must be the attribute's type in cuda.h. A capture on another thread forbids the call
+    /// unless the thread's capture mode is relaxed (recorded).
     fn set<T>(&self, attribute: CUmemPool_attribute, value: &T) -> Result<()> {
         let _relaxed = RelaxedCapture::enter(self.driver())?;
         let value = ptr::from_ref(value).cast_mut().cast();
-        // SAFETY: the pool is alive; the driver reads a value of the attribute's type.
+        // SAFETY: the pool is alive until `Drop`. The driver reads a value of the attribute's type, and both callers
+        // pass the type of cuda.h: `cuuint64_t` for the threshold, `int` for the reuse attribute.
         unsafe { call!(self.driver().api(), cuMemPoolSetAttribute(self.pool.0, attribute, value)) }
     }
 
@@ -73,46 +75,48 @@ impl Source {
         let _relaxed = RelaxedCapture::enter(self.driver())?;
         let mut value = 0_u64;
         let out = (&raw mut value).cast();
-        // SAFETY: the pool is alive; the attributes asked for are of 64 bits (cuda.h).
+        // SAFETY: the pool is alive until `Drop`. `value` is a live local of 64 bits, as cuda.h says for the
+        // attribute that the only caller passes.
         unsafe { call!(self.driver().api(), cuMemPoolGetAttribute(self.pool.0, attribute, out)) }?;
         Ok(value)
     }
 
-    /// How many bytes that are not in use the pool keeps when work is waited for.
+    /// Sets the number of unused bytes that the pool keeps when the program waits for work.
     pub(super) fn set_threshold(&self, bytes: u64) -> Result<()> {
         self.set(CUmemPool_attribute::CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &bytes)
     }
 
-    /// The bytes that the pool has of the device, in use or not.
+    /// Returns the bytes of device memory that the pool holds, in use or not.
     pub(super) fn reserved_bytes(&self) -> Result<u64> {
         self.get(CUmemPool_attribute::CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT)
     }
 
-    /// Gives what is not in use back to the device.
+    /// Returns the pool's unused memory to the device.
     pub(super) fn trim(&self) -> Result<()> {
-        // SAFETY: the pool is alive.
+        // SAFETY: the pool is alive until `Drop`.
         unsafe { call!(self.driver().api(), cuMemPoolTrimTo(self.pool.0, 0)) }
     }
 
-    /// Memory in the order of a stream.
+    /// Allocates memory in stream order.
     ///
     /// # Safety
     ///
-    /// The stream must be alive and not be captured; a token is looked up in the current context.
+    /// The stream must be alive and must not be captured. A default-stream token is resolved in the current context.
     pub(super) unsafe fn allocate(&self, bytes: usize, stream: CUstream) -> Result<CUdeviceptr> {
         let mut address = 0;
         let out = &raw mut address;
-        // SAFETY: the pointer is to a live address; pool and stream are alive.
+        // SAFETY: `address` is a live local and the pool is alive until `Drop`. The contract of this function covers
+        // `stream`.
         unsafe {
             call!(self.driver().api(), cuMemAllocFromPoolAsync(out, bytes, self.pool.0, stream))
         }?;
         Ok(address)
     }
 
-    /// Memory that every stream can use at once, as `cuMemAlloc` gives it. The host waits until the
-    /// driver has it ready.
+    /// Allocates memory that every stream can use immediately, like memory from `cuMemAlloc`. The host waits until
+    /// the driver has it ready.
     pub(super) fn allocate_for_all(&self, bytes: usize) -> Result<CUdeviceptr> {
-        // SAFETY: the stream is alive, and nobody else submits to it.
+        // SAFETY: `self` keeps `quiet` alive. No other code has this stream, so it is not captured.
         let address = unsafe { self.allocate(bytes, self.quiet.as_raw()) }?;
         self.quiet.synchronize().inspect_err(|_| {
             self.driver().report(self.free_quietly(address));
@@ -120,57 +124,59 @@ impl Source {
         Ok(address)
     }
 
-    /// Frees memory of the pool in the order of a stream.
+    /// Frees memory of the pool in stream order.
     ///
     /// # Safety
     ///
-    /// As [`allocate`](Source::allocate). The memory must be the pool's; what is not in the order of the
-    /// stream must be done with it.
+    /// As for [`allocate`](Source::allocate). The memory must be from the pool, and work that the stream does not
+    /// follow must no longer use it.
     pub(super) unsafe fn free(&self, address: CUdeviceptr, stream: CUstream) -> Result<()> {
-        // SAFETY: by this function's contract.
+        // SAFETY: this function has the contract of the call.
         unsafe { call!(self.driver().api(), cuMemFreeAsync(address, stream)) }
     }
 
-    /// Frees memory of the pool that nothing uses any more.
+    /// Frees memory of the pool that no work uses.
     pub(super) fn free_quietly(&self, address: CUdeviceptr) -> Result<()> {
-        // SAFETY: the callers have waited for what used the memory; the stream is alive.
+        // SAFETY: `self` keeps `quiet` alive, and no other code captures it. The callers pass memory of the pool
+        // after waiting for all work that used it.
         unsafe { self.free(address, self.quiet.as_raw()) }
     }
 
-    /// Memory that is in no pool, of which there are IPC handles.
+    /// Allocates memory outside the pool, which can have an IPC handle.
     pub(super) fn allocate_shareable(&self, bytes: usize) -> Result<CUdeviceptr> {
         let _current = self.primary.make_current()?;
         let mut address = 0;
-        // SAFETY: the pointer is to a live address; a context is current.
+        // SAFETY: `address` is a live local, and `_current` makes the primary context current.
         unsafe { call!(self.driver().api(), cuMemAlloc(&raw mut address, bytes)) }?;
         Ok(address)
     }
 
-    /// Frees memory that is in no pool. It waits for the device's work (recorded on an H200, driver
+    /// Frees memory outside the pool. The driver waits for the device's work (recorded on an H200, driver
     /// 580.159.04).
     pub(super) fn free_shareable(&self, address: CUdeviceptr) -> Result<()> {
         let _current = self.primary.make_current()?;
-        // SAFETY: allocated by `allocate_shareable`; the callers have waited for what used it.
+        // SAFETY: the only caller passes memory from `allocate_shareable`, after waiting for all work that used it.
         unsafe { call!(self.driver().api(), cuMemFree(address)) }
     }
 
-    /// The IPC handle of memory that is in no pool.
+    /// Returns the IPC handle of memory outside the pool.
     pub(super) fn ipc_handle(&self, address: CUdeviceptr) -> Result<[u8; 64]> {
         let _current = self.primary.make_current()?;
         let mut handle = CUipcMemHandle_v1 { reserved: [0; 64] };
-        // SAFETY: the pointer is to a live handle; the driver checks the address.
+        // SAFETY: `handle` is a live local, and the driver checks the address.
         unsafe { call!(self.driver().api(), cuIpcGetMemHandle(&raw mut handle, address)) }?;
-        // `c_char` is signed or not, by platform; the bytes are the same.
+        // The signedness of `c_char` depends on the platform. The bytes are the same.
         Ok(handle.reserved.map(|byte| byte.to_ne_bytes()[0]))
     }
 
-    /// Waits until what was freed in no other stream's order is.
+    /// Waits until the frees on the quiet stream have run.
     pub(super) fn finish(&self) -> Result<()> {
         self.quiet.synchronize()
     }
 
-    /// Waits until all work of the device is done, that of green contexts included (cuda.h,
-    /// `cuCtxSynchronize`), but for graphs on their streams with nothing behind them. Captures of the device's streams are invalidated.
+    /// Waits until all work of the device is done, including the work of green contexts (cuda.h, `cuCtxSynchronize`).
+    /// Graphs on streams of green contexts are not covered unless other work follows them. The call invalidates
+    /// captures of the device's streams.
     pub(super) fn synchronize(&self) -> Result<()> {
         self.primary.synchronize()
     }
@@ -178,8 +184,8 @@ impl Source {
 
 impl Source {
     fn destroy(&self) -> Result<()> {
-        // SAFETY: made by `create`, destroyed once. Blocks that are left stay (recorded on an H200,
-        // driver 580.159.04).
+        // SAFETY: `create` created the pool, and `Drop`, the only caller, destroys it once. Blocks that are still
+        // allocated stay valid (recorded on an H200, driver 580.159.04).
         unsafe { call!(self.driver().api(), cuMemPoolDestroy(self.pool.0)) }
     }
 }
@@ -188,10 +194,10 @@ impl Drop for Source {
     fn drop(&mut self) {
         let device = self.primary.device();
         if device.driver().device(device.ordinal()).is_err() {
-            // A forked child: nothing of it is this process's.
+            // In a forked child, the driver's objects belong to the parent.
             return;
         }
-        // Allocators end where nobody chooses to, and captures of other threads go on.
+        // The last handle can be dropped at any time, also while other threads capture.
         let relaxed = RelaxedCapture::enter(device.driver());
         let destroyed = self.destroy();
         device.driver().report(relaxed.map(drop));

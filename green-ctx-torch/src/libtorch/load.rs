@@ -1,4 +1,4 @@
-//! Where libtorch is.
+//! Finding and loading libtorch.
 
 use std::ffi::{CStr, c_void};
 use std::mem;
@@ -10,14 +10,14 @@ use libloading::{Library, library_filename};
 use super::Torch;
 use crate::error::{Result, TorchError};
 
-/// The library with the functions, and the one that every PyTorch has.
+/// The library that has the functions, and a library that every PyTorch has.
 const CUDA: &str = "torch_cuda";
 const CPU: &str = "torch_cpu";
 
-/// A name that every libtorch with CUDA has.
+/// A function that every libtorch with CUDA has.
 const PROBE: &CStr = c"aoti_torch_get_current_cuda_stream";
 
-/// The libtorch of this process: a library that is loaded, or a part of the program.
+/// Finds the libtorch of this process, as a loaded library or as a part of the program.
 pub(super) fn find() -> Result<Torch> {
     if let Some(library) = loaded(CUDA) {
         return Ok(keep(library));
@@ -25,13 +25,15 @@ pub(super) fn find() -> Result<Torch> {
     if let Some(program) = program().filter(|program| !symbol(program, PROBE).is_null()) {
         return Ok(keep(program));
     }
-    // Not unloaded by being asked for.
+    // `_without_cuda` releases only the reference that `loaded` took.
     match loaded(CPU) {
         Some(_without_cuda) => Err(TorchError::CpuBuild),
         None => Err(TorchError::NotLoaded),
     }
 }
 
+/// Loads the libtorch in a folder or in its subfolder `lib`.
+///
 /// # Safety
 ///
 /// The library must be libtorch.
@@ -40,8 +42,7 @@ pub(super) unsafe fn load_from(folder: &Path) -> Result<Torch> {
     for folder in &folders {
         let path = folder.join(library_filename(CUDA));
         if path.exists() {
-            // SAFETY: opening a library runs its initialisers, and it is libtorch by this function's
-            // contract.
+            // SAFETY: opening a library runs its initialisers. By this function's contract the library is libtorch.
             let library = unsafe { Library::new(&path) }
                 .map_err(|source| TorchError::NotALibrary { path, source })?;
             return Ok(keep(library));
@@ -53,29 +54,29 @@ pub(super) unsafe fn load_from(folder: &Path) -> Result<Torch> {
     Err(TorchError::NotFound { folder: folder.to_owned() })
 }
 
-/// Takes the functions of a library, which stays loaded for good: its threads and the streams that
-/// it keeps outlive any handle.
+/// Takes the functions of a library, and leaves it loaded until the process ends: its threads and its streams outlive
+/// every handle. The callers pass libtorch only.
 fn keep(library: Library) -> Torch {
-    // SAFETY: the functions are those of libtorch, under their names, and the library stays.
+    // SAFETY: the library is libtorch, so the symbols are its functions. `forget` below keeps it loaded.
     let torch = unsafe { Torch::from_lookup(|name| symbol(&library, name)) };
     mem::forget(library);
     torch
 }
 
-/// A symbol's address, null where there is none.
+/// Returns a symbol's address, or null if there is none.
 fn symbol(library: &Library, name: &CStr) -> *mut c_void {
-    // SAFETY: the address is only taken here.
+    // SAFETY: the symbol is read as an address and is not dereferenced here.
     let found = unsafe { library.get::<*mut c_void>(name) };
     found.map_or(ptr::null_mut(), |symbol| *symbol)
 }
 
-/// A library that is loaded already, found without loading anything.
+/// Returns a library that is already loaded, without loading anything.
 #[cfg(unix)]
 fn loaded(name: &str) -> Option<Library> {
     use libloading::os::unix::{Library, RTLD_LAZY, RTLD_LOCAL};
 
     let flags = RTLD_LAZY | RTLD_LOCAL | libc::RTLD_NOLOAD;
-    // SAFETY: nothing is loaded and no initialiser runs.
+    // SAFETY: `RTLD_NOLOAD` loads no library, so no initialiser runs.
     let library = unsafe { Library::open(Some(library_filename(name)), flags) };
     library.ok().map(Into::into)
 }
@@ -87,7 +88,7 @@ fn loaded(name: &str) -> Option<Library> {
     Library::open_already_loaded(library_filename(name)).ok().map(Into::into)
 }
 
-/// The program itself, and what it has loaded for everybody.
+/// Returns the program itself, together with the libraries that it loaded globally.
 #[cfg(unix)]
 fn program() -> Option<Library> {
     Some(libloading::os::unix::Library::this().into())

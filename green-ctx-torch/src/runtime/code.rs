@@ -4,13 +4,12 @@ use std::fmt;
 
 use green_ctx::CUresult;
 
-/// An error code of the CUDA runtime, a `cudaError_t`. Codes that no header has yet are values like
-/// any other.
+/// An error code of the CUDA runtime (`cudaError_t`). A code that is in no header yet is a valid value too.
 ///
-/// The driver's codes are the same numbers wherever both have an error, from CUDA 10.1 on
-/// (driver_types.h and cuda.h of CUDA 13.5); their names differ.
+/// Since CUDA 10.1, an error that both the driver and the runtime have has the same number in both
+/// (driver_types.h and cuda.h of CUDA 13.5). The names differ.
 ///
-/// # Example
+/// # Examples
 ///
 /// ```
 /// use green_ctx_torch::runtime::ErrorCode;
@@ -26,19 +25,19 @@ impl ErrorCode {
     /// No error.
     pub const SUCCESS: ErrorCode = ErrorCode(0);
 
-    /// Every code of CUDA 13.5, ascending.
+    /// Returns every code of CUDA 13.5, in ascending order.
     pub fn all() -> impl ExactSizeIterator<Item = ErrorCode> {
         CODES.iter().map(|(code, ..)| ErrorCode(*code))
     }
 
-    /// The name in the header, `cudaErrorInvalidValue` for 1; `None` for a code that CUDA 13.5 does
-    /// not have.
+    /// Returns the name in the header, for example `cudaErrorInvalidValue` for 1. Returns `None` for a code
+    /// that CUDA 13.5 does not have.
     #[must_use]
     pub fn name(self) -> Option<&'static str> {
         self.row().map(|(_, name, _)| *name)
     }
 
-    /// What the code means, in a few words; `an error code that CUDA 13.5 does not have` for another code.
+    /// Returns a short description. For an unknown code it is `an error code that CUDA 13.5 does not have`.
     #[must_use]
     pub fn text(self) -> &'static str {
         self.row().map_or("an error code that CUDA 13.5 does not have", |(.., text)| text)
@@ -242,7 +241,7 @@ mod tests {
 
     #[test]
     fn errors_of_the_driver_have_the_same_numbers() {
-        // The driver calls them CUDA_ERROR_INVALID_CONTEXT and CUDA_ERROR_LAUNCH_FAILED.
+        // The driver's names are `CUDA_ERROR_INVALID_CONTEXT` and `CUDA_ERROR_LAUNCH_FAILED`.
         for (status, name) in [
             (CUresult::CUDA_SUCCESS, "cudaSuccess"),
             (CUresult::CUDA_ERROR_OUT_OF_MEMORY, "cudaErrorMemoryAllocation"),

@@ -1,4 +1,4 @@
-//! A partition's context on the thread's stack of contexts.
+//! A partition's entry on the thread's context stack.
 #![allow(unsafe_code, reason = "calls the driver")]
 
 use std::mem;
@@ -10,41 +10,41 @@ use green_ctx::{Driver, context::Context};
 use crate::error::{Result, TorchError, check_process};
 use green_ctx::call;
 
-/// A place on the thread's stack of contexts, for a partition's context.
+/// An entry on the thread's context stack, for a partition's context.
 ///
-/// Other code changes what is in the place: when PyTorch changes its device, the CUDA runtime puts a
-/// primary context in the place of whatever is current (cuda.h, `cuCtxSetCurrent`). So what is taken
-/// off is the place and not the context.
+/// Other code may replace the context in the entry: if PyTorch changes its device, the CUDA runtime replaces the
+/// current context by a primary context (cuda.h, `cuCtxSetCurrent`). Therefore the entry is removed, whatever context
+/// is in it.
 pub(super) struct Slot {
-    /// `None` once the place is taken off.
+    /// `None` after the entry was removed.
     context: Option<Context>,
-    /// What was current before; only compared.
+    /// The context below the entry. Only compared.
     below: *mut CUctx_st,
 }
 
 impl Slot {
-    /// `below` is what is current, where that is known.
+    /// Pushes the context. `below` is the current context, if the caller knows it.
     pub(super) fn push(context: &Context, below: Option<CUcontext>) -> Result<Slot> {
         let driver = context.device().driver();
         let below = below.map_or_else(|| get(driver), Ok)?;
-        // SAFETY: the context is alive, and the result keeps it.
+        // SAFETY: `context` is alive, and the returned `Slot` keeps it alive while it is on the stack.
         unsafe { call!(driver.api(), cuCtxPushCurrent(context.as_raw())) }?;
         Ok(Slot { context: Some(context.clone()), below })
     }
 
-    /// Makes the partition's context current again where something else was put in its place.
+    /// Makes the partition's context current again if another one has replaced it in the entry.
     pub(super) fn hold(&self) -> Result<()> {
         let Some(context) = &self.context else { return Ok(()) };
         let driver = context.device().driver();
         if get(driver)? != context.as_raw() {
-            // SAFETY: the context is alive, and this object keeps it.
+            // SAFETY: `self.context` keeps the context alive.
             unsafe { call!(driver.api(), cuCtxSetCurrent(context.as_raw())) }?;
         }
         Ok(())
     }
 
-    /// Whether the place can be taken off: [`TorchError::ContextOrder`] where something lies on it. A
-    /// place that somebody has taken off already is forgotten.
+    /// Returns [`TorchError::ContextOrder`] if another entry is above this one. If the entry is no longer on the
+    /// stack, it is forgotten.
     pub(super) fn check(&mut self) -> Result<()> {
         let Some(context) = &self.context else { return Ok(()) };
         let (driver, ours) = (context.device().driver(), context.as_raw());
@@ -59,11 +59,11 @@ impl Slot {
         }
         pop(driver)?;
         let beneath = get(driver);
-        // SAFETY: it was on the thread's stack a moment ago, put there by its owner.
+        // SAFETY: `top` was on this thread's stack until the `pop` above, so the code that pushed it keeps it alive.
         let back = unsafe { call!(driver.api(), cuCtxPushCurrent(top)) };
         let (beneath, below) = (beneath?, self.below);
         if beneath == below {
-            // Another context is in the place, and has gone from it where it cannot be put back.
+            // Another context has replaced ours in the entry. If it could not be pushed back, the entry is gone.
             if back.is_err() {
                 self.context = None;
             }
@@ -77,7 +77,7 @@ impl Slot {
         Ok(())
     }
 
-    /// Takes the place off, whatever context is in it.
+    /// Removes the entry, whatever context is in it.
     pub(super) fn pop(&mut self) -> Result<()> {
         let Some(context) = self.context.take() else { return Ok(()) };
         let (driver, ours) = (context.device().driver(), context.as_raw());
@@ -85,14 +85,14 @@ impl Slot {
         if first.is_ok() {
             return Ok(());
         }
-        // The call may also report what earlier work did wrong (cuda.h): where it has not popped, it
-        // is made again, and the error is returned all the same.
+        // The call may also return the error of earlier work (cuda.h). If it did not pop, it is repeated. The error
+        // is returned in both cases.
         let done = match get(driver) {
             Ok(now) if now == ours => ours != self.below && pop(driver).is_ok(),
             now => now.is_ok(),
         };
         if !done {
-            // Nothing that is on a thread's stack may be destroyed.
+            // A context that may be on a thread's stack must not be destroyed.
             mem::forget(context);
         }
         first
@@ -100,7 +100,7 @@ impl Slot {
 }
 
 impl Drop for Slot {
-    /// The thread ends. What is not certainly off its stack is kept for good.
+    /// Runs if the thread ends. A context that may still be on the stack is leaked.
     fn drop(&mut self) {
         let Some(context) = self.context.take() else { return };
         if check_process(context.device()).is_err() {
@@ -114,17 +114,17 @@ impl Drop for Slot {
     }
 }
 
-/// The thread's current context, null for none.
+/// Returns the thread's current context, or null if there is none.
 pub(super) fn get(driver: &Driver) -> Result<CUcontext> {
     let mut raw = ptr::null_mut();
-    // SAFETY: the pointer is to a live handle.
+    // SAFETY: `raw` is a live local.
     unsafe { call!(driver.api(), cuCtxGetCurrent(&raw mut raw)) }?;
     Ok(raw)
 }
 
 fn pop(driver: &Driver) -> Result<()> {
     let mut popped = ptr::null_mut();
-    // SAFETY: the pointer is to a live handle.
+    // SAFETY: `popped` is a live local.
     unsafe { call!(driver.api(), cuCtxPopCurrent(&raw mut popped)) }?;
     Ok(())
 }

@@ -1,8 +1,8 @@
 //! Tasks that share a thread, such as those of an event loop.
 //!
-//! What a task has entered is current on its thread while the task runs, and not while another does:
-//! [`suspend`] suspends it when the task waits, [`resume`] makes it current again. Neither keeps an
-//! order of work: tasks in different partitions run beside each other.
+//! A task's partitions are current on the thread only while the task runs. [`suspend`] suspends them when the task
+//! waits, and [`resume`] makes them current again. Neither orders work: work of tasks in different partitions may run
+//! at the same time.
 
 use green_ctx::Stream;
 
@@ -11,36 +11,36 @@ use super::{Frame, Mode, event, with_thread};
 use crate::error::{Result, TorchError, check_process};
 use crate::libtorch::Torch;
 
-/// Marks the partition that this thread entered last as entered by the task that runs.
+/// Marks the partition that this thread entered last as entered by the running task.
 ///
 /// # Errors
 ///
-/// [`TorchError::NotEntered`].
+/// [`TorchError::NotEntered`] if the thread is in no partition.
 pub fn own_innermost() -> Result<()> {
     with_thread(|thread| {
         thread.frames.last_mut().map(|frame| frame.of_task = true).ok_or(TorchError::NotEntered)
     })?
 }
 
-/// Whether the partition that this thread entered last was entered by a task.
+/// Returns whether a task entered the partition that this thread entered last.
 #[must_use]
 pub fn is_innermost_of_task() -> bool {
     with_thread(|thread| thread.frames.last().is_some_and(|frame| frame.of_task)).unwrap_or(false)
 }
 
-/// Suspends what tasks have entered on this thread: what was current before the first of it is again.
-/// What goes wrong goes to [the hook](Torch::on_cleanup_failure).
+/// Suspends the innermost partitions that tasks have entered on this thread. The state from before the first of them
+/// is current again. Errors go to [the hook](Torch::on_cleanup_failure).
 pub fn suspend() {
     while let Ok(Some(frame)) = with_thread(|thread| thread.frames.pop_if(|frame| frame.of_task)) {
         frame.undo();
     }
 }
 
-/// Makes current what a task has entered and not left, from the outermost to the innermost.
+/// Makes the partitions that a task has entered and not left current again, from the outermost to the innermost.
 ///
 /// # Errors
 ///
-/// As [`enter`](super::enter); nothing has changed then.
+/// As for [`enter`](super::enter). If it fails, nothing has changed.
 pub fn resume<'a>(
     torch: &Torch,
     entered: impl IntoIterator<Item = (&'a Stream, Mode)>,

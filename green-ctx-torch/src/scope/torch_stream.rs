@@ -15,26 +15,27 @@ use crate::libtorch::Torch;
 pub(super) struct TorchStream {
     raw: CUstream,
     owner: Owner,
-    /// The context that was current when a default stream was found.
+    /// For a default stream, the context that was current when it was found.
     pub(super) current: Option<CUcontext>,
-    /// Whether it is a default stream of a context that was not current when it was found.
+    /// True if it is a default stream of a context that was not current when it was found.
     is_elsewhere: bool,
 }
 
-/// What a stream's handle depends on.
+/// The object on which a stream's handle depends.
 enum Owner {
-    /// A default stream of this context, in which its handle is looked up.
+    /// The context of a default stream, in which its handle is resolved.
     Context(Context),
-    /// A default stream of a foreign context. It is used only while it is current, since nothing here keeps it.
+    /// The foreign context of a default stream. The stream is used only while the context is current, because nothing
+    /// here keeps it alive.
     Foreign(CUcontext),
-    /// A stream of green-ctx, which is kept.
+    /// A stream of green-ctx, which this keeps alive.
     Stream { _kept: Stream },
-    /// A foreign stream. Whoever made it current keeps it.
+    /// A foreign stream. The code that made it current keeps it alive.
     Other,
 }
 
 impl TorchStream {
-    /// The stream that is current in PyTorch now.
+    /// Returns PyTorch's current stream.
     pub(super) fn find(torch: &Torch, device: &Device) -> Result<TorchStream> {
         let raw: CUstream = torch.current_stream(device.ordinal())?.cast();
         if DefaultStream::from_raw(raw).is_some() {
@@ -47,7 +48,7 @@ impl TorchStream {
         Ok(TorchStream { raw, owner, current: None, is_elsewhere: false })
     }
 
-    /// Whether both are one stream: the same handle and, for default streams, of the same context.
+    /// Returns whether both are the same stream: the same handle and, for default streams, the same context.
     pub(super) fn is(&self, other: &TorchStream) -> bool {
         let same_context = match (&self.owner, &other.owner) {
             (Owner::Context(this), Owner::Context(other)) => this == other,
@@ -60,8 +61,7 @@ impl TorchStream {
         self.raw == other.raw && same_context
     }
 
-    /// Whether the stream can be used: [`TorchError::ContextOrder`] for a default stream of a foreign context that
-    /// is not current.
+    /// Returns [`TorchError::ContextOrder`] for a default stream of a foreign context that is not current.
     pub(super) fn check(&self, driver: &Driver) -> Result<()> {
         match self.owner {
             Owner::Foreign(context) if context != slot::get(driver)? => {
@@ -71,12 +71,12 @@ impl TorchStream {
         }
     }
 
-    /// Records an event in the stream, which was found a moment ago: no context was made current since.
+    /// Records an event in the stream. The caller has just found it: no context was made current in the meantime.
     pub(super) fn record(&self, event: &Event) -> Result<()> {
         let driver = event.context().device().driver();
         let _current = if self.is_elsewhere { self.make_current(driver)? } else { None };
-        // SAFETY: the event is alive. The stream is PyTorch's current one, which is alive since PyTorch submits to
-        // it; the handle of a default stream is looked up in its own context.
+        // SAFETY: the borrow keeps `event` alive. The stream is PyTorch's current one and alive, because PyTorch
+        // submits work to it. The handle of a default stream is resolved in its own context, which is current here.
         unsafe { call!(driver.api(), cuEventRecord(event.as_raw(), self.raw)) }?;
         Ok(())
     }
@@ -85,12 +85,14 @@ impl TorchStream {
     pub(super) fn wait(&self, event: &Event) -> Result<()> {
         let driver = event.context().device().driver();
         let _current = self.make_current(driver)?;
-        // SAFETY: as in `record`; 0 is the only flag for an event of this process.
+        // SAFETY: the borrow keeps `event` alive. The stream is PyTorch's current or next one, so the code that made
+        // it current keeps it alive. `_current` makes a default stream's context current. 0 is the only flag for an
+        // event of this process.
         unsafe { call!(driver.api(), cuStreamWaitEvent(self.raw, event.as_raw(), 0)) }?;
         Ok(())
     }
 
-    /// Makes the context current that the handle of a default stream is looked up in, where it is not.
+    /// Makes the context of a default stream current, if it is not.
     fn make_current(&self, driver: &Driver) -> Result<Option<Current>> {
         match &self.owner {
             Owner::Context(context) if slot::get(driver)? != context.as_raw() => {
@@ -102,8 +104,9 @@ impl TorchStream {
 }
 
 impl Owner {
-    /// A default stream is one of the current context. Where that is not one of the device, PyTorch means the
-    /// device's primary context, which it makes current first. Also whether the context is not the current one.
+    /// Returns the owner of a default stream, and whether its context is not the current one. A default stream
+    /// belongs to the current context. If that is not a context of the device, PyTorch means the primary context,
+    /// which it makes current first.
     fn of_default_stream(device: &Device, current: CUcontext) -> Result<(Owner, bool)> {
         let driver = device.driver();
         let primary = || Ok((Owner::Context(device.primary_context()?), true));
@@ -117,7 +120,7 @@ impl Owner {
             };
         }
         let mut ordinal = 0;
-        // SAFETY: the pointer is to a live value; a context is current.
+        // SAFETY: `ordinal` is a live local, and a context is current: `current` is not null.
         unsafe { call!(driver.api(), cuCtxGetDevice(&raw mut ordinal)) }?;
         match ordinal == device.as_raw() {
             true => Ok((Owner::Foreign(current), false)),

@@ -1,4 +1,4 @@
-//! Who has how much.
+//! Accounts of partitions, of other streams and of foreign contexts.
 
 use std::ptr::{null_mut, without_provenance_mut};
 
@@ -72,7 +72,7 @@ fn streams_of_others_lead_to_their_partition() -> Outcome {
         listed.iter().map(|block| (block.partition.as_deref(), block.foreign)).collect();
     owners.sort_unstable();
     assert_eq!(owners, [(None, false), (None, true), (Some("decode"), false)]);
-    // A token stands for a stream of the context that is current.
+    // A token means a stream of the current context.
     let (in_decode, in_primary) = {
         let _current = decode.make_current()?;
         let block = alloc(100, null_mut());
@@ -80,7 +80,7 @@ fn streams_of_others_lead_to_their_partition() -> Outcome {
         (block, alloc(100, without_provenance_mut(1)))
     };
     assert_eq!(machine.usage("decode").current_bytes, 264);
-    // Freed where another context is current, or none, they go back in their own stream's order.
+    // Freed while another context or none is current, they still go back in the order of their own stream.
     free(in_decode, null_mut());
     {
         let _current = primary.make_current()?;
@@ -183,7 +183,7 @@ fn a_partition_of_any_name_has_an_account_of_its_own() -> Outcome {
     assert!(alloc(101, streams[2]).is_null());
     assert!(last_error().contains("bytes of foreign green contexts"), "{}", last_error());
     assert!(alloc(101, streams[3]).is_null());
-    assert!(last_error().contains("bytes of memory in no partition"), "{}", last_error());
+    assert!(last_error().contains("bytes of memory outside partitions"), "{}", last_error());
     let bytes = [1000, 2000, 30, 40];
     let blocks: Vec<_> = bytes.iter().zip(streams).map(|(bytes, at)| alloc(*bytes, at)).collect();
     let own = ["primary", "borrowed"].map(|name| machine.usage(name).current_bytes);

@@ -1,4 +1,4 @@
-//! What callers do wrong, and which errors they get; nothing unwinds into C.
+//! Wrong calls and their errors. No panic reaches C.
 
 use std::ffi::c_void;
 use std::ptr::{null_mut, without_provenance_mut};
@@ -11,7 +11,7 @@ use green_ctx_torch::allocator::{Allocator, AllocatorError, c};
 
 use crate::machine::{Machine, Outcome, alloc, alloc_on, free, last_error, record};
 
-/// What the clean-up hook was called with.
+/// Collects the errors that the clean-up hook receives.
 fn heard(machine: &Machine) -> Arc<Mutex<Vec<String>>> {
     let reported = Arc::new(Mutex::new(Vec::new()));
     let hook = Arc::clone(&reported);
@@ -56,12 +56,12 @@ fn devices_that_are_not_there() -> Outcome {
         assert!(last_error().contains("there is no device"), "{}", last_error());
         assert_eq!(c::green_ctx_torch_set_limit(device, 1), -1);
         assert_eq!(c::green_ctx_torch_current_bytes(device), 0);
-        // SAFETY: no buffer is given.
+        // SAFETY: the buffer is null.
         assert_eq!(unsafe { c::green_ctx_torch_snapshot(device, null_mut(), 0) }, 0);
     }
     let reported = heard(&machine);
     let block = alloc(64, stream.as_raw());
-    // SAFETY: a wrong device, which is refused.
+    // SAFETY: the function rejects the wrong device.
     unsafe { c::green_ctx_torch_free(block, 64, 1, stream.as_raw()) };
     assert_eq!(reported.lock().map_err(|_| "poisoned")?.len(), 1);
     assert_eq!(machine.allocator.current_bytes(), 64);
@@ -79,7 +79,7 @@ fn a_stream_of_another_device() -> Outcome {
     let stream = driver.device(1)?.primary_context()?.create_stream(Default::default())?;
     assert!(alloc_on(0, 64, stream.as_raw()).is_null());
     assert!(last_error().contains("different devices"), "{}", last_error());
-    // The null stream is that of the block's device, whichever device is current.
+    // The null stream means the one of the block's device, whichever device is current.
     let group = driver.device(1)?.resources().sm()?.split([16])?.groups.remove(0);
     let partition = driver.device(1)?.create_context(group)?;
     let _current = partition.make_current()?;
@@ -104,7 +104,7 @@ fn a_panic_of_the_hook_stays_in_the_hook() -> Outcome {
     free(without_provenance_mut(0x1234), stream.as_raw());
     record(without_provenance_mut(0x1234), stream.as_raw());
     c::green_ctx_torch_memory_fraction(2.0, 0);
-    // Nothing is locked or lost: the block goes back at the next call.
+    // No lock is left locked and no block is lost: the next call returns the block.
     machine.sim.clear_faults();
     let _hook = machine.device.driver().on_cleanup_failure(|_| {});
     free(alloc(8, stream.as_raw()), stream.as_raw());
@@ -143,7 +143,7 @@ fn a_shareable_block_has_a_handle() -> Outcome {
     let shared = alloc(128, stream.as_raw());
     let handle = |block: *mut c_void| {
         let mut handle = [0; 64];
-        // SAFETY: there is room for a handle.
+        // SAFETY: `handle` has 64 bytes.
         let status = unsafe { c::green_ctx_torch_ipc_handle(block, &raw mut handle) };
         (status, handle)
     };
@@ -155,7 +155,7 @@ fn a_shareable_block_has_a_handle() -> Outcome {
     assert_eq!(handle(without_provenance_mut(shared.addr() + 127)), (0, first));
     assert_eq!(handle(without_provenance_mut(shared.addr() + 128)).0, -1);
     assert_eq!(handle(null_mut()).0, -1);
-    // SAFETY: null fails.
+    // SAFETY: the function rejects null.
     assert_eq!(unsafe { c::green_ctx_torch_ipc_handle(shared, null_mut()) }, -1);
     [pooled, shared].into_iter().for_each(|block| free(block, stream.as_raw()));
     drop(stream);
@@ -170,14 +170,14 @@ fn where_a_block_begins() -> Outcome {
     let base = |address: usize| {
         let mut size = 7;
         let address = without_provenance_mut(address);
-        // SAFETY: the pointer is to a live number.
+        // SAFETY: `size` is a live local.
         let base = unsafe { c::green_ctx_torch_base_alloc(address, &raw mut size) };
         (base.addr(), size)
     };
     let begin = block.addr();
     assert_eq!([base(begin), base(begin + 99)], [(begin, 100); 2]);
     assert_eq!([base(begin + 100), base(0)], [(begin + 100, 7), (0, 7)]);
-    // SAFETY: no size is asked for.
+    // SAFETY: `size` may be null.
     assert_eq!(unsafe { c::green_ctx_torch_base_alloc(block, null_mut()) }, block);
     free(block, stream.as_raw());
     drop(stream);
@@ -211,10 +211,10 @@ fn an_allocator_that_ends_reports_blocks() -> Outcome {
         counter.fetch_add(1, Ordering::Relaxed);
     });
     let device = driver.device(0)?;
-    // Memory goes with its context.
+    // Without a living context, the driver would free the memory.
     let _primary = device.primary_context()?;
     let allocator = Allocator::of(&device);
-    // SAFETY: the null stream of the primary context lives as long as the device is used.
+    // SAFETY: `_primary` keeps the primary context alive, and so its null stream.
     let block = unsafe { allocator.allocate(64, null_mut()) }?;
     assert_ne!(block, 0);
     drop(allocator);

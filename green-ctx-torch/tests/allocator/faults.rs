@@ -1,5 +1,4 @@
-//! Each driver call failing in turn: the failure is reported, nothing is leaked, and the accounts
-//! are whole.
+//! Each driver call fails in turn. The failure is reported, nothing leaks, and the accounts are correct.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,10 +15,10 @@ const STATUSES: [CUresult; 3] = [
     CUresult::CUDA_ERROR_ILLEGAL_ADDRESS,
 ];
 
-/// What is done while one call fails.
+/// The work during which one call fails.
 type Work = fn(&Machine, &Stream, &Stream) -> Result<(), green_ctx::Error>;
 
-/// Two blocks: one that stays on its stream, one used on two.
+/// Two blocks: one used on its own stream, one used on two streams.
 fn plain(_: &Machine, decode: &Stream, prefill: &Stream) -> Result<(), green_ctx::Error> {
     let first = alloc(100, decode.as_raw());
     let second = alloc(200, std::ptr::null_mut());
@@ -50,7 +49,7 @@ fn captured(_: &Machine, decode: &Stream, _: &Stream) -> Result<(), green_ctx::E
     graph
 }
 
-/// A stream that cannot be named later, so that its frees are recorded.
+/// A stream that cannot be found by its handle later, so that each free records an event.
 fn recorded(_: &Machine, decode: &Stream, _: &Stream) -> Result<(), green_ctx::Error> {
     let per_thread = || std::ptr::without_provenance_mut(2);
     for _ in 0..2 {
@@ -60,9 +59,9 @@ fn recorded(_: &Machine, decode: &Stream, _: &Stream) -> Result<(), green_ctx::E
     Ok(())
 }
 
-/// An allocation that waits for what another partition frees.
+/// An allocation that waits for memory that another partition frees.
 fn scarce(machine: &Machine, decode: &Stream, prefill: &Stream) -> Result<(), green_ctx::Error> {
-    // More than half of the memory, and as much of it as takes longer to set than the calls below.
+    // `MOST` is more than half of the memory. Setting `SET` bytes takes longer than the calls below.
     const MOST: usize = 9 << 30;
     const SET: usize = 16 << 20;
     let first = alloc(MOST, decode.as_raw());
@@ -70,7 +69,7 @@ fn scarce(machine: &Machine, decode: &Stream, prefill: &Stream) -> Result<(), gr
         return Ok(());
     }
     let (api, address) = (machine.device.driver().api(), first.addr() as u64);
-    // SAFETY: the block has these bytes.
+    // SAFETY: the block has at least `SET` bytes.
     let set = unsafe { call!(api, cuMemsetD8Async(address, 1, SET, decode.as_raw())) };
     free(first, decode.as_raw());
     free(alloc(MOST, prefill.as_raw()), prefill.as_raw());
@@ -102,7 +101,7 @@ fn blocks_that_are_waited_for() -> Outcome {
     exhaust("rtx5080@13.0", scarce, 30)
 }
 
-/// The call that comes before memory is asked for again.
+/// The call that precedes the second attempt to allocate.
 const AGAIN: &str = "cuMemPoolTrimTo";
 
 fn exhaust(spec: &'static str, work: Work, at_least: usize) -> Outcome {
@@ -129,7 +128,7 @@ fn exhaust(spec: &'static str, work: Work, at_least: usize) -> Outcome {
     Ok(())
 }
 
-/// Work on a device, and how often it asks for memory again where nothing fails.
+/// The work on a device, and its number of second attempts without a failure.
 struct Case {
     spec: &'static str,
     work: Work,
@@ -147,24 +146,24 @@ impl Case {
             counter.fetch_add(1, Ordering::Relaxed);
         });
         let (decode, prefill) = (machine.stream("decode", 16)?, machine.stream("prefill", 64)?);
-        // Something that no call below says.
+        // An error that none of the calls below causes.
         assert!(alloc_on(-1, 1, decode.as_raw()).is_null());
         let before = last_error();
         machine.sim.fail(Fault::on(function).nth(nth).with(status))?;
         let result = work(&machine, &decode, &prefill);
         machine.sim.clear_faults();
         let reported = reported.load(Ordering::Relaxed);
-        // What is short is asked for again, and was there; for one allocation that was so anyway.
+        // A failed allocation is tried again and succeeds. The work of `scarce` does that without a failure too.
         let there = machine.sim.calls().get(AGAIN).is_some_and(|count| *count > again)
             || (again > 0 && function == "cuMemAllocFromPoolAsync");
         assert!(
             result.is_err() || reported > 0 || last_error() != before || there,
             "{what}: nothing was reported"
         );
-        // Later calls give back what could not be.
+        // Later calls return the blocks that could not be returned.
         work(&machine, &decode, &prefill)
             .map_err(|error| format!("{what}, afterwards: {error}"))?;
-        // A graph that could not be destroyed keeps its block.
+        // A graph that could not be destroyed still holds its block.
         let kept = u64::from(function == "cuGraphDestroy");
         let usage = machine.allocator.usage();
         assert_eq!((usage.current_bytes, usage.current_blocks), (100 * kept, kept), "{what}");

@@ -1,4 +1,4 @@
-//! Memory and graphs.
+//! Blocks that graphs use.
 
 use std::ffi::c_void;
 
@@ -27,7 +27,7 @@ fn launch(stream: &Stream, kernel: &Kernel, block: *mut c_void) -> green_ctx::Re
     unsafe { stream.launch(kernel, LaunchConfig::new(16, 128), (block.addr() as u64,)) }
 }
 
-/// A graph that writes to a block which was allocated during its capture.
+/// Captures a graph that writes to a block allocated during the capture.
 fn captured(stream: &Stream, kernel: &Kernel) -> green_ctx::Result<(Graph, *mut c_void)> {
     let mut block = std::ptr::null_mut();
     let graph = stream.capture(CaptureMode::Global, || {
@@ -51,7 +51,7 @@ fn a_graph_has_no_allocation_in_it() -> Outcome {
     assert_eq!(graph.node_count()?, 1, "the kernel alone");
     assert_eq!(machine.usage("decode").current_bytes, 64);
     let moved = graph.retarget(prefill.context())?.instantiate()?;
-    // SAFETY: the graph writes to the block, which is allocated.
+    // SAFETY: the graph writes to the block, which is still allocated.
     unsafe { prefill.launch_graph(&moved) }?;
     prefill.synchronize()?;
     assert_eq!(machine.sim.races(), []);
@@ -69,18 +69,18 @@ fn a_block_outlives_its_graph() -> Outcome {
     let decode = machine.stream("decode", 16)?;
     let (graph, block) = captured(&decode, &kernel)?;
     let exec = graph.instantiate()?;
-    // A tensor of PyTorch's goes, and the graph stays.
+    // PyTorch drops a tensor while the graph still exists.
     free(block, decode.as_raw());
     assert_eq!((waiting(&machine), machine.allocator.current_bytes()), (1, 64));
     drop(graph);
     machine.allocator.empty_cache()?;
     assert_eq!(waiting(&machine), 1, "the executable may be launched still");
-    // SAFETY: the graph writes to the block, which waits for the graph.
+    // SAFETY: the graph writes to the block, which is not freed before the graph is gone.
     unsafe { decode.launch_graph(&exec) }?;
     decode.synchronize()?;
     assert_eq!(machine.sim.races(), []);
     drop(exec);
-    // Any later call gives back what can be.
+    // Any later call returns the blocks that wait.
     free(alloc(8, decode.as_raw()), decode.as_raw());
     assert_eq!((waiting(&machine), machine.allocator.current_bytes()), (0, 0));
     drop((decode, kernel));
@@ -207,10 +207,10 @@ fn the_thread_s_mode_is_as_before() -> Outcome {
     machine.allocator.empty_cache()?;
     let mut mode = CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED;
     let exchange = machine.device.driver().api().cuThreadExchangeStreamCaptureMode()?;
-    // SAFETY: the pointer is to a live value.
+    // SAFETY: `mode` is a live local.
     assert_eq!(unsafe { exchange(&raw mut mode) }, CUresult::CUDA_SUCCESS);
     assert_eq!(mode, CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_GLOBAL);
-    // SAFETY: as above.
+    // SAFETY: `mode` is a live local.
     assert_eq!(unsafe { exchange(&raw mut mode) }, CUresult::CUDA_SUCCESS);
     drop(decode);
     machine.end()

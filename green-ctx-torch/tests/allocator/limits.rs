@@ -1,4 +1,4 @@
-//! What is refused, and what is left then.
+//! Refused requests, and the state after them.
 
 use std::ptr::null_mut;
 
@@ -25,7 +25,7 @@ fn a_limit_refuses_and_takes_nothing() -> Outcome {
     let second = alloc(400, raw);
     assert!(!second.is_null(), "exactly the limit");
     free(first, raw);
-    // What was freed can be had again at once: PyTorch asks again after it has given back its cache.
+    // Freed memory is available immediately: PyTorch tries again after it has freed its cache.
     let third = alloc(600, raw);
     assert!(!third.is_null());
     [second, third].into_iter().for_each(|block| free(block, raw));
@@ -48,7 +48,7 @@ fn a_partition_has_a_limit_of_its_own() -> Outcome {
     assert_eq!(machine.usage("decode").refusals, 1);
     assert_eq!(machine.usage("prefill").refusals, 0);
     blocks.iter().for_each(|(block, stream)| free(*block, stream.as_raw()));
-    // SAFETY: null fails.
+    // SAFETY: the function rejects null.
     assert_eq!(unsafe { c::green_ctx_torch_set_partition_limit(0, std::ptr::null(), 1) }, -1);
     drop((decode, prefill));
     machine.end()

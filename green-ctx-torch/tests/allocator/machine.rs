@@ -1,4 +1,4 @@
-//! What the tests share: a simulated driver behind the C functions, which know one at a time.
+//! Shared by the tests: a simulated driver behind the C functions, which use one driver at a time.
 
 use std::ffi::{CString, c_int, c_void};
 use std::ptr;
@@ -10,10 +10,10 @@ use green_ctx::{Device, Driver, SplitRequest, Stream, StreamOptions, context::Co
 use green_ctx_torch::allocator::{Allocator, Usage, c};
 use serde_json::Value;
 
-/// Any test's result: `?` on every error.
+/// The result of a test.
 pub(crate) type Outcome = Result<(), Box<dyn std::error::Error>>;
 
-/// A simulated device, an H200 if nothing else is said, whose memory the C functions give out.
+/// A simulated device (an H200 by default) whose memory the C functions allocate.
 pub(crate) struct Machine {
     pub(crate) sim: Sim,
     pub(crate) device: Device,
@@ -35,24 +35,23 @@ impl Machine {
         Ok(Machine { allocator: Allocator::of(&device), sim, device, _turn: turn })
     }
 
-    /// A partition of a name.
     pub(crate) fn partition(&self, name: &str, sms: u32) -> green_ctx::Result<Context> {
         let request = SplitRequest::new().group(name, sms);
         let group = self.device.resources().sm()?.split(request)?.groups.remove(0);
         Ok(self.device.create_context(group)?)
     }
 
-    /// A stream of a new partition of a name.
+    /// Creates a partition and a stream in it.
     pub(crate) fn stream(&self, name: &str, sms: u32) -> green_ctx::Result<Stream> {
         self.partition(name, sms)?.create_stream(StreamOptions::default())
     }
 
-    /// What is in use in partitions of a name, which have asked for memory or have a limit.
+    /// Returns the usage of partitions with this name, which must have an account.
     pub(crate) fn usage(&self, name: &str) -> Usage {
         self.allocator.partition(name).expect("an account")
     }
 
-    /// Ends with nothing left behind: neither blocks nor anything of the driver's.
+    /// Checks that no blocks and no driver objects are left.
     pub(crate) fn end(self) -> Outcome {
         assert_eq!(self.allocator.usage().current_blocks, 0);
         let sim = self.sim.clone();
@@ -65,9 +64,9 @@ impl Machine {
 
 impl Drop for Machine {
     fn drop(&mut self) {
-        // A test that has failed may leave blocks behind, which must not be the next one's.
+        // A test that failed may leave blocks, which must not affect the next test.
         for block in self.allocator.snapshot().blocks {
-            // SAFETY: nothing uses the memory any more, and null is a stream of every context.
+            // SAFETY: no work uses the memory, and null is a stream of every context.
             let _ = unsafe { self.allocator.free(block.address, ptr::null_mut()) };
         }
         let _ = self.allocator.empty_cache();
@@ -80,33 +79,33 @@ pub(crate) fn alloc(size: usize, stream: CUstream) -> *mut c_void {
 }
 
 pub(crate) fn alloc_on(device: c_int, size: usize, stream: CUstream) -> *mut c_void {
-    // SAFETY: the tests' streams live until their blocks are freed.
+    // SAFETY: the tests keep their streams alive until the blocks are freed.
     unsafe { c::green_ctx_torch_alloc(size, device, stream) }
 }
 
 pub(crate) fn free(block: *mut c_void, stream: CUstream) {
-    // SAFETY: as above; what is not ordered is what is tested.
+    // SAFETY: as in `alloc_on`. Some tests free a block early on purpose, which is harmless in a simulation.
     unsafe { c::green_ctx_torch_free(block, 0, 0, stream) };
 }
 
 pub(crate) fn record(block: *mut c_void, stream: CUstream) {
-    // SAFETY: as above.
+    // SAFETY: as in `alloc_on`.
     unsafe { c::green_ctx_torch_record_stream(block, stream) };
 }
 
 pub(crate) fn limit_partition(name: &str, bytes: u64) -> c_int {
     let name = CString::new(name).expect("a name without zeros");
-    // SAFETY: the name is terminated.
+    // SAFETY: `name` is a terminated string.
     unsafe { c::green_ctx_torch_set_partition_limit(0, name.as_ptr(), bytes) }
 }
 
-/// A text that one of the functions writes.
+/// Returns the text that one of the functions writes.
 fn text(write: impl Fn(*mut i8, usize) -> usize) -> Option<String> {
     let mut buffer = vec![0x7f_u8; write(ptr::null_mut(), 0)];
     if buffer.is_empty() {
         return None;
     }
-    // One byte less is too little, and then there is nothing.
+    // If the buffer is one byte too short, nothing is written.
     assert_eq!(write(buffer.as_mut_ptr().cast(), buffer.len() - 1), buffer.len());
     assert!(buffer.iter().all(|byte| *byte == 0x7f));
     assert_eq!(write(buffer.as_mut_ptr().cast(), buffer.len()), buffer.len());
@@ -115,13 +114,13 @@ fn text(write: impl Fn(*mut i8, usize) -> usize) -> Option<String> {
 }
 
 pub(crate) fn snapshot() -> Value {
-    // SAFETY: the buffer has this many bytes.
+    // SAFETY: `text` passes a buffer of `len` bytes, or null.
     let json = text(|buffer, len| unsafe { c::green_ctx_torch_snapshot(0, buffer.cast(), len) });
     serde_json::from_str(&json.expect("a snapshot")).expect("JSON")
 }
 
 pub(crate) fn last_error() -> String {
-    // SAFETY: as above.
+    // SAFETY: `text` passes a buffer of `len` bytes, or null.
     let error = text(|buffer, len| unsafe { c::green_ctx_torch_last_error(buffer.cast(), len) });
     error.unwrap_or_default()
 }

@@ -1,4 +1,4 @@
-//! Memory is not used again early: what the race detector sees.
+//! Memory is not reused too early, according to the simulator's race detector.
 
 use std::ffi::c_void;
 
@@ -14,10 +14,10 @@ const PTX: &str = "
     .address_size 64
     .visible .entry fill(.param .u64 to) { ret; }
 ";
-/// Longer than a test's calls.
+/// Longer than the calls of a test.
 const LONG_NS: u64 = 50_000_000;
 
-/// A kernel that writes 64 bytes, and takes its time.
+/// Returns a long kernel that writes 64 bytes.
 fn fill(machine: &Machine) -> green_ctx::Result<Kernel> {
     machine.sim.register_kernel("fill", |kernel| {
         kernel.set_duration_ns(LONG_NS);
@@ -27,12 +27,12 @@ fn fill(machine: &Machine) -> green_ctx::Result<Kernel> {
 }
 
 fn launch(stream: &Stream, kernel: &Kernel, block: *mut c_void) -> green_ctx::Result<()> {
-    // SAFETY: the kernel writes 64 bytes, which the block has. That others may use them meanwhile is
-    // harmless in a simulation, and what is tested.
+    // SAFETY: the kernel writes 64 bytes, which the block has. A race with another use is harmless in a simulation.
+    // It is what the tests look for.
     unsafe { stream.launch(kernel, LaunchConfig::new(16, 128), (block.addr() as u64,)) }
 }
 
-/// Fills a block on the stream it is allocated on, then on another, and frees it on the first.
+/// Fills a block on the stream on which it was allocated, then on another stream, and frees it on the first.
 fn on_two_partitions(recorded: bool) -> Result<Vec<Race>, Box<dyn std::error::Error>> {
     let machine = Machine::new()?;
     let kernel = fill(&machine)?;
@@ -42,7 +42,7 @@ fn on_two_partitions(recorded: bool) -> Result<Vec<Race>, Box<dyn std::error::Er
     prefill.wait_for(&decode)?;
     if recorded {
         record(block, prefill.as_raw());
-        // Again, and on its own stream: both are nothing new.
+        // Recording the stream again, or the block's own stream, changes nothing.
         record(block, prefill.as_raw());
         record(block, decode.as_raw());
         let block = &machine.allocator.snapshot().blocks[0];
@@ -94,7 +94,7 @@ fn a_stream_of_somebody_else_is_waited_for() -> Outcome {
     let block = alloc(64, decode.as_raw());
     record(block, foreign);
     {
-        // SAFETY: the stream is alive until it is destroyed below.
+        // SAFETY: the stream is destroyed below, after this object.
         let foreign = unsafe { Stream::from_raw_borrowed(machine.device.driver(), foreign, ()) }?;
         foreign.wait_for(&decode)?;
         launch(&foreign, &kernel, block)?;
@@ -122,7 +122,7 @@ fn memory_comes_back_in_the_stream_s_order() -> Outcome {
     machine.end()
 }
 
-/// The host waits for what uses the memory, since freeing it waits for no stream's order.
+/// The host waits for the work that uses the memory, because `cuMemFree` follows no stream.
 #[test]
 fn shareable_memory_is_free_when_its_work_is_done() -> Outcome {
     let machine = Machine::new()?;
@@ -136,7 +136,7 @@ fn shareable_memory_is_free_when_its_work_is_done() -> Outcome {
     launch(&prefill, &kernel, block)?;
     free(block, decode.as_raw());
     assert!(decode.is_idle()? && prefill.is_idle()?);
-    // That `cuMemFree` waits too is recorded and not documented.
+    // `cuMemFree` itself also waits, which is recorded but not documented.
     assert_eq!(machine.sim.calls().get("cuEventSynchronize"), Some(&2));
     assert_eq!(machine.sim.races(), []);
     drop((decode, prefill, kernel));

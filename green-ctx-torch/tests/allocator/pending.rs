@@ -1,4 +1,4 @@
-//! Memory that was freed behind work which still runs: others get it by waiting.
+//! Memory that was freed behind running work. Another stream gets it after a wait.
 
 use std::ffi::c_void;
 use std::ptr::{null_mut, without_provenance_mut};
@@ -19,11 +19,11 @@ const PTX: &str = "
     .address_size 64
     .visible .entry fill(.param .u64 to) { ret; }
 ";
-/// Longer than a test's calls.
+/// Longer than the calls of a test.
 const LONG_NS: u64 = 50_000_000;
 const PER_THREAD: usize = 2;
 
-/// A device, a kernel that takes its time, and more than half of the memory in bytes.
+/// A device, a long kernel, and a size of more than half of the memory in bytes.
 struct Scarce {
     machine: Machine,
     kernel: Kernel,
@@ -32,7 +32,7 @@ struct Scarce {
 
 impl Scarce {
     fn new() -> Result<Scarce, Box<dyn std::error::Error>> {
-        // Of the simulated parts, the one with the least memory.
+        // The simulated part with the least memory.
         let machine = Machine::of("rtx5080@13.0")?;
         machine.sim.register_kernel("fill", |kernel| {
             kernel.set_duration_ns(LONG_NS);
@@ -48,7 +48,7 @@ impl Scarce {
         unsafe { stream.launch(&self.kernel, LaunchConfig::new(16, 128), (block.addr() as u64,)) }
     }
 
-    /// Has a stream use most of the memory for a while, and frees it there.
+    /// Uses most of the memory on a stream for a while, and frees it on the stream.
     fn keep_busy(&self, stream: CUstream) -> Outcome {
         let block = alloc(self.most, stream);
         assert!(!block.is_null(), "{}", last_error());
@@ -56,7 +56,7 @@ impl Scarce {
         let mut address = block.addr() as u64;
         let mut params = [(&raw mut address).cast()];
         let function = self.kernel.as_raw().cast();
-        // SAFETY: the kernel writes 64 bytes, which the block has; it takes one address.
+        // SAFETY: the kernel takes one address and writes 64 bytes there, which the block has.
         unsafe {
             call!(
                 api,
@@ -100,14 +100,14 @@ fn an_allocation_waits_for_what_another_partition_frees() -> Outcome {
     assert_eq!((usage.failures, usage.refusals, usage.current_blocks), (0, 0, 1));
     scarce.launch(&prefill, block)?;
     free(block, prefill.as_raw());
-    // On its own stream the memory is there in order, and the host waits for nothing.
+    // On the same stream, the memory is available in stream order, and the host does not wait.
     free(alloc(scarce.most, prefill.as_raw()), prefill.as_raw());
     assert!(!prefill.is_idle()?);
     drop((decode, prefill));
     scarce.end()
 }
 
-/// What frees, and what has to be done with it before another stream allocates.
+/// Frees memory on some stream, and does what must be done before another stream allocates.
 type Case = fn(&Scarce, &Context) -> Outcome;
 
 #[test]
@@ -179,7 +179,7 @@ fn captures_go_on() -> Outcome {
     let scarce = Scarce::new()?;
     let (decode, prefill) =
         (scarce.machine.stream("decode", 16)?, scarce.machine.stream("prefill", 32)?);
-    // The stream that allocates is captured.
+    // The allocating stream is captured.
     scarce.keep_busy(decode.as_raw())?;
     let mut block = null_mut();
     let graph = prefill.capture(CaptureMode::Global, || {
@@ -191,7 +191,7 @@ fn captures_go_on() -> Outcome {
     drop(graph);
     free(block, prefill.as_raw());
     prefill.synchronize()?;
-    // The stream that freed is captured: it is not waited for, and the capture is whole.
+    // The freeing stream is captured: it is not waited for, and the capture stays valid.
     scarce.keep_busy(decode.as_raw())?;
     let kept = alloc(64, decode.as_raw());
     let graph = decode.capture(CaptureMode::Global, || {
@@ -236,7 +236,7 @@ fn shareable_memory_waits_too() -> Outcome {
     scarce.end()
 }
 
-/// Streams come and go: what is remembered of them has a bound, and keeps no partition.
+/// The list of streams is bounded and keeps no partition alive.
 #[test]
 fn few_streams_are_remembered() -> Outcome {
     let machine = Machine::new()?;
@@ -254,7 +254,7 @@ fn few_streams_are_remembered() -> Outcome {
     free(alloc(64, stream.as_raw()), stream.as_raw());
     drop(stream);
     assert_eq!(machine.device.resources().sm()?.free_sm_count(), 132);
-    // Nothing is pending, and more than there is stays more than there is.
+    // Nothing is pending, and a request for more than the device has still fails.
     let total = machine.device.total_memory()?;
     assert!(alloc(total, null_mut()).is_null());
     drop(primary);

@@ -1,4 +1,4 @@
-//! Many threads at once.
+//! Several threads use an allocator at the same time.
 
 use std::thread;
 
@@ -39,7 +39,7 @@ fn threads_share_an_allocator() -> Outcome {
     machine.end()
 }
 
-/// The first calls come at once, and make one pool.
+/// Simultaneous first calls create one pool.
 #[test]
 fn the_first_use_comes_from_many_threads() -> Outcome {
     let machine = Machine::new()?;

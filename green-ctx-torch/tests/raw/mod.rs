@@ -1,4 +1,4 @@
-//! Calls of the driver as another library makes them, past green-ctx.
+//! Direct calls of the driver, as another library makes them.
 #![allow(unsafe_code, reason = "calls the driver")]
 
 use std::ptr;
@@ -6,19 +6,19 @@ use std::ptr;
 use green_ctx::sys::{CUcontext, CUdevResource, CUdevResourceType, CUgreenCtx, CUstream};
 use green_ctx::{Device, call, context::Context};
 
-/// A stream of a context, made while the context is current.
+/// Creates a stream in a context.
 #[allow(dead_code, reason = "not every test has streams of another library")]
 pub(crate) fn stream(context: &Context) -> green_ctx::Result<CUstream> {
     let _current = context.make_current()?;
     let (api, mut raw) = (context.device().driver().api(), ptr::null_mut());
-    // SAFETY: the pointer is to a live handle.
+    // SAFETY: `raw` is a live local.
     unsafe { call!(api, cuStreamCreate(&raw mut raw, 1)) }?;
     Ok(raw)
 }
 
 #[allow(dead_code, reason = "as above")]
 pub(crate) fn destroy_stream(device: &Device, raw: CUstream) -> green_ctx::Result<()> {
-    // SAFETY: the callers made the stream, and do not use it again.
+    // SAFETY: the callers created the stream and do not use it again.
     unsafe { call!(device.driver().api(), cuStreamDestroy(raw)) }
 }
 
@@ -29,11 +29,11 @@ pub(crate) fn push(device: &Device, context: CUcontext) -> green_ctx::Result<()>
 
 pub(crate) fn pop(device: &Device) -> green_ctx::Result<()> {
     let mut popped = ptr::null_mut();
-    // SAFETY: the pointer is to a live handle.
+    // SAFETY: `popped` is a live local.
     unsafe { call!(device.driver().api(), cuCtxPopCurrent(&raw mut popped)) }
 }
 
-/// A green context of all SMs, which lives until this is dropped.
+/// A green context of all SMs. Dropping it destroys it.
 pub(crate) struct Green {
     pub(crate) context: CUcontext,
     green: CUgreenCtx,
@@ -43,26 +43,25 @@ pub(crate) struct Green {
 impl Green {
     pub(crate) fn create(device: &Device) -> green_ctx::Result<Green> {
         let (api, kind) = (device.driver().api(), CUdevResourceType::CU_DEV_RESOURCE_TYPE_SM);
-        // SAFETY: integers, bytes and a pointer: all zeros is a value.
+        // SAFETY: the structure consists of integers, bytes and a pointer, for which zeros are valid.
         let mut all: CUdevResource = unsafe { std::mem::zeroed() };
         let mut descriptor = ptr::null_mut();
         let (mut green, mut context) = (ptr::null_mut(), ptr::null_mut());
-        // SAFETY: the pointer is to a live structure.
+        // SAFETY: `all` is a live local.
         unsafe { call!(api, cuDeviceGetDevResource(device.as_raw(), &raw mut all, kind)) }?;
-        // SAFETY: one live structure.
+        // SAFETY: both pointers are to live locals, and the length is 1.
         unsafe { call!(api, cuDevResourceGenerateDesc(&raw mut descriptor, &raw mut all, 1)) }?;
-        // SAFETY: the driver made the descriptor.
+        // SAFETY: the call above created the descriptor.
         unsafe { call!(api, cuGreenCtxCreate(&raw mut green, descriptor, device.as_raw(), 1)) }?;
-        // SAFETY: the green context is alive.
+        // SAFETY: the call above created the green context.
         unsafe { call!(api, cuCtxFromGreenCtx(&raw mut context, green)) }?;
         Ok(Green { green, context, device: device.clone() })
     }
 
-    /// A stream of the green context.
     #[allow(dead_code, reason = "as above")]
     pub(crate) fn stream(&self) -> green_ctx::Result<CUstream> {
         let (api, mut raw) = (self.device.driver().api(), ptr::null_mut());
-        // SAFETY: the green context is alive.
+        // SAFETY: `self` keeps the green context alive.
         unsafe { call!(api, cuGreenCtxStreamCreate(&raw mut raw, self.green, 1, 0)) }?;
         Ok(raw)
     }
@@ -70,7 +69,7 @@ impl Green {
 
 impl Drop for Green {
     fn drop(&mut self) {
-        // SAFETY: the owner of the context does not use it again.
+        // SAFETY: the context is not used after its owner is dropped.
         unsafe { call!(self.device.driver().api(), cuGreenCtxDestroy(self.green)) }
             .expect("destroyed");
     }

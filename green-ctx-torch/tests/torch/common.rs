@@ -1,4 +1,4 @@
-//! A simulated H200, a PyTorch of this test's own, and kernels that share memory.
+//! A simulated H200, a libtorch of the tests, and kernels that share memory.
 #![allow(unsafe_code, reason = "submits to raw streams, as PyTorch does")]
 
 use std::ffi::c_void;
@@ -14,7 +14,7 @@ use green_ctx_torch::Torch;
 
 use crate::fake;
 
-/// Any test's result: `?` on every error.
+/// The result of a test.
 pub(crate) type Outcome = Result<(), Box<dyn std::error::Error>>;
 
 const PTX: &str = "
@@ -24,7 +24,7 @@ const PTX: &str = "
     .visible .entry produce(.param .u64 to) { ret; }
     .visible .entry consume(.param .u64 from) { ret; }
 ";
-/// How long a kernel takes; longer than a test's calls.
+/// The duration of a kernel, longer than the calls of a test.
 const LONG_NS: u64 = 50_000_000;
 
 /// A machine on which PyTorch runs, with two partitions.
@@ -57,47 +57,45 @@ impl Machine {
         let buffer = DeviceBuffer::zeroed(&device, 8)?;
         let mut groups = device.resources().sm()?.split([16, 24])?.groups.into_iter();
         let mut partition = || -> Result<Context, Box<dyn std::error::Error>> {
-            Ok(device.create_context(groups.next().ok_or("two groups were asked for")?)?)
+            Ok(device.create_context(groups.next().ok_or("two groups were requested")?)?)
         };
         let partitions = [partition()?, partition()?];
         let primary = device.primary_context()?;
         Ok(Machine { sim, device, primary, torch: torch(), partitions, produce, consume, buffer })
     }
 
-    /// A stream of a partition.
     pub(crate) fn stream(&self, partition: usize) -> green_ctx::Result<Stream> {
         self.partitions[partition].create_stream(StreamOptions::default())
     }
 
-    /// A stream as one of PyTorch's pool.
+    /// Creates a stream like those of PyTorch's pool.
     pub(crate) fn pool_stream(&self) -> green_ctx::Result<Stream> {
         self.primary.create_stream(StreamOptions::default())
     }
 
-    /// What PyTorch does when it runs an operator that writes the tensor.
+    /// Does what PyTorch does to run an operator that writes the tensor.
     pub(crate) fn produce(&self) -> Outcome {
         self.launch(&self.produce, &self.buffer)
     }
 
-    /// What PyTorch does when it runs an operator that reads the tensor.
+    /// Does what PyTorch does to run an operator that reads the tensor.
     pub(crate) fn consume(&self) -> Outcome {
         self.launch(&self.consume, &self.buffer)
     }
 
-    /// Both, with another tensor.
+    /// Reads and writes another tensor.
     pub(crate) fn consume_and_produce(&self, buffer: &DeviceBuffer<u64>) -> Outcome {
         self.launch(&self.consume, buffer)?;
         self.launch(&self.produce, buffer)
     }
 
-    /// Submits a kernel to PyTorch's current stream.
     fn launch(&self, kernel: &Kernel, buffer: &DeviceBuffer<u64>) -> Outcome {
         let stream = self.torch.current_stream(0)?;
         let launch = self.device.driver().api().cuLaunchKernel()?;
         let mut address = buffer.as_raw();
         let mut parameters = [(&raw mut address).cast::<c_void>()];
         let function = kernel.as_raw().cast();
-        // SAFETY: the kernel takes an address, and the buffer outlives it.
+        // SAFETY: the kernel takes an address, and the buffer outlives the kernel.
         let status = unsafe {
             launch(
                 function,
@@ -116,12 +114,12 @@ impl Machine {
         ok(status)
     }
 
-    /// How many SMs each launch ran on, in the order of submission.
+    /// Returns the number of SMs that each launch ran on, in the order of submission.
     pub(crate) fn sms(&self) -> Vec<usize> {
         self.sim.launches().iter().map(|launch| launch.sms.len()).collect()
     }
 
-    /// The launches, each of which must come after all before it.
+    /// Returns the launches. Checks that each of them follows all earlier ones.
     pub(crate) fn ordered(&self, count: usize) -> Vec<Launch> {
         let launches = self.sim.launches();
         assert_eq!(launches.len(), count);
@@ -132,17 +130,16 @@ impl Machine {
         launches
     }
 
-    /// The thread's current context.
     pub(crate) fn current(&self) -> CUcontext {
         let mut current = ptr::null_mut();
         let get = self.device.driver().api().cuCtxGetCurrent().expect("every driver has it");
-        // SAFETY: the pointer is to a live handle.
+        // SAFETY: `current` is a live local.
         let status = unsafe { get(&raw mut current) };
         assert_eq!(status, CUresult::CUDA_SUCCESS);
         current
     }
 
-    /// Puts a context in the place of the current one, as the CUDA runtime does.
+    /// Replaces the current context, as the CUDA runtime does.
     pub(crate) fn replace_current(&self, context: &Context) -> Outcome {
         let set = self.device.driver().api().cuCtxSetCurrent()?;
         // SAFETY: the context is alive.
@@ -150,9 +147,9 @@ impl Machine {
     }
 }
 
-/// A PyTorch for this thread.
+/// Returns a `Torch` whose functions are those of `fake`.
 pub(crate) fn torch() -> Torch {
-    // SAFETY: the functions do what libtorch's do, and are part of this program.
+    // SAFETY: the functions behave like libtorch's, and are part of this program.
     unsafe { Torch::from_lookup(fake::lookup) }
 }
 

@@ -1,6 +1,5 @@
-//! A libtorch that is only its C functions for streams: each thread has a current stream for each
-//! device, as in PyTorch, and guards put streams back. `loading` compiles this file alone, as a
-//! library.
+//! A libtorch that has only its C functions for streams. As in PyTorch, each thread has a current stream per device,
+//! and guards restore streams. `loading` also compiles this file alone, as a library.
 #![allow(unsafe_code, reason = "these are C functions")]
 #![allow(dead_code, reason = "a library needs the C functions alone")]
 
@@ -9,18 +8,16 @@ use std::collections::BTreeMap;
 use std::ffi::{CStr, c_void};
 use std::ptr;
 
-/// How many devices there are.
 const DEVICES: i32 = 2;
 
-/// A stream as PyTorch knows it. The same handle is one stream when it comes from PyTorch and another
-/// when it comes from outside; PyTorch compares both.
+/// A stream as PyTorch knows it. PyTorch distinguishes its own stream from an external stream with the same handle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct TorchStream {
     pub(crate) raw: usize,
     pub(crate) from_outside: bool,
 }
 
-/// The default stream, which is PyTorch's own however it is set.
+/// The default stream, which counts as PyTorch's own whether or not it was set from outside.
 pub(crate) const DEFAULT: TorchStream = TorchStream { raw: 0, from_outside: false };
 
 struct Guard {
@@ -31,49 +28,49 @@ struct Guard {
 thread_local! {
     static CURRENT: RefCell<BTreeMap<i32, TorchStream>> = const { RefCell::new(BTreeMap::new()) };
     static CALLS: RefCell<Vec<&'static str>> = const { RefCell::new(Vec::new()) };
-    /// Which call from now on fails; 0 for none.
+    /// The number of the call, from now on, that fails. 0 if none does.
     static FAIL: Cell<usize> = const { Cell::new(0) };
     static GUARDS: Cell<usize> = const { Cell::new(0) };
     static POOL_USES: RefCell<Option<Box<dyn Fn()>>> = const { RefCell::new(None) };
     static DEVICE_CHANGES: RefCell<Option<Box<dyn Fn()>>> = const { RefCell::new(None) };
 }
 
-/// The thread's current stream of a device.
+/// Returns the thread's current stream of a device.
 pub(crate) fn current(device: i32) -> TorchStream {
     CURRENT.with_borrow(|current| current.get(&device).copied().unwrap_or(DEFAULT))
 }
 
-/// Makes a stream current as PyTorch itself does, whose own it is.
+/// Makes one of PyTorch's own streams current, as PyTorch does.
 pub(crate) fn set_own(raw: *mut c_void, device: i32) {
     set(device, TorchStream { raw: raw.addr(), from_outside: false });
 }
 
-/// Has the `n`-th call from now on fail; 0 for none.
+/// Makes the `n`-th call from now on fail, or none for 0.
 pub(crate) fn fail(n: usize) {
     FAIL.set(n);
 }
 
-/// The calls of this thread since the last time.
+/// Returns the calls of this thread since the last time.
 pub(crate) fn take_calls() -> Vec<&'static str> {
     CALLS.take()
 }
 
-/// How many guards this thread has made and not deleted.
+/// Returns the number of guards that this thread has created and not deleted.
 pub(crate) fn guards() -> usize {
     GUARDS.get()
 }
 
-/// Has guards do something more when they are made and deleted, as PyTorch's change the device.
+/// Sets a function that runs when guards are created and deleted, since PyTorch's guards change the device.
 pub(crate) fn on_device_change(change: impl Fn() + 'static) {
     DEVICE_CHANGES.set(Some(Box::new(change)));
 }
 
-/// Has something more happen when a stream of the pool is asked for, which is when PyTorch may make them.
+/// Sets a function that runs when a stream of the pool is requested, which is when PyTorch may create the pool.
 pub(crate) fn on_pool_use(asked: impl Fn() + 'static) {
     POOL_USES.set(Some(Box::new(asked)));
 }
 
-/// The functions by their names, null for others.
+/// Returns the function with this name, or null.
 pub(crate) fn lookup(name: &CStr) -> *mut c_void {
     match name.to_bytes() {
         b"aoti_torch_get_current_cuda_stream" => aoti_torch_get_current_cuda_stream as *mut c_void,
@@ -98,7 +95,7 @@ fn from_outside(raw: *mut c_void) -> TorchStream {
     TorchStream { raw: raw.addr(), from_outside: !raw.is_null() }
 }
 
-/// 0, and 1 where the call is to fail or there is no such device.
+/// Returns 1 if the call is to fail or there is no such device, and 0 otherwise.
 fn answer(call: &'static str, device: i32) -> i32 {
     CALLS.with_borrow_mut(|calls| calls.push(call));
     let left = FAIL.get();
@@ -175,7 +172,7 @@ unsafe extern "C" fn aoti_torch_create_cuda_stream_guard(
 unsafe extern "C" fn aoti_torch_delete_cuda_stream_guard(guard: *mut c_void) -> i32 {
     let code = answer("aoti_torch_delete_cuda_stream_guard", 0);
     if code == 0 {
-        // SAFETY: the caller has it from the function above and deletes it once.
+        // SAFETY: the function above created the guard with `Box::into_raw`, and the caller deletes it once.
         let guard = unsafe { Box::from_raw(guard.cast::<Guard>()) };
         set(guard.device, guard.original);
         GUARDS.set(GUARDS.get() - 1);

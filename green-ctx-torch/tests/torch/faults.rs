@@ -1,5 +1,5 @@
-//! Entering and leaving with each call of the driver and of libtorch failed in turn: what was current
-//! is current again, the failure is reported, nothing is leaked, and the same works afterwards.
+//! While a partition is entered and left, each call of the driver and of libtorch fails in turn. The previous state
+//! is restored, the failure is reported, nothing leaks, and the same work succeeds afterwards.
 #![allow(unsafe_code, reason = "sets PyTorch's streams")]
 
 use std::ptr;
@@ -17,27 +17,27 @@ use crate::fake;
 const STATUSES: [CUresult; 2] =
     [CUresult::CUDA_ERROR_OUT_OF_MEMORY, CUresult::CUDA_ERROR_ILLEGAL_ADDRESS];
 
-/// What is to fail.
+/// The call that fails.
 #[derive(Clone, Copy, Debug)]
 enum Failing {
     Driver(&'static str, u64, CUresult),
     Torch(usize),
 }
 
-/// What is current when a partition is entered.
+/// The state in which a partition is entered.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Start {
-    /// A stream of PyTorch's pool.
+    /// A stream of PyTorch's pool is current.
     Pool,
-    /// The default stream, with the device's context current.
+    /// The default stream is current, and the device's primary context.
     Default,
-    /// The default stream, and no context.
+    /// The default stream is current, and no context.
     Bare,
-    /// The default stream, inside of the other partition.
+    /// The default stream is current, inside the other partition.
     Nested,
-    /// A stream of PyTorch's pool, and another context in the partition's place at the end.
+    /// A stream of PyTorch's pool is current. On leaving, another context has replaced the partition's.
     Replaced,
-    /// A stream of PyTorch's pool, and another stream current at the end.
+    /// A stream of PyTorch's pool is current. On leaving, another stream is current.
     Side,
 }
 
@@ -77,7 +77,7 @@ impl Case {
             }
             Start::Nested => {
                 scope::enter_as(&case.machine.torch, &case.other, Mode::Context)?;
-                // SAFETY: the default stream is always there.
+                // SAFETY: the default stream always exists.
                 unsafe { case.machine.torch.set_current_stream(ptr::null_mut(), 0) }?;
             }
             Start::Default | Start::Bare => {}
@@ -89,10 +89,10 @@ impl Case {
         scope::enter_as(&self.machine.torch, &self.stream, self.mode)
     }
 
-    /// What a program does inside.
+    /// Does what a program does inside the partition.
     fn inside(&self) -> Outcome {
         match self.start {
-            // Without the partition's context there is no place that something could be put into.
+            // Without the partition's context on the stack, there is nothing to replace.
             Start::Replaced if self.mode == Mode::Context => {
                 self.machine.replace_current(&self.machine.primary)
             }
@@ -124,7 +124,7 @@ impl Case {
     }
 }
 
-/// The calls that `work` makes, of the driver and of libtorch.
+/// Returns the calls of the driver and of libtorch that `work` makes, each as a failure.
 fn calls(
     case: &Case,
     work: impl FnOnce() -> Outcome,
@@ -154,7 +154,6 @@ fn arm(case: &Case, failing: Failing) -> Outcome {
     Ok(())
 }
 
-/// Checks that the failure was reported.
 fn check_reported(case: &Case, failing: Failing, result: green_ctx_torch::Result<()>, what: &str) {
     case.machine.sim.clear_faults();
     fake::fail(0);
@@ -178,7 +177,7 @@ fn current(case: &Case) -> green_ctx::Result<Option<green_ctx::context::Current>
     current.then(|| Context::make_current(primary)).transpose()
 }
 
-/// Fails each call of entering and of leaving in turn.
+/// Makes each call of entering and leaving fail in turn.
 fn exhaust(start: Start) -> Outcome {
     exhaust_as(start, Mode::Stream)?;
     exhaust_as(start, Mode::Context)
@@ -225,7 +224,7 @@ fn exhaust_as(start: Start, mode: Mode) -> Outcome {
             assert_eq!((context, depth), (before.1, before.2), "{what}");
             let stuck = matches!(failing, Failing::Torch(_)) && fake::guards() > guards;
             if stuck {
-                // PyTorch itself could not put its stream back.
+                // PyTorch itself failed to restore its stream.
                 let inside = if start == Start::Side { &case.side } else { &case.stream };
                 assert_eq!(stream.raw, raw_stream(inside).addr(), "{what}");
                 fake::set_own(ptr::null_mut(), 0);
@@ -247,10 +246,10 @@ fn exhaust_as(start: Start, mode: Mode) -> Outcome {
     Ok(())
 }
 
-/// The same work once more, in order.
+/// Does the same work again, and checks the order.
 fn again(case: &Case) -> Outcome {
     let machine = &case.machine;
-    // As PyTorch, which makes the device's context current where the thread has none.
+    // Like PyTorch, make the device's context current if the thread has none.
     let launch = || -> Outcome {
         let _device =
             machine.current().is_null().then(|| machine.primary.make_current()).transpose()?;
@@ -265,7 +264,7 @@ fn again(case: &Case) -> Outcome {
     Ok(())
 }
 
-/// Of several failures the first is returned, and the hook hears of the others.
+/// If several calls fail, the first error is returned and the hook receives the others.
 #[test]
 fn two_failures_at_once() -> Outcome {
     let case = Case::new(Start::Default, Mode::Context)?;
@@ -280,8 +279,7 @@ fn two_failures_at_once() -> Outcome {
     case.end()
 }
 
-/// A partition that cannot be entered while a stream is captured takes no part in the capture, which
-/// goes on.
+/// If a partition cannot be entered during a capture, it takes no part in the capture, which stays valid.
 #[test]
 fn a_capture_survives() -> Outcome {
     let plain = Case::new(Start::Pool, Mode::Stream)?;

@@ -11,7 +11,7 @@ use green_ctx_torch::{Torch, TorchError, raw_stream};
 use crate::common::{Machine, Outcome, torch};
 use crate::fake;
 
-/// How often the hook hears of a failed clean-up.
+/// Counts the failed clean-ups that the hook receives.
 fn failures(torch: &Torch) -> Arc<AtomicUsize> {
     let heard = Arc::new(AtomicUsize::new(0));
     let counter = Arc::clone(&heard);
@@ -34,11 +34,11 @@ fn the_very_stream_comes_back() -> Outcome {
         assert_eq!(torch.current_stream(1)?, ptr::null_mut());
     }
     assert_eq!(fake::current(0), before);
-    // By its handle alone it would be another stream to PyTorch.
+    // Set by its handle alone, it is a different stream to PyTorch.
     // SAFETY: the stream lives until the test ends.
     unsafe { torch.set_current_stream(raw_stream(&own), 0) }?;
     assert_ne!(fake::current(0), before);
-    // SAFETY: the default stream is always there.
+    // SAFETY: the default stream always exists.
     unsafe { torch.set_current_stream(ptr::null_mut(), 0) }?;
     assert_eq!(torch.current_stream(0)?, ptr::null_mut());
     Ok(())
@@ -67,7 +67,7 @@ fn a_guard_keeps_its_stream() -> Outcome {
     drop(stream);
     assert!(driver.find_stream(raw).is_some());
     drop(guard);
-    // Its object is gone. PyTorch has seen the stream, which waits for the next user.
+    // The object is gone. The driver's stream waits for reuse, because PyTorch has seen it.
     assert!(driver.find_stream(raw).is_none());
     assert_eq!(machine.sim.live().streams, live + 1);
     assert_eq!(machine.stream(0)?.as_raw(), raw);
@@ -87,7 +87,7 @@ fn a_guard_that_ends_out_of_order_is_reported() -> Outcome {
     assert_eq!(heard.load(Ordering::Relaxed), 1);
     assert_ne!(machine.torch.current_stream(0)?, raw, "the inner one's is current");
     drop(inner);
-    // What the inner guard puts back is alive still.
+    // The stream that the inner guard restores is still alive.
     assert_eq!(machine.torch.current_stream(0)?, raw);
     assert!(machine.device.driver().find_stream(raw.cast()).is_some());
     assert_eq!((machine.sim.live().streams, heard.load(Ordering::Relaxed)), (live, 1));
@@ -106,14 +106,14 @@ fn failures_change_nothing() -> Outcome {
         Err(TorchError::Call { call: "aoti_torch_create_cuda_stream_guard", code: 1 })
     ));
     assert_eq!((fake::current(0), fake::guards()), (fake::DEFAULT, 0));
-    // Where it cannot be put back, the stream that stays current stays alive.
+    // If the guard cannot restore the previous stream, the stream that stays current stays alive.
     let live = machine.sim.live().streams;
     let guard = machine.torch.guard(&stream)?;
     fake::fail(1);
     drop((guard, stream));
     assert_eq!(heard.load(Ordering::Relaxed), 1);
     assert_eq!(machine.sim.live().streams, live);
-    // Later guards are in order all the same.
+    // The order of later guards is not affected.
     let other = machine.stream(1)?;
     drop(machine.torch.guard(&other)?);
     assert_eq!(heard.load(Ordering::Relaxed), 1);
@@ -125,14 +125,14 @@ fn the_other_calls() -> Outcome {
     let torch = torch();
     let (low, high) = (torch.stream_from_pool(1, false)?, torch.stream_from_pool(1, true)?);
     assert_ne!(low, high);
-    // SAFETY: the default stream is always there.
+    // SAFETY: the default stream always exists.
     unsafe { torch.synchronize_stream(ptr::null_mut(), 0) }?;
     for device in [2, u32::MAX] {
         assert!(torch.current_stream(device).is_err());
         assert!(torch.stream_from_pool(device, false).is_err());
-        // SAFETY: the default stream is always there.
+        // SAFETY: the default stream always exists.
         assert!(unsafe { torch.set_current_stream(ptr::null_mut(), device) }.is_err());
-        // SAFETY: as above.
+        // SAFETY: the default stream always exists.
         assert!(unsafe { torch.synchronize_stream(ptr::null_mut(), device) }.is_err());
     }
     Ok(())

@@ -1,4 +1,4 @@
-//! Finding libtorch: in this process, and in a folder.
+//! Finding libtorch in this process and in a folder.
 #![allow(unsafe_code, reason = "loads libraries, and sets PyTorch's streams")]
 
 use std::cell::Cell;
@@ -14,11 +14,11 @@ use libloading::os::unix::{Library, RTLD_GLOBAL, RTLD_LAZY, RTLD_LOCAL};
 
 use crate::common::{Machine, Outcome};
 
-/// The variables that say which library a copy of this program loads, and how.
+/// The variables with the library that a copy of this program loads, and the flags.
 const CHILD: &str = "GREEN_CTX_TORCH_TEST_LIBRARY";
 const FLAGS: &str = "GREEN_CTX_TORCH_TEST_FLAGS";
 
-/// A folder of a test's own, removed in the end.
+/// A folder for one test, which is removed at the end.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -58,7 +58,7 @@ impl Drop for Folder {
     }
 }
 
-/// Where the source of a libtorch with every function is.
+/// Returns the source of a libtorch that has every function.
 fn fake() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/torch/fake.rs")
 }
@@ -81,15 +81,15 @@ fn in_a_folder() -> Outcome {
     let _removed_too = Folder(named.clone());
     fs::create_dir_all(&named)?;
     fs::rename(&folder.0, named.join("lib"))?;
-    // The folder itself, and libtorch's, in which there is `lib`.
+    // First the folder of the library itself, then the one that contains `lib`.
     for folder in [&named.join("lib"), &named] {
-        // SAFETY: the library there is a stand-in for libtorch.
+        // SAFETY: the library there is a substitute for libtorch.
         let torch = unsafe { Torch::load_from(folder) }?;
         let pooled = torch.stream_from_pool(0, true)?;
-        // SAFETY: this libtorch takes any handle.
+        // SAFETY: this libtorch accepts any handle.
         unsafe { torch.set_current_stream(pooled, 1) }?;
         assert_eq!((torch.current_stream(0)?, torch.current_stream(1)?), (ptr::null_mut(), pooled));
-        // SAFETY: as above.
+        // SAFETY: null is the default stream.
         unsafe { torch.set_current_stream(ptr::null_mut(), 1) }?;
     }
     Ok(())
@@ -98,12 +98,12 @@ fn in_a_folder() -> Outcome {
 #[test]
 fn a_folder_without_it() -> Outcome {
     let folder = Folder::new("without")?;
-    // SAFETY: no library there can be opened, here and below.
+    // SAFETY: the folder never contains a library that can be opened.
     let load = || unsafe { Torch::load_from(&folder.0) };
     let found = load();
     let Err(TorchError::NotFound { folder: named }) = found else { panic!("{found:?}") };
     assert_eq!(named, folder.0);
-    // A build for the CPU has the rest.
+    // A build for the CPU has this library.
     let cpu = folder.file("libtorch_cpu.so", "")?;
     assert!(matches!(load(), Err(TorchError::CpuBuild)));
     fs::remove_file(cpu)?;
@@ -118,12 +118,12 @@ fn a_folder_without_it() -> Outcome {
 fn an_older_one() -> Outcome {
     let folder = Folder::new("older")?;
     folder.library("libtorch_cuda.so", &folder.file("old.rs", OLD)?)?;
-    // SAFETY: the library there is a stand-in for libtorch.
+    // SAFETY: the library there is a substitute for libtorch.
     let torch = unsafe { Torch::load_from(&folder.0) }?;
     assert_eq!(torch.current_stream(0)?.addr(), 0x1234);
     let machine = Machine::new()?;
     let stream = machine.stream(0)?;
-    // SAFETY: nothing is called.
+    // SAFETY: the function is missing, so nothing is called.
     let set = unsafe { torch.set_current_stream(ptr::null_mut(), 0) };
     for (result, lacking) in [
         (set, "torch_set_current_cuda_stream"),
@@ -134,7 +134,7 @@ fn an_older_one() -> Outcome {
         let text = error.to_string();
         assert!(text.contains(lacking) && text.contains("2.10 or newer"), "{text}");
     }
-    // Entering, which has recorded an event by then, changes nothing.
+    // Entering fails after it has recorded an event, and changes nothing.
     let raw = machine.primary.create_stream(StreamOptions::default())?;
     let older = stand_in(raw_stream(&raw));
     assert!(matches!(scope::enter(&older, &stream), Err(TorchError::TooOld { needs: "2.10", .. })));
@@ -146,7 +146,7 @@ thread_local! {
     static STAND_IN: Cell<*mut c_void> = const { Cell::new(ptr::null_mut()) };
 }
 
-/// An older libtorch in this program, whose current stream is a living one.
+/// Returns an older libtorch, in this program, whose current stream is `stream`.
 fn stand_in(stream: *mut c_void) -> Torch {
     unsafe extern "C" fn current(_device: i32, stream: *mut *mut c_void) -> i32 {
         // SAFETY: the caller passes a pointer to a live handle.
@@ -158,11 +158,11 @@ fn stand_in(stream: *mut c_void) -> Torch {
         b"aoti_torch_get_current_cuda_stream" => current as *mut c_void,
         _ => ptr::null_mut(),
     };
-    // SAFETY: the function does what libtorch's does, and is part of this program.
+    // SAFETY: the function behaves like libtorch's, and is part of this program.
     unsafe { Torch::from_lookup(find) }
 }
 
-/// What a copy of this program finds after it has loaded a library, as Python does.
+/// A copy of this program loads a library, as Python does, and looks for libtorch.
 #[test]
 fn in_a_process() -> Outcome {
     let folder = Folder::new("in_a_process")?;
@@ -174,7 +174,7 @@ fn in_a_process() -> Outcome {
         ("", RTLD_LOCAL, "NotLoaded"),
         ("libtorch_cpu.so", RTLD_LOCAL, "CpuBuild"),
         ("libtorch_cuda.so", RTLD_LOCAL, "found"),
-        // Part of a program, or loaded for everybody.
+        // As if linked into the program: found only if it is loaded globally.
         ("libprogram.so", RTLD_LOCAL, "NotLoaded"),
         ("libprogram.so", RTLD_GLOBAL, "found"),
     ] {
@@ -191,14 +191,14 @@ fn in_a_process() -> Outcome {
     Ok(())
 }
 
-/// The copy, which does nothing in a run of the tests.
+/// The work of the copy. Does nothing in a normal run of the tests.
 #[test]
 fn child() -> Outcome {
     let (Some(path), Some(flags)) = (env::var_os(CHILD), env::var(FLAGS).ok()) else {
         return Ok(());
     };
     if !path.is_empty() {
-        // SAFETY: the library is one that a test has made, and has no initialisers.
+        // SAFETY: the parent's test compiled the library, which has no initialisers.
         mem::forget(unsafe { Library::open(Some(path), RTLD_LAZY | flags.parse::<i32>()?) }?);
     }
     let answer = match Torch::find() {

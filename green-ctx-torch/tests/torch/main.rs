@@ -1,5 +1,4 @@
-//! Partitions under PyTorch: a simulated driver, and a libtorch that is only its C functions for
-//! streams.
+//! Partitions under PyTorch, with a simulated driver and a libtorch that has only its C functions for streams.
 
 mod common;
 mod fake;

@@ -1,4 +1,4 @@
-//! Which partition can be left when, and what is current then.
+//! When partitions can be left, and the state afterwards.
 #![allow(unsafe_code, reason = "sets PyTorch's streams")]
 
 use std::cell::RefCell;
@@ -17,17 +17,17 @@ use crate::common::{Machine, Outcome};
 use crate::fake::{self, TorchStream};
 use crate::raw::{self, Green};
 
-/// Enters with the context: what is on the thread's stack matters then.
+/// Enters in [`Mode::Context`], which involves the thread's context stack.
 fn enter(machine: &Machine, stream: &Stream) -> green_ctx_torch::Result<()> {
     scope::enter_as(&machine.torch, stream, Mode::Context)
 }
 
-/// What is current: in PyTorch, in the driver, and which partitions are entered.
+/// Returns PyTorch's stream, the driver's context and the entered partitions.
 fn state(machine: &Machine) -> (TorchStream, usize, usize, Option<Context>) {
     (fake::current(0), machine.current().addr(), scope::depth(), scope::innermost())
 }
 
-/// PyTorch makes the streams of its pool where it is when it is first asked for one.
+/// PyTorch creates its stream pool in the context that is current at the first request.
 #[test]
 fn the_pool_is_made_outside_of_partitions() -> Outcome {
     let machine = Machine::new()?;
@@ -35,14 +35,14 @@ fn the_pool_is_made_outside_of_partitions() -> Outcome {
     let places = Rc::new(RefCell::new(Vec::new()));
     let (seen, driver) = (Rc::clone(&places), machine.device.driver().clone());
     fake::on_pool_use(move || seen.borrow_mut().push(Context::current(&driver).ok().flatten()));
-    // In a context that somebody else made current, too.
+    // A context that other code made current must not matter.
     let current = machine.partitions[1].make_current()?;
     enter(&machine, &first)?;
     enter(&machine, &second)?;
     scope::leave(&machine.partitions[1])?;
     scope::leave(&machine.partitions[0])?;
     drop(current);
-    // One of each priority, when the first partition was entered.
+    // One request per priority, when the first partition was entered.
     assert_eq!(*places.borrow(), [Some(machine.primary.clone()), Some(machine.primary.clone())]);
     Ok(())
 }
@@ -105,7 +105,7 @@ fn threads_do_not_see_each_other() -> Outcome {
     Ok(())
 }
 
-/// Entering changes no context, whatever is current then and inside.
+/// Entering changes no context, whatever contexts are current before and inside.
 #[test]
 fn entering_changes_no_context() -> Outcome {
     let machine = Machine::new()?;
@@ -129,7 +129,7 @@ fn entering_changes_no_context() -> Outcome {
     Ok(())
 }
 
-/// A default stream of a foreign context is used only while that context is current.
+/// The default stream of a foreign context is used only while that context is current.
 #[test]
 fn a_foreign_contexts_default_stream() -> Outcome {
     let machine = Machine::new()?;
@@ -184,8 +184,7 @@ fn what_was_made_current_inside_comes_first() -> Outcome {
     Ok(())
 }
 
-/// PyTorch changes its device inside: the runtime puts that device's primary context in the place of
-/// the partition's.
+/// PyTorch changes its device inside: the runtime replaces the partition's context by that device's primary context.
 #[test]
 fn another_context_in_the_partitions_place() -> Outcome {
     let machine = Machine::new()?;
@@ -206,7 +205,7 @@ fn another_context_in_the_partitions_place() -> Outcome {
     Ok(())
 }
 
-/// Somebody takes the partition's context off the thread's stack.
+/// Other code removes the partition's context from the thread's stack.
 #[test]
 fn nothing_in_the_partitions_place() -> Outcome {
     let machine = Machine::new()?;
@@ -226,7 +225,7 @@ fn nothing_in_the_partitions_place() -> Outcome {
     Ok(())
 }
 
-/// PyTorch's guards change the device, which puts a primary context in the partition's place.
+/// PyTorch's guards change the device, which replaces the partition's context by a primary context.
 #[test]
 fn guards_that_change_the_device() -> Outcome {
     let machine = Machine::new()?;
@@ -235,7 +234,7 @@ fn guards_that_change_the_device() -> Outcome {
     let (api, primary) = (machine.device.driver().clone(), machine.primary.clone());
     fake::on_device_change(move || {
         let set = api.api().cuCtxSetCurrent().expect("every driver has it");
-        // SAFETY: the context is alive.
+        // SAFETY: `machine` keeps the context alive.
         let _status = unsafe { set(primary.as_raw()) };
     });
     let (before, stream) = (state(&machine), machine.stream(0)?);
@@ -261,7 +260,7 @@ fn a_panic_leaves_the_partition() -> Outcome {
     Ok(())
 }
 
-/// Where PyTorch's current stream is one of green-ctx, the program can drop it inside.
+/// If PyTorch's current stream is one of green-ctx, the program may drop it inside.
 #[test]
 fn the_stream_that_comes_back_is_kept() -> Outcome {
     let machine = Machine::new()?;
@@ -277,7 +276,7 @@ fn the_stream_that_comes_back_is_kept() -> Outcome {
     Ok(())
 }
 
-/// A thread that ends leaves what it has entered, and the SMs come back.
+/// A thread that ends leaves its partitions, and the SMs become free.
 #[test]
 fn a_thread_that_ends() -> Outcome {
     let Machine { sim, device, torch, partitions, primary, .. } = Machine::new()?;
@@ -293,13 +292,13 @@ fn a_thread_that_ends() -> Outcome {
     drop(partitions);
     assert_eq!(device.resources().sm()?.free_sm_count(), device.sm_count()?);
     let live = sim.live();
-    // PyTorch has seen the three streams, which wait for the next user.
+    // The three streams wait for reuse, because PyTorch has seen them.
     assert_eq!((live.streams, live.events), (3, 0));
     drop(primary);
     Ok(())
 }
 
-/// Entering again makes nothing new, and what is kept for that can be given back.
+/// Entering again creates nothing, and the kept event can be released.
 #[test]
 fn one_event_is_used_again() -> Outcome {
     let machine = Machine::new()?;

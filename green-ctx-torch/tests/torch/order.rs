@@ -1,5 +1,4 @@
-//! What was submitted before a partition is entered comes before what is submitted inside, and that
-//! before what is submitted afterwards.
+//! Work submitted before entering runs before the work inside, which runs before the work submitted after leaving.
 #![allow(unsafe_code, reason = "sets PyTorch's streams")]
 
 use std::ptr;
@@ -16,7 +15,7 @@ use crate::fake;
 
 const MODES: [Mode; 2] = [Mode::Stream, Mode::Context];
 
-/// Writes the tensor, reads and writes it in a partition, reads it afterwards.
+/// Writes the tensor, reads and writes it in a partition, then reads and writes it again outside.
 fn there_and_back(machine: &Machine, stream: &Stream, mode: Mode) -> Outcome {
     let before = (fake::current(0), machine.current());
     machine.produce()?;
@@ -71,7 +70,7 @@ fn from_every_stream_that_can_be_current() -> Outcome {
     Ok(())
 }
 
-/// A guard alone orders nothing, which the simulated driver sees.
+/// A guard orders no work, as the simulated driver's race detector shows.
 #[test]
 fn a_guard_alone_races() -> Outcome {
     let machine = Machine::new()?;
@@ -86,8 +85,7 @@ fn a_guard_alone_races() -> Outcome {
     Ok(())
 }
 
-/// PyTorch's default stream of a device is that of its primary context, where the thread has no
-/// context of the device.
+/// If no context of the device is current, PyTorch's default stream is that of the primary context.
 #[test]
 fn the_default_stream_without_a_context_of_the_device() -> Outcome {
     for (other, mode) in MODES.into_iter().flat_map(|mode| [(false, mode), (true, mode)]) {
@@ -110,15 +108,15 @@ fn the_default_stream_without_a_context_of_the_device() -> Outcome {
     Ok(())
 }
 
-/// PyTorch's default stream is the same stream inside and outside: what is written there inside is read after it.
+/// PyTorch's default stream is the same inside and outside: a value written on it inside is read on it afterwards.
 #[test]
 fn the_default_stream_inside() -> Outcome {
     let machine = Machine::new()?;
     let _primary = machine.primary.make_current()?;
     let stream = machine.stream(0)?;
     scope::enter(&machine.torch, &stream)?;
-    // As in `with torch.cuda.stream(torch.cuda.default_stream())`, which a program ends before it leaves.
-    // SAFETY: the default stream is always there.
+    // Like `with torch.cuda.stream(torch.cuda.default_stream())`, which a program ends before it leaves.
+    // SAFETY: the default stream always exists.
     unsafe { machine.torch.set_current_stream(ptr::null_mut(), 0) }?;
     machine.produce()?;
     // SAFETY: the stream lives until the test ends.
@@ -131,8 +129,8 @@ fn the_default_stream_inside() -> Outcome {
     Ok(())
 }
 
-/// A default stream is remembered with its context: where another context is current at the end, the former
-/// stream waits and no other.
+/// A default stream is remembered with its context. If another context is current on leaving, the original stream
+/// waits.
 #[test]
 fn the_default_stream_waits_when_another_context_is_current() -> Outcome {
     for mode in MODES {
@@ -153,7 +151,7 @@ fn the_default_stream_waits_when_another_context_is_current() -> Outcome {
     Ok(())
 }
 
-/// The default stream of a partition's context is another one than the device's.
+/// The default stream of a partition's context differs from the device's.
 #[test]
 fn the_contexts_default_stream_inside() -> Outcome {
     let machine = Machine::new()?;
@@ -162,8 +160,8 @@ fn the_contexts_default_stream_inside() -> Outcome {
     machine.produce()?;
     scope::enter_as(&machine.torch, &stream, Mode::Context)?;
     let entered = stream.context();
-    // A partition entered from it, as after `with torch.cuda.stream(torch.cuda.default_stream())`.
-    // SAFETY: the default stream is always there.
+    // A partition is entered from this stream, as inside `with torch.cuda.stream(torch.cuda.default_stream())`.
+    // SAFETY: the default stream always exists.
     unsafe { machine.torch.set_current_stream(ptr::null_mut(), 0) }?;
     wait_inside(&machine, entered, &stream)?;
     machine.produce()?;
@@ -179,7 +177,7 @@ fn the_contexts_default_stream_inside() -> Outcome {
     Ok(())
 }
 
-/// Orders the partition's default stream after its stream, as a program has to.
+/// Makes the partition's default stream wait for the partition's stream, as a program has to.
 fn wait_inside(machine: &Machine, context: &Context, stream: &Stream) -> Outcome {
     let done = machine.device.create_event(EventOptions::default())?;
     stream.record(&done)?;
@@ -187,7 +185,7 @@ fn wait_inside(machine: &Machine, context: &Context, stream: &Stream) -> Outcome
     Ok(DefaultStream::Legacy.wait(&done)?)
 }
 
-/// Another stream that is left current inside is waited for too.
+/// Leaving also waits for another stream that was made current inside.
 #[test]
 fn another_stream_is_current_when_the_partition_is_left() -> Outcome {
     let machine = Machine::new()?;
@@ -208,14 +206,14 @@ fn another_stream_is_current_when_the_partition_is_left() -> Outcome {
     Ok(())
 }
 
-/// A partition entered while a stream is captured takes part in the capture, and only there.
+/// A partition that is entered during a capture takes part in that capture only.
 #[test]
 fn inside_a_capture() -> Outcome {
     let machine = Machine::new()?;
     let _primary = machine.primary.make_current()?;
     let (capturing, stream) = (machine.pool_stream()?, machine.stream(0)?);
     let inner = machine.stream(1)?;
-    // Used before: the thread's event is none of the capture's.
+    // Used before the capture, so that the thread's event was not recorded in it.
     there_and_back(&machine, &stream, Mode::Stream)?;
     machine.primary.synchronize()?;
     machine.sim.clear_trace();
@@ -234,12 +232,12 @@ fn inside_a_capture() -> Outcome {
     assert_eq!(machine.sim.launches().len(), 0, "nothing of a capture runs");
     assert!(!stream.is_capturing()? && !inner.is_capturing()?);
     let exec = graph.instantiate()?;
-    // SAFETY: the kernels' memory is there until the test ends.
+    // SAFETY: `machine` keeps the kernels' memory alive until the test ends.
     unsafe { capturing.launch_graph(&exec) }?;
     capturing.synchronize()?;
     machine.ordered(5);
     assert_eq!(machine.sms(), [132, 16, 24, 16, 132]);
-    // And after a capture outside of one.
+    // After the capture, outside any capture.
     machine.sim.clear_trace();
     machine.sim.clear_races();
     there_and_back(&machine, &stream, Mode::Stream)?;
@@ -256,7 +254,7 @@ fn threads_share_a_partition() -> Outcome {
         let tensor = DeviceBuffer::zeroed(&machine.device, 8)?;
         for _ in 0..20 {
             let own = machine.pool_stream()?;
-            // The tensor is the thread's, the stream another one each time.
+            // The tensor belongs to the thread. Each round uses another stream.
             let last = machine.device.create_event(EventOptions::default())?;
             fake::set_own(raw_stream(&own), 0);
             machine.consume_and_produce(&tensor)?;

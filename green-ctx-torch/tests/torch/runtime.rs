@@ -1,4 +1,4 @@
-//! What the CUDA runtime would do, done by the driver.
+//! Functions of the CUDA runtime, implemented with the driver.
 #![allow(unsafe_code, reason = "passes raw pointers")]
 
 use green_ctx::{CUresult, Stream, StreamOptions, graph::CaptureMode};
@@ -7,7 +7,7 @@ use green_ctx_torch::{TorchError, raw_stream};
 
 use crate::common::{Machine, Outcome};
 
-/// The driver's answer in an error, as the runtime's code.
+/// Returns the driver's error as the runtime's code.
 fn code(result: green_ctx_torch::Result<()>) -> Option<&'static str> {
     match result {
         Err(TorchError::Driver(error)) => ErrorCode::from(error.status()?).name(),
@@ -32,16 +32,16 @@ fn host_memory() -> Outcome {
     let Machine { sim, device, .. } = &Machine::new()?;
     let mut memory = vec![0u8; 1 << 16];
     let address = memory.as_mut_ptr().cast();
-    // SAFETY: the memory is there until the test ends, and no work uses it.
+    // SAFETY: `memory` lives until the test ends, and no work uses it.
     unsafe { runtime::host_register(device, address, memory.len(), 0) }?;
     assert_eq!(sim.live().host_allocations, 1);
-    // SAFETY: as above.
+    // SAFETY: `memory` lives until the test ends, and no work uses it.
     let again = unsafe { runtime::host_register(device, address, memory.len(), 0) };
     assert_eq!(code(again), Some("cudaErrorHostMemoryAlreadyRegistered"));
-    // SAFETY: as above.
+    // SAFETY: `memory` lives until the test ends, and no work uses it.
     unsafe { runtime::host_unregister(device, address) }?;
     assert_eq!(sim.live().host_allocations, 0);
-    // SAFETY: as above.
+    // SAFETY: `memory` lives until the test ends, and no work uses it.
     let again = unsafe { runtime::host_unregister(device, address) };
     assert_eq!(code(again), Some("cudaErrorHostMemoryNotRegistered"));
     Ok(())
@@ -54,9 +54,9 @@ fn host_memory_beside_a_capture() -> Outcome {
     let mut memory = vec![0u8; 1 << 16];
     let address = memory.as_mut_ptr().cast();
     let graph = stream.capture(CaptureMode::Global, || {
-        // SAFETY: the memory is there until the test ends, and no work uses it.
+        // SAFETY: `memory` lives until the test ends, and no work uses it.
         unsafe { runtime::host_register(&machine.device, address, memory.len(), 0) }?;
-        // SAFETY: as above.
+        // SAFETY: `memory` lives until the test ends, and no work uses it.
         unsafe { runtime::host_unregister(&machine.device, address) }?;
         Ok::<(), TorchError>(())
     })?;
@@ -72,11 +72,11 @@ fn streams() -> Outcome {
     for context in [&machine.primary, &machine.partitions[0]] {
         let raw = runtime::create_stream(context)?;
         assert_eq!(machine.sim.live().streams, live + 1);
-        // SAFETY: the stream is destroyed after this handle of it.
+        // SAFETY: this object is dropped before the stream is destroyed.
         let stream = unsafe { Stream::from_raw_borrowed(driver, raw.cast(), ()) }?;
         assert_eq!((stream.context(), raw_stream(&stream)), (context, raw));
         drop(stream);
-        // SAFETY: nothing uses it any more.
+        // SAFETY: the stream is alive, and it is not used afterwards.
         unsafe { runtime::destroy_stream(&machine.device, raw) }?;
         assert_eq!(machine.sim.live().streams, live);
     }
@@ -90,7 +90,7 @@ fn the_profiler() -> Outcome {
     runtime::profiler_stop(&machine.device)?;
     let calls = machine.sim.calls();
     assert_eq!((calls.get("cuProfilerStart"), calls.get("cuProfilerStop")), (Some(&1), Some(&1)));
-    // The captures of others go on.
+    // Captures on other threads stay valid.
     machine.stream(0)?.capture(CaptureMode::Global, || {
         runtime::profiler_start(&machine.device)?;
         runtime::profiler_stop(&machine.device)
