@@ -1,4 +1,4 @@
-"""Wrong calls, each written as text, and the names that they use."""
+"""Wrong calls, written as text, and the names that they use."""
 
 import gc
 import itertools
@@ -19,7 +19,7 @@ TABLE = Path(__file__).with_suffix(".txt")
 
 
 class Wrong(NamedTuple):
-    """A call, the exception that it raises, and what that says."""
+    """A call, the exception that it raises, and a part of the exception's message."""
 
     call: str
     error: type
@@ -27,7 +27,7 @@ class Wrong(NamedTuple):
 
 
 def table():
-    """The calls of the file."""
+    """Returns the calls of the table."""
     found, error, right = [], None, None
     for line in TABLE.read_text().splitlines():
         if line.startswith("    "):
@@ -39,7 +39,7 @@ def table():
 
 
 def raises(error):
-    """A method that raises."""
+    """Returns a method that raises."""
 
     def method(*_arguments):
         raise error
@@ -48,7 +48,7 @@ def raises(error):
 
 
 def odd(**methods):
-    """An object whose methods return what is given, or raise it: `index=16` is `__index__`."""
+    """Returns an object whose methods return the given value, or raise it. `index=16` defines `__index__`."""
 
     def method(value):
         wrong = isinstance(value, BaseException) or isinstance(value, type)
@@ -66,12 +66,12 @@ def raising(error):
 
 
 def cu_function(number):
-    """As cuda.bindings has it, with any number."""
+    """Imitates a function of cuda.bindings with any number."""
     return type("CUfunction", (), {"__int__": lambda self: number})()
 
 
 def ended(value):
-    """What is closed."""
+    """Closes a value and returns it."""
     value.close()
     return value
 
@@ -111,7 +111,7 @@ MADE = {
 
 
 class Names(dict):
-    """What calls use, made when it is first asked for, and ended with the block."""
+    """The objects that calls use. Each is created on first use and closed at the end of the block."""
 
     def __init__(self):
         self._ends = []
@@ -147,7 +147,7 @@ class Names(dict):
 
 
 def attempt(call, **more):
-    """The exception that a call raises, without its traceback, which would keep what was made."""
+    """Returns the exception that a call raises. Its traceback is removed, because it would keep the objects alive."""
     with Names() as names:
         try:
             returned = eval(call, {**PLAIN, **more}, names)
@@ -157,19 +157,19 @@ def attempt(call, **more):
 
 
 def built_in(error):
-    """The built-in class of an exception: the module's own classes derive from one each."""
+    """Returns the built-in class of an exception, from which the module's own class derives."""
     return next(known for known in type(error).__mro__ if known.__module__ == "builtins")
 
 
 def message(error):
-    """What a traceback shows of an exception, with the notes."""
+    """Returns the text that a traceback shows of an exception, including notes."""
     text = error.args[0] if isinstance(error, KeyError) else str(error)
     return "\n".join([text, *getattr(error, "__notes__", [])])
 
 
 def measure(rounds, traced):
-    """Makes all wrong calls so many times, and returns the bytes in use after each round: Python's where
-    they are traced, the process's otherwise."""
+    """Makes all wrong calls in each of `rounds` rounds, and returns the bytes in use after each round: those of
+    Python's objects if they are traced, otherwise those of the process."""
     sys.modules["torch"] = dropins.Torch()
     page, used, calls = os.sysconf("SC_PAGESIZE"), [], table()
     with driver.primary_context():

@@ -1,4 +1,4 @@
-"""A stand-in for torch's streams and graphs, over the simulated driver."""
+"""A substitute for torch's streams and graphs, on the simulated driver."""
 
 import ctypes
 import threading
@@ -9,7 +9,7 @@ import driver
 
 
 def equip(torch):
-    """Gives a stand-in for torch streams, events and graphs."""
+    """Adds streams, events and graphs to a substitute for torch."""
     cuda = torch.cuda
 
     class CUDAGraph:
@@ -55,7 +55,7 @@ def equip(torch):
 
 
 class Capture:
-    """torch.cuda.graph: captures what is submitted to a stream."""
+    """torch.cuda.graph: captures the work submitted to a stream."""
 
     def __init__(self, torch, graph, stream, capture_error_mode):
         assert capture_error_mode == "thread_local"

@@ -1,4 +1,4 @@
-"""What the tests share. `cargo xtask clients` runs them, on the simulated libcuda.so.1."""
+"""Fixtures of the tests. `cargo xtask clients` runs the tests on the simulated libcuda.so.1."""
 
 import gc
 import os
@@ -10,7 +10,7 @@ from pathlib import Path
 import green_ctx_torch
 import pytest
 
-# A program for machines with a GPU and torch.
+# Programs for machines with a GPU and torch.
 collect_ignore = ["gpu"]
 
 FAKE_TORCH = str(Path(__file__).parent / "fake_torch")
@@ -22,15 +22,15 @@ if "GREEN_CTX_SIM" not in os.environ:
 
 
 def pytest_configure(config):
-    """What test_green_contexts.py and test_captures.py test, and others only meet."""
+    """Ignores the warnings that only test_green_contexts.py and test_captures.py test."""
     config.addinivalue_line("filterwarnings", "ignore:GreenContext.set_context:FutureWarning")
-    # Most stand-ins have no graphs.
+    # Most substitutes for torch have no graphs.
     config.addinivalue_line("filterwarnings", "ignore:torch .* is not what:RuntimeWarning")
 
 
 @pytest.fixture(autouse=True)
 def nothing_left():
-    """All SMs are free again after each test."""
+    """Checks after each test that all SMs are free again."""
     yield
     gc.collect()
     with closing(green_ctx_torch.partition({"all": 132})) as parts:
@@ -39,7 +39,7 @@ def nothing_left():
 
 @pytest.fixture
 def fake_torch(monkeypatch):
-    """The stand-in for torch."""
+    """Returns the substitute for torch."""
     monkeypatch.syspath_prepend(FAKE_TORCH)
     import torch
 
@@ -50,7 +50,7 @@ def fake_torch(monkeypatch):
 
 @pytest.fixture
 def python():
-    """Runs a program in a Python of its own, which must end well, and returns what it prints."""
+    """Runs a program in its own Python process, checks its status and returns its output."""
 
     def run(program, *arguments, status=0, **variables):
         command = [sys.executable, "-c", program] if program else [sys.executable]

@@ -1,4 +1,4 @@
-"""The simulated driver's own functions, for tests that submit work."""
+"""Functions of the simulated driver, for tests that submit work."""
 
 import ctypes
 from contextlib import contextmanager
@@ -8,12 +8,12 @@ PTX = b".version 7.0 .target sm_52 .address_size 64 .visible .entry work() { ret
 
 _system = ctypes.CDLL(None)
 _cuda = ctypes.CDLL("libcuda.so.1")
-# As long as the process: the driver uses them when it pleases.
+# Kept until the process ends, because the driver may use them at any time.
 _submitted = []
 
 
 def call(name, *arguments):
-    """Calls a driver function, which must succeed."""
+    """Calls a driver function and checks that it succeeds."""
     status = getattr(_cuda, name)(*arguments)
     assert status == 0, f"{name} answered {status}"
 
@@ -27,20 +27,20 @@ def _kernel():
 
 
 def kernel():
-    """The address of a kernel that does nothing, a CUkernel."""
+    """Returns the address of a kernel that does nothing (a CUkernel)."""
     return _kernel().value
 
 
 def keep_busy(raw_stream):
-    """Launches a kernel of many blocks, which the simulated device works on for a while."""
+    """Launches a kernel of many blocks, which the simulated device takes a while to run."""
     grid, block, shared = (1 << 12, 1, 1), (1024, 1, 1), 0
     stream = ctypes.c_void_p(raw_stream)
     call("cuLaunchKernel", _kernel(), *grid, *block, shared, stream, None, None)
 
 
 def hold(raw_stream):
-    """Has a stream wait until what is returned is called. The simulated driver waits on the thread
-    that calls it next, in whichever function of its own, and without looking at the GIL."""
+    """Makes a stream wait until the returned function is called. The simulated driver waits inside the next call
+    that any thread makes, whether or not that thread holds the GIL."""
     semaphore = ctypes.create_string_buffer(64)
     assert _system.sem_init(semaphore, 0, 0) == 0
     wait = ctypes.cast(_system.sem_wait, ctypes.c_void_p)
@@ -50,24 +50,24 @@ def hold(raw_stream):
 
 
 def synchronize(raw_stream):
-    """Waits for a stream; ctypes lets the GIL go."""
+    """Waits for a stream. ctypes releases the GIL during the call."""
     call("cuStreamSynchronize", ctypes.c_void_p(raw_stream))
 
 
 def is_idle(raw_stream):
-    """Whether a stream's work is done."""
+    """Returns whether a stream's work is done."""
     return _cuda.cuStreamQuery(ctypes.c_void_p(raw_stream)) == 0
 
 
 def priority(raw_stream):
-    """The priority that the driver gave a stream."""
+    """Returns the priority that the driver gave a stream."""
     number = ctypes.c_int()
     call("cuStreamGetPriority", ctypes.c_void_p(raw_stream), ctypes.byref(number))
     return number.value
 
 
 class Memory:
-    """Memory of the device, whose calls are in the order of the streams given."""
+    """Device memory whose operations run in the order of the given streams."""
 
     def __init__(self, size, raw_stream):
         self.size = ctypes.c_size_t(size)
@@ -91,7 +91,7 @@ class Memory:
 
 
 def capture(raw_stream, submit):
-    """The graph of what a function submits to a stream: a raw CUgraph."""
+    """Captures the work that a function submits to a stream, and returns the raw CUgraph."""
     stream, graph = ctypes.c_void_p(raw_stream), ctypes.c_void_p()
     call("cuStreamBeginCapture_v2", stream, 0)
     submit()
@@ -100,13 +100,12 @@ def capture(raw_stream, submit):
 
 
 def destroy_graph(raw):
-    """Ends a graph that was captured."""
     call("cuGraphDestroy", ctypes.c_void_p(raw))
 
 
 @contextmanager
 def primary_context():
-    """Has the device's primary context current, as PyTorch has."""
+    """Makes the device's primary context current during the block, as PyTorch does."""
     context = ctypes.c_void_p()
     call("cuInit", 0)
     call("cuDevicePrimaryCtxRetain", ctypes.byref(context), 0)
@@ -117,7 +116,7 @@ def primary_context():
 
 
 def current_context():
-    """The thread's current context, None for none."""
+    """Returns the thread's current context, or None."""
     context = ctypes.c_void_p()
     call("cuCtxGetCurrent", ctypes.byref(context))
     return context.value

@@ -1,4 +1,4 @@
-"""What the tests of the drop-ins share: a torch that is little more than its streams."""
+"""Shared by the tests of the drop-ins: a substitute for torch with little more than streams."""
 
 import os
 import re
@@ -14,7 +14,7 @@ FOLDER = Path(__file__).parent
 
 
 class Stream:
-    """torch.cuda.ExternalStream: it owns nothing."""
+    """torch.cuda.ExternalStream: owns nothing."""
 
     def __init__(self, stream_ptr, device=None):
         self.cuda_stream = stream_ptr
@@ -22,7 +22,7 @@ class Stream:
 
 
 class CUDAGraph:
-    """torch.cuda.CUDAGraph, of which nothing is captured."""
+    """torch.cuda.CUDAGraph, which these tests never use for a capture."""
 
     def capture_begin(self, pool=None, capture_error_mode="global"):
         raise NotImplementedError
@@ -35,7 +35,7 @@ class CUDAGraph:
 
 
 class Torch(types.SimpleNamespace):
-    """The module torch, of a version that has what is needed."""
+    """The module torch, in a version that has everything needed."""
 
     def __init__(self):
         cuda = types.SimpleNamespace(
@@ -62,7 +62,7 @@ class Torch(types.SimpleNamespace):
 
 @pytest.fixture
 def torch(monkeypatch):
-    """The module torch for one test."""
+    """Installs the module torch for one test."""
     torch = Torch()
     monkeypatch.setitem(sys.modules, "torch", torch)
     yield torch
@@ -70,8 +70,7 @@ def torch(monkeypatch):
 
 
 def run(program, *arguments, tmp_path, driver="h200@13.0", capture=True):
-    """Runs a program of this folder in a process of its own, and returns what the simulated driver
-    reports at the end."""
+    """Runs a program of this folder in its own process, and returns the simulated driver's report at exit."""
     report = tmp_path / "report"
     report.unlink(missing_ok=True)
     environment = {
@@ -87,13 +86,13 @@ def run(program, *arguments, tmp_path, driver="h200@13.0", capture=True):
 
 
 def live(report, kind):
-    """How many of a kind there were at the end."""
+    """Returns the number of objects of a kind that existed at exit."""
     found = re.search(rf"^ *{kind}: ([0-9]+)", report, re.MULTILINE)
     return int(found.group(1))
 
 
 def calls(report, function):
-    """How often the driver's function was called."""
+    """Returns how many times the driver's function was called."""
     for line in report.splitlines():
         name, _, count = line.strip().rstrip(",").partition(": ")
         if name.strip('"') == function:

@@ -1,4 +1,4 @@
-"""The stand-in for libtorch, of which a process has one."""
+"""The substitute for libtorch, which a process loads once."""
 
 import ctypes
 import functools
@@ -14,25 +14,25 @@ SOURCE = Path(__file__).parent / "fake_torch" / "libtorch.c"
 
 @functools.cache
 def load():
-    """Compiles it, and loads it where the process looks for libtorch's functions."""
+    """Compiles and loads it in such a way that the process finds its functions."""
     if shutil.which("cc") is None:
         pytest.skip("there is no C compiler")
     library = Path(tempfile.mkdtemp(prefix="green-ctx-torch-")) / "libtorch.so"
     command = ["cc", "-shared", "-fPIC", "-Wall", "-Werror", "-o", library, SOURCE]
     subprocess.run(command, check=True)
     loaded = ctypes.CDLL(str(library), mode=ctypes.RTLD_GLOBAL)
-    # The mapping stays without the file.
+    # The library stays mapped without the file.
     shutil.rmtree(library.parent)
     return loaded
 
 
 def current(device=0):
-    """The raw handle of the thread's current stream; 0 for the default stream."""
+    """Returns the raw handle of the thread's current stream, or 0 for the default stream."""
     stream = ctypes.c_void_p()
     assert load().aoti_torch_get_current_cuda_stream(device, ctypes.byref(stream)) == 0
     return stream.value or 0
 
 
 def make_current(raw, device=0):
-    """Makes a raw stream the thread's current one."""
+    """Makes a raw stream the thread's current stream."""
     assert load().torch_set_current_cuda_stream(ctypes.c_void_p(raw), device) == 0

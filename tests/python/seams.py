@@ -1,11 +1,11 @@
-"""Compares the private names of torch that green_ctx_torch uses with the sources of releases.
+"""Compares the private names of torch that green_ctx_torch uses with the sources of torch releases.
 
     python tests/python/seams.py 2.15.0 /path/to/site-packages ...
 
-Each argument is a version, which pip downloads (some 540 MB, without what torch depends on), or a folder that
-has the folder `torch`. Nothing of torch is imported. The list is that of `green_ctx_torch/_seams.py`, and what
-it prints for each name is `fits`, `differs` or `absent`, with the difference. A name that is newer than the
-release is absent there and no difference. It fails where anything differs.
+Each argument is a version, which pip downloads (about 540 MB, without dependencies), or a folder that contains the
+folder `torch`. Nothing of torch is imported. The names are those of `green_ctx_torch/_seams.py`. For each name the
+script prints `fits`, `differs` or `absent`, with the difference. A name that is newer than the release is absent,
+but does not count as a difference. The script fails if any name differs.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ LIST = Path(__file__).parents[2] / "green-ctx-torch/python/green_ctx_torch/_seam
 
 
 def load_list():
-    """The module `_seams`, without the package and its native part."""
+    """Loads the module `_seams` without the package and its native module."""
     spec = importlib.util.spec_from_file_location("_seams", LIST)
     module = importlib.util.module_from_spec(spec)
-    # Where a dataclass looks for its annotations.
+    # A dataclass looks up its annotations here.
     sys.modules[spec.name] = module
     spec.loader.exec_module(module)
     return module
@@ -40,7 +40,7 @@ class Sources:
         self._trees = {}
 
     def module(self, name):
-        """A module's syntax tree, or None where there is no such file."""
+        """Returns a module's syntax tree, or None if there is no such file."""
         if name not in self._trees:
             path = self.folder.joinpath(*name.split("."))
             names = ("__init__.py", "__init__.pyi")
@@ -50,7 +50,7 @@ class Sources:
         return self._trees[name]
 
     def find(self, module, name):
-        """What defines a name of a module: a class, a function, an assignment or an import."""
+        """Returns the statement that defines a name of a module: a class, a function, an assignment or an import."""
         node = self.module(module)
         for part in name.split("."):
             node = node and _define(node, part)
@@ -58,7 +58,7 @@ class Sources:
 
 
 def _version(folder):
-    """The version of a folder's release, from torch/version.py."""
+    """Returns the version of a folder's release, from torch/version.py."""
     text = (folder / "torch/version.py").read_text(encoding="utf-8")
     for node in ast.parse(text).body:
         if _names(node) == ["__version__"]:
@@ -67,7 +67,7 @@ def _version(folder):
 
 
 def _names(node):
-    """The names that a statement defines."""
+    """Returns the names that a statement defines."""
     if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
         return [node.name]
     if isinstance(node, ast.Import | ast.ImportFrom):
@@ -77,7 +77,7 @@ def _names(node):
 
 
 def _define(outer, name):
-    """The last statement in a module or class that defines a name, or None."""
+    """Returns the last statement in a module or class that defines a name, or None."""
     found = None
     statements = list(getattr(outer, "body", []))
     while statements:
@@ -90,7 +90,7 @@ def _define(outer, name):
 
 
 def _parameters(function):
-    """The names of a function's parameters, and of those that have no default."""
+    """Returns the names of a function's parameters, and the names of those without a default."""
     arguments = function.args
     by_place = [*arguments.posonlyargs, *arguments.args]
     without = by_place[: len(by_place) - len(arguments.defaults)]
@@ -101,7 +101,7 @@ def _parameters(function):
 
 
 def _attributes(node):
-    """A class's fields, and what its methods set on their object; what `__init__` sets, apart."""
+    """Returns all attributes of a class's objects, and those that `__init__` sets."""
     fields = {name for each in node.body if isinstance(each, ast.AnnAssign) for name in _names(each)}
     initial, later = set(), set()
     for method in node.body:
@@ -116,7 +116,7 @@ def _attributes(node):
 
 
 def problem(seam, sources):
-    """How a release differs from what is expected of a name; None where it does not."""
+    """Returns how a release differs from the expectation for a name, or None if it does not."""
     node = sources.find(seam.module, seam.name)
     if node is None:
         return None if seam.since and older(sources.version, seam.since) else f"{seam} is absent"
@@ -134,12 +134,12 @@ def problem(seam, sources):
 
 
 def older(version, other):
-    """Whether a version is older than another one: by its first two numbers."""
+    """Returns whether a version is older than another one, by its first two numbers."""
     return [int(part) for part in version.split(".")[:2]] < [int(part) for part in other.split(".")]
 
 
 def compare(seams, sources):
-    """The lines of one release, and how many names differ."""
+    """Returns the lines of output for one release, and the number of names that differ."""
     lines, differing = [f"torch {sources.version}"], 0
     for seam in seams.ALL:
         found, there = problem(seam, sources), sources.find(seam.module, seam.name)

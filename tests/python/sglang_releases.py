@@ -1,6 +1,9 @@
-"""Fetches what the tests of the plug-in need of SGLang's releases: `python tests/python/sglang_releases.py 0.5.12 0.5.23`.
+"""Downloads the files of SGLang releases that the tests of the plug-in need.
 
-It needs pip and a package index, and fills target/sglang. CI does not run it; `test_engine_sglang.py` then tests less.
+    python tests/python/sglang_releases.py 0.5.12 0.5.23
+
+It needs pip and a package index, and fills target/sglang. CI does not run it. Without the files,
+`test_engine_sglang.py` runs fewer tests.
 """
 
 import subprocess

@@ -1,8 +1,8 @@
-"""Writes the docstrings of the built module into its stub, where editors read them.
+"""Writes the docstrings of the built module into its stub, from which editors read them.
 
     target/python-venv/bin/python tests/python/stub.py
 
-It takes the texts from the installed module, so install the module first. The docstrings in the stub are replaced.
+The texts come from the installed module, so install the module first. Docstrings in the stub are replaced.
 """
 
 import ast
@@ -14,10 +14,10 @@ STUB = Path(__file__).parents[2] / "green-ctx-torch/python/green_ctx_torch/_nati
 
 
 def documented(source, module):
-    """The text of a stub with the docstrings of a module's public classes, functions, methods and properties."""
+    """Returns a stub's text with the docstrings of a module's public classes, functions, methods and properties."""
     bare = _without(source)
     lines = bare.splitlines()
-    # From the end, so that the numbers of the lines before stay right.
+    # From the end, so that the earlier line numbers stay valid.
     for node, owner in reversed(list(_definitions(ast.parse(bare).body, module))):
         doc = _text(owner, node)
         if doc is None:
@@ -32,7 +32,7 @@ def documented(source, module):
 
 
 def _without(source):
-    """The stub without docstrings."""
+    """Returns the stub without docstrings."""
     lines = source.splitlines()
     for node, _ in reversed(list(_definitions(ast.parse(source).body))):
         if ast.get_docstring(node) is None:
@@ -45,7 +45,7 @@ def _without(source):
 
 
 def _definitions(nodes, owner=None):
-    """The classes and functions in the order of the text, each with the object that it is an attribute of."""
+    """Yields the classes and functions in the order of the text, each with the object that it is an attribute of."""
     for node in nodes:
         if isinstance(node, ast.ClassDef | ast.FunctionDef):
             yield node, owner
@@ -54,7 +54,7 @@ def _definitions(nodes, owner=None):
 
 
 def _text(owner, node):
-    """The lines of a docstring. The setter of a property has none, and the overloads of a function have the same."""
+    """Returns the lines of a docstring. A property's setter has none, and all overloads of a function share one."""
     is_setter = any(isinstance(one, ast.Attribute) for one in getattr(node, "decorator_list", []))
     found = inspect.getattr_static(owner, node.name, None)
     if node.name.startswith("_") or is_setter or found is None or not found.__doc__:

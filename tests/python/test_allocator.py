@@ -15,7 +15,7 @@ SOURCE = Path(__file__).parents[2] / "green-ctx-torch/src/allocator/c.rs"
 
 
 class Library:
-    """The C functions, as torch has them: of the file, by name."""
+    """The C functions of the file, looked up by name, as torch does."""
 
     def __init__(self):
         self.functions = ctypes.CDLL(library_path())
@@ -38,7 +38,7 @@ library = Library()
 
 @pytest.fixture
 def allocator():
-    """The allocator of device 0, as it is at first."""
+    """The allocator of device 0. Its settings are reset after the test."""
     allocator = Allocator()
     allocator.reset_peak()
     yield allocator
@@ -87,7 +87,7 @@ def test_each_partition_has_an_account(allocator, parts):
     assert library.alloc(101, decode) is None
     assert "partition decode" in allocator.snapshot()["last_error"]
     blocks = {library.alloc(100, decode): decode, library.alloc(5000, prefill): prefill}
-    # Outside of partitions there is an account too.
+    # Memory outside partitions has an account too.
     blocks[library.alloc(7, None)] = None
     assert allocator.current_bytes == 5107
     current = {name: allocator.usage(name)["current_bytes"] for name in ("decode", "prefill")}
@@ -131,7 +131,7 @@ def test_each_context_of_the_drop_ins_has_an_account(python):
     python(DROP_INS)
 
 
-# In a Python of its own: contexts that were closed are used again, and other tests expect theirs.
+# In its own process: closed contexts are reused, and other tests expect their own.
 DROP_INS = """
 import ctypes, re
 from green_ctx_torch import GreenContext, _native
@@ -177,7 +177,7 @@ def test_a_name_that_nobody_has_is_a_value_error(allocator):
             allocator.usage("nope")
     with pytest.raises(ValueError, match="there is no partition idle; the known names are "):
         allocator.usage("idle")
-    # A limit can come before the partition.
+    # A limit can be set before the partition exists.
     allocator.set_partition_limit("later", 5)
     assert allocator.usage("later")["limit_bytes"] == 5
 
@@ -230,9 +230,9 @@ allocator.empty_cache()
 """
     python(program, GREEN_CTX_SIM_REPORT=str(report))
     output = report.read_text()
-    # Where nothing was allocated there is nothing to give back.
+    # At the first `empty_cache` there was no pool to trim.
     assert '"cuMemPoolTrimTo": 1' in output
-    # Two when the pool is made, and then the threshold.
+    # Two when the pool is created, and one for the threshold.
     assert '"cuMemPoolSetAttribute": 3' in output
 
 
@@ -258,7 +258,7 @@ def test_torch_gets_the_functions(python):
     assert output.split() == ["made", "called", "pools"]
 
 
-# In a Python of its own: what torch is given is kept for as long as the process lives.
+# In its own process: objects passed to torch are kept until the process ends.
 TORCH = """
 import ctypes, sys
 sys.path.insert(0, sys.argv[1])
@@ -302,7 +302,7 @@ def test_without_torch_the_error_says_what_to_do():
 
 
 def test_a_limit_holds_for_the_name_of_the_active_plan(allocator):
-    # One context, of two names.
+    # One context with two names.
     plans = PlanSet({"day": {"train": 16}, "night": {"chat": 16}}, sm_count=16)
     with closing(plans):
         allocator.set_partition_limit("train", 100)

@@ -1,4 +1,4 @@
-"""Where the nodes of captured graphs run."""
+"""The locations of the nodes of captured graphs."""
 
 from contextlib import closing
 
@@ -16,7 +16,7 @@ def parts():
 
 @pytest.fixture
 def graph(parts):
-    """A kernel and a memset in partition a."""
+    """Captures a kernel and a memset in partition a."""
     stream = parts["a"].raw_stream
     memory = driver.Memory(64, stream)
     driver.synchronize(stream)
@@ -54,7 +54,7 @@ def test_each_node_has_its_location(parts, graph):
 
 def test_what_escapes_a_partition_shows(parts, graph, fake_torch):
     with driver.primary_context():
-        # Without a partition, the stream is one of the primary context.
+        # Without a partition, the stream belongs to the primary context.
         stream = stream_create()
         outside = driver.capture(stream, lambda: driver.keep_busy(stream))
         assert [node.location.context for node in audit(outside).nodes] == ["primary"]

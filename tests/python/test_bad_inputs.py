@@ -1,4 +1,4 @@
-"""What is wrong: an exception of the right type that says what is right, and nothing is left behind."""
+"""Wrong calls raise an exception of the right type that says what to do, and leave nothing behind."""
 
 import json
 import os
@@ -19,7 +19,7 @@ CALLS = table()
 
 @pytest.fixture(autouse=True)
 def nothing_open():
-    """No partition and no GreenContext is left open."""
+    """Checks that no partition and no GreenContext is left open."""
     yield
     with pytest.raises(ValueError, match="no partitions of device 0 are open"):
         green_ctx_torch.verify()
@@ -36,10 +36,10 @@ def test_a_wrong_call_says_what_is_right(wrong, torch, capfd):
     assert built_in(error) is wrong.error, repr(error)
     text = message(error)
     assert wrong.right in text and "panicked" not in text
-    # Whole numbers are all read by one function, which does not know the argument: the note does.
+    # One function reads all whole numbers. It does not know the name of the argument, so a note gives it.
     if "expected a whole number such as 16" in text and not wrong.call.startswith("setattr"):
         assert "while processing '" in text
-    # Nothing went wrong on the way that could not be raised.
+    # No exception was ignored on the way.
     assert capfd.readouterr().err == ""
 
 
@@ -194,7 +194,7 @@ def test_what_is_entered_is_left_in_order(torch):
 
 
 def measured(tmp_path, rounds, how):
-    """The memory in use after each round, and what the simulated driver reports at the end."""
+    """Returns the memory in use after each round, and the simulated driver's report at exit."""
     report = tmp_path / "report"
     environment = os.environ | {
         "GREEN_CTX_SIM_REPORT": str(report),
@@ -218,5 +218,5 @@ def test_wrong_calls_leave_nothing(tmp_path, torch):
 
 def test_wrong_calls_leave_no_python_objects(tmp_path, torch):
     used, _ = measured(tmp_path, 30, "traced")
-    # Python's caches grow meanwhile, the table of interned strings by 1 MiB at once.
+    # Python's caches grow during the rounds. The table of interned strings grows in steps of 1 MiB.
     assert used[-1] - used[4] < 2 * MIB, used

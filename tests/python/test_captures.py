@@ -1,4 +1,4 @@
-"""Captures of torch, which uses a stream of its own for them, run where the thread is."""
+"""Captures of torch, which use torch's own stream, run in the partition that the thread is in."""
 
 import contextlib
 import ctypes
@@ -17,21 +17,21 @@ from green_ctx_torch import GreenContext, _captures, info, partition
 
 
 def context_of(raw_stream):
-    """The context of a stream."""
+    """Returns the context of a stream."""
     context = ctypes.c_void_p()
     driver.call("cuStreamGetCtx", ctypes.c_void_p(raw_stream), ctypes.byref(context))
     return context.value
 
 
 def new_stream():
-    """A stream of the primary context."""
+    """Creates a stream in the primary context."""
     stream = ctypes.c_void_p()
     driver.call("cuStreamCreate", ctypes.byref(stream), 1)
     return stream.value
 
 
 class Current:
-    """torch's current stream, which compares by what it stands for."""
+    """torch's current stream. Objects for the same stream are equal."""
 
     waited = []
 
@@ -50,7 +50,7 @@ class Current:
 
 @pytest.fixture
 def torch(torch_):
-    """torch with graphs: the part of torch.cuda.CUDAGraph that is wrapped."""
+    """torch with graphs: the parts of torch.cuda.CUDAGraph that the package wraps."""
     executables = []
 
     class CUDAGraph:
@@ -88,7 +88,7 @@ def torch(torch_):
 
 
 def capture(torch, graph, stream, work=lambda: None):
-    """What torch.cuda.graph does."""
+    """Captures a graph as torch.cuda.graph does. Returns the context in which it was captured."""
     before = torch.current()
     torch.make_current(stream)
     graph.capture_begin()
@@ -110,7 +110,7 @@ def test_a_capture_runs_in_the_partition_of_the_block(torch):
         with a:
             assert capture(torch, inside, side) == a.raw_context
             assert torch.current() == a.raw_stream
-            # Who names a stream of a partition means that one.
+            # If the program passes a partition's stream, torch captures on that stream.
             assert capture(torch, explicit, b.stream.cuda_stream) == b.raw_context
         inside.replay()
         outside.replay()
@@ -137,7 +137,7 @@ def test_a_wait_for_the_device_covers_a_replay_in_a_partition(torch):
             graph.replay()
             driver.call("cuCtxSynchronize")
             assert driver.is_idle(torch.current())
-        # On a stream of a partition that is not entered.
+        # On a stream of a partition that the thread has not entered.
         torch.make_current(part.raw_stream)
         graph.replay()
         driver.call("cuCtxSynchronize")
@@ -216,7 +216,7 @@ def test_wrapping_is_done_once_and_keeps_names(torch):
 
 
 class Manager:
-    """torch._inductor.cudagraph_trees.CUDAGraphTreeManager: what is wrapped of it."""
+    """torch._inductor.cudagraph_trees.CUDAGraphTreeManager: the parts that the package wraps."""
 
     def __init__(self, device_index):
         self.device_index, self.stream, self.graph = device_index, None, object()
@@ -252,7 +252,8 @@ class Manager:
         CALLS.setdefault(self, []).append("shutdown")
 
 
-# What managers did, and the outputs that are held: not attributes, of which torch's have no others.
+# What each manager did, and the outputs that are held. They are not attributes, because torch's managers have no
+# such attributes.
 RAN, CALLS, LIVE = {}, {}, {}
 
 
@@ -288,9 +289,9 @@ def test_each_partition_has_graphs_of_its_own_of_what_is_compiled(torch, trees):
         with b:
             other, _ = first.run([], 1)
             assert other not in (first, peer)
-        # Functions, and what is said of their outputs, that came later.
+        # Functions and facts about their outputs that were registered later.
         first.ids_to_funcs[2], first.has_live_user_visible_output_cloning = "two", True
-        # By torch's current stream too, as on the threads of backward.
+        # Torch's current stream also selects the partition, as on the threads of the backward pass.
         torch.make_current(a.raw_stream)
         assert first.run([], 2) == (peer, "two")
         assert peer.has_live_user_visible_output_cloning
@@ -303,7 +304,7 @@ def test_each_partition_has_graphs_of_its_own_of_what_is_compiled(torch, trees):
 
 
 def all_sms():
-    """Takes all SMs, which fails while a partition has some."""
+    """Takes all SMs, which fails while a partition holds some."""
     with closing(partition({"all": 132})):
         pass
 
@@ -325,7 +326,7 @@ def test_a_closed_partition_gives_up_the_graphs_of_what_is_compiled(torch, trees
     assert Current.waited == [raw_stream]
     with b:
         assert first.run([], 1)[0] is other
-    # Nobody closes it.
+    # Nothing closes these partitions explicitly.
     del parts, a, b
     assert other.calls == ["shutdown"]
     all_sms()
@@ -412,7 +413,7 @@ def test_graphs_stay_while_they_run_and_while_outputs_are_held(torch, trees):
         held, _ = first.run([], 2)
     LIVE[held] = ["output"]
     b.close()
-    # The SMs are free; the memory of what is held is not.
+    # The SMs are free. The memory of the held outputs is not.
     assert held.calls == []
     all_sms()
     LIVE.clear()
@@ -425,7 +426,7 @@ def test_graphs_stay_while_they_run_and_while_outputs_are_held(torch, trees):
 
 
 class Hooked:
-    """torch.cuda.CUDAGraph from 2.14 on: hooks, and two steps at the end."""
+    """torch.cuda.CUDAGraph from 2.14 on, with hooks and an end in two steps."""
 
     hooks = []
 
@@ -492,10 +493,10 @@ def test_a_capture_that_fails_to_begin_leaves_the_partition(torch, hooked):
         torch.make_current(side)
         with pytest.raises(ZeroDivisionError):
             graph.capture_begin()
-        # torch leaves the capture open, on the stream that it began on.
+        # torch leaves the capture open, on the stream on which it began.
         assert torch.current() == side
         graph.capture_end()
-        # `torch.cuda.graph` ends by this one what fails after the beginning.
+        # `torch.cuda.graph` calls this one if something fails after the beginning.
         graph.own_hooks.clear()
         graph.capture_begin()
         assert torch.current() != side
@@ -544,7 +545,7 @@ def test_a_torch_that_does_not_fit_is_refused_in_partitions(torch, monkeypatch):
     with closing(partition({"a": 8})) as parts, parts["a"]:
         with pytest.raises(RuntimeError, match=expected):
             graph.capture_begin(None, None)
-    # Once.
+    # The warning is shown once only.
     _captures.install()
 
 

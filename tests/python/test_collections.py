@@ -1,4 +1,4 @@
-"""Partitions, plans and sets of plans as collections: mappings, blocks, weak references, no copies."""
+"""Partitions, plans and plan sets as collections: mappings, context managers, weak references, no copies."""
 
 import copy
 import gc
@@ -87,7 +87,7 @@ def test_a_set_of_plans_is_a_mapping_of_its_plans():
 
 @pytest.fixture
 def made():
-    """One object of each class that holds what the driver has."""
+    """One object of each class that holds objects of the driver."""
     with (
         partition({"a": 8}) as parts,
         PlanSet({"day": {"a": 8}}, sm_count=8) as plans,

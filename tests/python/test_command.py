@@ -1,4 +1,4 @@
-"""The command `green-ctx`, as the module runs it."""
+"""The command `green-ctx`, run from the module."""
 
 import json
 import subprocess

@@ -1,4 +1,4 @@
-"""`GreenContext`, as `torch.cuda.green_contexts` has it."""
+"""`GreenContext`, like `torch.cuda.green_contexts`."""
 
 from pathlib import Path
 
@@ -9,7 +9,7 @@ from green_ctx_torch import GreenContext
 
 
 def all_free():
-    """Whether nobody holds any SMs."""
+    """Returns whether all SMs are free."""
     return GreenContext.create(132).sm_count == 132
 
 
@@ -53,12 +53,12 @@ def test_contexts_own_their_sms():
 
 def test_workqueues(tmp_path):
     report = run("workqueues.py", tmp_path=tmp_path, driver="h200@13.1")
-    # One for each choice of SMs and workqueue.
+    # One for each combination of SMs and workqueue.
     assert calls(report, "cuGreenCtxCreate") == 10
 
 
 def test_torchs_current_device_is_meant(python):
-    # Only where there are several is torch asked.
+    # torch's current device matters only if there are several.
     folder = Path(__file__).parent
     program, fake_torch = folder / "programs" / "current_device.py", folder / "fake_torch"
     python(None, str(program), str(fake_torch), GREEN_CTX_SIM_DEVICES="2")
@@ -165,16 +165,16 @@ def test_torch_is_absent_too_old_or_without_cuda(how, supported, words, tmp_path
     assert words in output[1]
     assert "without matching set_context" in output[2]
     assert output[3] == "116"
-    # It was handed out, and waits with its context for the next user.
+    # The stream was handed out. It waits with its context for reuse.
     assert live(report, "streams") <= live(report, "green_contexts")
 
 
 @pytest.mark.parametrize("cycles", [40, 1000])
 def test_contexts_are_used_again(cycles, tmp_path):
     report = run("churn.py", str(cycles), tmp_path=tmp_path)
-    # One for each size, and one of all SMs at the end.
+    # One per size, and one of all SMs at the end.
     assert calls(report, "cuGreenCtxCreate") <= 5 and "race" not in report
-    # Two of each size but the last, which torch may use to the end, however many cycles there were.
+    # Two per size, except for the last. torch may use them until the process ends, however many cycles there were.
     assert live(report, "streams") <= 8 and calls(report, "cuStreamDestroy") == 0
 
 

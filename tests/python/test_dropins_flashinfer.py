@@ -1,4 +1,4 @@
-"""`green_ctx_torch.flashinfer`, as `flashinfer.green_ctx` has it."""
+"""`green_ctx_torch.flashinfer`, like `flashinfer.green_ctx`."""
 
 import sys
 from contextlib import closing
@@ -95,11 +95,11 @@ def test_groups_by_count(torch):
     streams, resources = flashinfer.split_device_green_ctx_by_sm_count(device, [7, 16, 24])
     assert counts(resources) == [8, 16, 24, 84]
     assert len(streams) == 4
-    # Other calls may share SMs with it, and nobody gets them for itself.
+    # Other flashinfer calls may share SMs with it, but no partition can hold them alone.
     more, _ = flashinfer.split_device_green_ctx_by_sm_count(device, [8])
     assert not {stream.cuda_stream for stream in more} & {stream.cuda_stream for stream in streams}
     del streams, more, _
-    with pytest.raises(RuntimeError, match="which flashinfer"):
+    with pytest.raises(RuntimeError, match="because flashinfer"):
         GreenContext.create(8)
     del resources
     assert all_free()
@@ -108,7 +108,7 @@ def test_groups_by_count(torch):
 def test_streams_keep_their_partitions(torch):
     streams, resources = flashinfer.split_device_green_ctx(torch.device("cuda", 0), 1, 64)
     del resources
-    with pytest.raises(RuntimeError, match="which flashinfer"):
+    with pytest.raises(RuntimeError, match="because flashinfer"):
         GreenContext.create(8)
     del streams
     assert all_free()
@@ -118,7 +118,7 @@ def test_streams_of_some_resources(torch):
     device = flashinfer.get_cudevice(0)
     groups, remaining = flashinfer.split_resource(flashinfer.get_device_resource(device), 2, 16)
     [first] = flashinfer.create_green_ctx_streams(device, groups[:1])
-    # Once more: another stream, and no other context.
+    # A second call creates another stream in the same context.
     again, other, other_too = flashinfer.create_green_ctx_streams(device, [*groups, groups[1]])
     raw = [stream.cuda_stream for stream in (first, again, other, other_too)]
     assert len(set(raw)) == 4
@@ -146,7 +146,7 @@ def test_counts_that_the_pieces_do_not_add_up_to(wanted, torch):
     report = verify([resource.context for resource in resources])
     assert report.disjoint and [len(part.alone_sms) for part in report.partitions] == counts(resources)
     del kept, _, streams, resources, report
-    # Where somebody has SMs for itself, nobody knows which pieces of 2 those are.
+    # If a partition holds SMs alone, it is not known which pieces of 2 SMs these are.
     with closing(partition({"mine": 8})):
         with pytest.raises(RuntimeError, match="code=915.*(held by mine|in no floor)"):
             flashinfer.split_device_green_ctx_by_sm_count(device, [64, 48])

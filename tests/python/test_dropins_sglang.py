@@ -1,4 +1,4 @@
-"""`green_ctx_torch.sglang`, as `sgl_kernel.spatial` has it."""
+"""`green_ctx_torch.sglang`, like `sgl_kernel.spatial`."""
 
 from contextlib import closing
 from pathlib import Path
@@ -13,7 +13,7 @@ def all_free():
 
 
 def sms(*streams):
-    """How many SMs each stream's context has, and how many SMs they are together."""
+    """Returns the number of SMs of each stream's context, and the number of SMs that they have together."""
     parts = verify([stream._green_ctx_context for stream in streams]).partitions
     ran_on = [part.alone_sms for part in parts]
     return [len(each) for each in ran_on], len(frozenset().union(*ran_on))
@@ -26,7 +26,7 @@ def sms(*streams):
         (10, 20, [16, 24], 92),
         (64, 64, [64, 68], 0),
         (8, 124, [8, 124], 0),
-        # SGLang's own test, and what its original makes of it.
+        # SGLang's own test, and the result of its original.
         (66, 66, [72, 60], 0),
     ],
 )
@@ -36,14 +36,14 @@ def test_two_streams(a, b, given, left, torch):
     assert sms(first, second) == (given, sum(given))
     if left:
         assert GreenContext.create(left).sm_count == left
-    with pytest.raises(RuntimeError, match="which sglang|device has 132"):
+    with pytest.raises(RuntimeError, match="because sglang|device has 132"):
         GreenContext.create(left + 1)
     del first, second
     assert all_free()
 
 
 def test_the_pairs_of_its_multiplexing(torch):
-    """Six pairs of all SMs at once, each of two that share none, in the order of its default."""
+    """Six pairs of streams at the same time, with SGLang's default counts. The streams of a pair share no SMs."""
     counts = [(112, 20), (104, 28), (96, 36), (88, 44), (80, 52), (72, 60)]
     pairs = [sglang.create_greenctx_stream_by_value(*pair, 0) for pair in counts]
     assert [sms(*pair) for pair in pairs] == [(list(pair), 132) for pair in counts]

@@ -1,4 +1,4 @@
-"""What `partition` would give."""
+"""Dry runs: the result of `partition` without the partitions."""
 
 from contextlib import closing
 

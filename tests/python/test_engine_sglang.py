@@ -1,4 +1,5 @@
-"""The plug-in for SGLang: what ends the process, and what it makes of the stream groups of real releases."""
+"""The plug-in for SGLang: which failures end the process, and the plans that it makes from real releases' stream
+groups."""
 
 import os
 import subprocess
@@ -15,8 +16,8 @@ of_releases = pytest.mark.parametrize(
     RELEASES or [pytest.param("", marks=pytest.mark.skip("python tests/python/sglang_releases.py fetches them"))],
 )
 
-#: SGLang's parts around its plug-in framework and its stream groups, which are those of the release. SCHEDULER says
-#: what differs from a scheduler that can be used.
+#: SGLang without its engine: the plug-in framework and the stream groups are those of the release. `scheduler`
+#: replaces parts of a scheduler that works.
 ENGINE = """
 import sys, types
 from types import SimpleNamespace as Space
@@ -76,7 +77,7 @@ scheduler.init_pdmux()
 
 
 def engine(version, then="", scheduler="", setting="shares"):
-    """Runs an engine of a release up to its stream groups, and more. Returns the status and both outputs."""
+    """Runs an engine of a release up to its stream groups, and then `then`. Returns the status and both outputs."""
     program = ENGINE.format(folder=str(FOLDER / version), tests=str(TESTS), scheduler=scheduler) + then
     return run(program, setting)
 

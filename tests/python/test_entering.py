@@ -1,4 +1,4 @@
-"""`with partition:`, with a stand-in for libtorch."""
+"""`with partition:`, with a substitute for libtorch."""
 
 import os
 import sys
@@ -13,7 +13,7 @@ from green_ctx_torch import partition
 
 @pytest.fixture
 def current():
-    """torch's current stream of the thread."""
+    """Returns a function that returns torch's current stream of the thread."""
 
     def current():
         return libtorch.current() or None
@@ -37,7 +37,7 @@ def test_the_block_has_the_partitions_stream(current):
 
 
 def test_work_is_ordered_both_ways(current):
-    # The simulator finds an access that nothing puts in order, which fails the whole run.
+    # The simulator finds unordered accesses, which make the whole run fail.
     with closing(partition({"a": 8})) as parts, driver.primary_context():
         a = parts["a"]
         memory = driver.Memory(64, None)

@@ -16,7 +16,7 @@ CLUSTERED = b"""
 
 
 class CUfunction:
-    """As cuda.bindings has it: an object of this name that is a number."""
+    """Imitates cuda.bindings: an object with this class name that converts to a number."""
 
     def __init__(self, address):
         self._address = address
@@ -26,7 +26,7 @@ class CUfunction:
 
 
 class CUkernel(CUfunction):
-    """The other form."""
+    """The same for a kernel of a library."""
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +35,7 @@ def kernels():
     library, context = ctypes.c_void_p(), ctypes.c_void_p()
     call = driver.call
     call("cuInit", 0)
-    # As long as the functions, which are of this context.
+    # Retained while the functions are used, because they belong to this context.
     call("cuDevicePrimaryCtxRetain", ctypes.byref(context), 0)
     call("cuLibraryLoadData", ctypes.byref(library), CLUSTERED, None, None, 0, None, None, 0)
     found = {}
@@ -88,7 +88,7 @@ def test_a_kernel_is_given_in_many_ways(kernels, part):
         for given in [
             CUfunction(function),
             CUkernel(kernel),
-            # cuda.core, and Triton, whose kernels hold the program as `kernel` too.
+            # cuda.core; and Triton, whose kernels also have the program as `kernel`.
             SimpleNamespace(handle=CUkernel(kernel)),
             SimpleNamespace(function=function, kernel=b"cubin"),
         ]:

@@ -1,4 +1,4 @@
-"""A forked child: whatever uses a partition there raises the module's fork error."""
+"""In a forked child, every use of a partition raises the module's fork error."""
 
 from pathlib import Path
 
@@ -119,7 +119,7 @@ assert libtorch.current() == 0
 
 
 def test_a_child_forked_while_a_thread_loads_the_driver_does_not_crash(python):
-    """The system's loader and the driver take locks, and the thread that has them is gone in the child."""
+    """The system's loader and the driver hold locks. In the child, the thread that holds them no longer exists."""
     program = """
 import os, signal, threading, time
 import green_ctx_torch as module

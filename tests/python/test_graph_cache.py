@@ -1,4 +1,4 @@
-"""Copies of graphs for partitions, kept."""
+"""The cache of graphs' copies for partitions."""
 
 import gc
 from contextlib import closing
@@ -49,7 +49,7 @@ def test_what_is_forgotten_is_made_again(parts, graph):
     cache.get(graph, parts["a"])
     cache.clear()
     assert len(cache) == 0
-    # Who has a copy keeps it.
+    # A copy that is still referenced stays valid.
     a.replay()
     driver.synchronize(parts["a"].raw_stream)
 

@@ -37,7 +37,7 @@ def test_a_graph_is_replayed_in_the_partition(parts, memory, graph):
     assert memory.read(b.raw_stream) == bytes(64)
     driver.keep_busy(b.raw_stream)
     moved.replay()
-    # On another stream it would not be in order with this one, which the simulator finds.
+    # A read on another stream would be unordered, which the simulator finds.
     assert memory.read(b.raw_stream) == bytes([7]) * 64
 
 

@@ -1,4 +1,4 @@
-"""`green_contexts` as torch 2.15 has it: SMPartition, splits, subclasses and warnings."""
+"""`green_contexts` like torch 2.15: SMPartition, splits, subclasses and warnings."""
 
 import gc
 import inspect
@@ -37,7 +37,7 @@ def counts(parts):
 
 
 def split(*num_sms, of=None):
-    """The counts of the groups of a split, and of what remains."""
+    """Returns the counts of the groups of a split, and of the rest."""
     groups, rest = (of or SMPartition.from_device()).split(num_sms=num_sms)
     return counts(groups), None if rest is None else rest.sm_count
 
@@ -90,7 +90,7 @@ def test_counts_are_exact(num_sms, groups, rest):
 
 def test_contexts_of_described_sms():
     (first, second), rest = SMPartition.from_device().split(num_sms=(16, 24))
-    # Nothing is held by a description.
+    # A description holds no SMs.
     GreenContext(num_sms=132).close()
     contexts = [GreenContext(sm_partition=first), GreenContext.create(sm_partition=second)]
     contexts.append(GreenContext(sm_partition=rest, device_id=0))
@@ -106,7 +106,7 @@ def test_a_description_has_one_context_at_a_time():
     context = GreenContext(sm_partition=part)
     with pytest.raises(RuntimeError, match=r"held by GreenContext \d+ \(16 SMs\); close that"):
         GreenContext(sm_partition=part)
-    # Another split of the same SMs has others, since there are.
+    # Another split of the same SMs receives other ones while there are free SMs.
     (other,), _ = SMPartition.from_device().split(num_sms=16)
     assert verify([context, GreenContext(sm_partition=other)]).ok
     context.close()
@@ -141,7 +141,7 @@ def test_parts_of_parts():
     assert split(28, of=rest) == ([28], 40)
     with pytest.raises(RuntimeError, match="do not fit into 64 SMs, which come in units of 8 SMs"):
         split(72, of=half)
-    # The odd piece is not among them.
+    # The incomplete unit is not among them.
     with pytest.raises(RuntimeError, match="do not fit"):
         split(20, of=half)
     (part,), _ = half.split(num_sms=16)
@@ -175,10 +175,10 @@ def test_sms_that_others_hold():
     with closing(partition({"mine": 128})):
         with pytest.raises(RuntimeError, match=r"held by mine \(132 SMs\)"):
             GreenContext(sm_partition=part)
-    # Only the odd piece is left, and it is no 8 SMs.
+    # Only the incomplete unit is left, which does not have 8 SMs.
     (least,), _ = SMPartition.from_device().split(num_sms=8)
     with closing(partition({"mine": 120})):
-        with pytest.raises(RuntimeError, match="has 8 SMs, and .* give 12; .* num_sms=12"):
+        with pytest.raises(RuntimeError, match="has 8 SMs, but .* give 12; .* num_sms=12"):
             GreenContext(sm_partition=least)
     assert GreenContext(sm_partition=rest).sm_count == 116
 
@@ -187,7 +187,7 @@ def test_split_contexts():
     contexts = GreenContext.split(num_sms=(24, 40), device_id=0)
     assert isinstance(contexts, tuple) and counts(contexts) == [24, 40]
     assert verify(contexts).ok
-    # What no group has is free.
+    # SMs outside every group are free.
     others = GreenContext(num_sms=68)
     with pytest.raises(RuntimeError, match="held by"):
         GreenContext.split(num_sms=8)
@@ -232,7 +232,7 @@ def test_subclasses(torch):
     with context as entered:
         assert entered is context and torch.current() == context.raw_stream
     assert verify(context).ok and context.partition.sm_count == 16
-    with pytest.raises(RuntimeError, match="has its SMs already"):
+    with pytest.raises(RuntimeError, match="already has its SMs"):
         context.__init__("prefill", 24)
 
     class Forgotten(GreenContext):
@@ -262,7 +262,7 @@ def test_subclasses(torch):
 
 def test_the_warning(torch):
     context, case = GreenContext(num_sms=16), unittest.TestCase()
-    # Each time, whoever warned before.
+    # It is shown every time, whichever warnings were shown before.
     for _ in range(3):
         with case.assertWarnsRegex(FutureWarning, "GreenContext.set_context") as seen:
             context.set_context()
@@ -292,7 +292,7 @@ def test_after_many_calls_nobody_looks_any_more(python):
     assert python(MANY_CALLS, str(Path(__file__).parent)).split() == ["1000", "1000"]
 
 
-# In a Python of its own, whose other calls are not to be warned of any more.
+# In its own process, because its calls change which warnings are shown.
 MANY_CALLS = """
 import sys, warnings
 sys.path.insert(0, sys.argv[1])

@@ -4,7 +4,7 @@ from pathlib import Path
 
 TESTS = str(Path(__file__).parent)
 
-#: What a handler does: it sees no `partition` yet, or one that works.
+#: The work of a handler. It finds either no `partition` yet, or one that works.
 USE = """
 import asyncio, contextlib, os, sys
 sys.path[:0] = [{tests!r}, {tests!r} + "/fake_torch"]
@@ -82,7 +82,7 @@ assert now == known, now - known
 
 
 def test_a_handler_during_the_first_block_can_enter_one(python):
-    """The first block runs Python code of the module, and a handler may run between its lines."""
+    """The first block runs Python code of the module, between whose lines a handler may run."""
     program = USE + """
 import signal
 import green_ctx_torch

@@ -1,4 +1,4 @@
-"""The notebook of the examples: that it is one, and that it runs from top to bottom without torch."""
+"""The notebook of the examples is valid, and runs from top to bottom without torch."""
 
 import json
 import re
@@ -39,7 +39,7 @@ def test_it_is_of_format_4_5(notebook):
     assert len({cell["id"] for cell in cells}) == len(cells)
 
 
-# As Jupyter does: the cells in one namespace, and of each the value of its last line.
+# Runs the cells like Jupyter: in one namespace, with the value of each cell's last line.
 RUN = """
 import ast, importlib.abc, json, sys
 

@@ -1,4 +1,4 @@
-"""What a report says of each partition, and which of them `verify` finds."""
+"""The report of each partition, and the partitions that `verify` finds."""
 
 import json
 from contextlib import closing
@@ -80,7 +80,7 @@ def test_what_the_drop_ins_make_is_verified_too(fake_torch):
     streams, resources = flashinfer.split_device_green_ctx(0, 2, 16)
     assert [part.sm_count for part in verify().partitions] == [16, 16, 100]
     del resources
-    # Whoever has a stream alone has the partition.
+    # The partition stays open while one of its streams exists.
     assert verify().ok and len(verify().partitions) == 3
     del streams
     with pytest.raises(ValueError, match="no partitions of device 0 are open"):

@@ -1,4 +1,4 @@
-"""Partitions: what they have, what they refuse, when they end."""
+"""Partitions: their properties, refused requests, and closing."""
 
 from contextlib import closing
 from collections.abc import Mapping
@@ -56,7 +56,7 @@ def test_what_others_hold_is_a_runtime_error_that_names_them():
             partition({"a": 16, "b": "rest"})
         with pytest.raises(RuntimeError, match="coarse units, and some of them are in use"):
             partition({"a": 2}, fine=True)
-        # That would be too much whoever held them.
+        # The request would not fit even if all SMs were free.
         with pytest.raises(ValueError, match="a group of 133 SMs does not fit"):
             partition({"a": 133})
         # Nothing was taken.

@@ -1,4 +1,4 @@
-"""Plans: prepared, switched, retired."""
+"""Plans: prepared, switched and retired."""
 
 from contextlib import closing
 from pathlib import Path
@@ -24,7 +24,7 @@ def test_the_first_plan_is_the_active_one():
         assert active is plans.active and active.name == "night"
         assert counts(active) == {"decode": 64, "prefill": 68}
         assert list(active.partitions) == ["prefill", "decode"]
-        # The objects, and with them torch's streams, are the same every time.
+        # The objects, and so torch's streams, are the same every time.
         assert plans.switch("day") is plans.switch("day") is not active
         with pytest.raises(RuntimeError, match="held by PlanSet of decode, prefill .132 SMs."):
             partition({"a": 8})
@@ -48,7 +48,7 @@ def test_a_plan_is_prepared_and_retired():
 
 
 def test_a_switch_orders_the_work_on_the_sms_that_change_hands():
-    # The simulator finds an access that nothing puts in order, which fails the whole run.
+    # The simulator finds unordered accesses, which make the whole run fail.
     with closing(PlanSet({"day": {"a": 64, "b": "rest"}, "night": {"all": "rest"}})) as plans:
         a = plans.active.partitions["a"].raw_stream
         memory = driver.Memory(64, a)

@@ -1,4 +1,4 @@
-"""A second call of `partition` while the first one's partitions are open."""
+"""A second call of `partition` while the partitions of the first one are open."""
 
 import threading
 from contextlib import closing
@@ -49,7 +49,8 @@ def test_all_partitions_of_earlier_calls_are_replaced():
     kept = first["a"]
     del first
     with partition({"d": 16, "e": "rest"}, replace=True) as parts:
-        # Those that are not in the way too: what there is afterwards does not depend on what there was.
+        # Partitions that are not in the way are closed too, so that the result does not depend on earlier
+        # partitions.
         assert kept.closed and second["c"].closed
         assert parts["e"].sm_count == 116
 
@@ -73,7 +74,7 @@ def test_sets_of_plans_and_contexts_stay():
         ({"a": "17..18"}, ValueError, "no whole units"),
         ({"a": 0}, ValueError, "ask for 1 or more"),
         ({}, ValueError, "at least one group"),
-        ({"a": 1.5}, TypeError, "asks for a float"),
+        ({"a": 1.5}, TypeError, "a value of type float"),
         ({"a": 120}, RuntimeError, "held by GreenContext"),
         ({"a": 112, "b": "rest"}, RuntimeError, "no SMs remain for b"),
     ],
@@ -118,13 +119,13 @@ def test_a_thread_inside_keeps_its_sms_until_it_has_left(torch):
     thread = threading.Thread(target=stay)
     thread.start()
     assert inside.wait(20)
-    # There is room beside it.
+    # There is enough room next to the partition that the thread is in.
     partition({"c": 64}, replace=True).close()
     assert parts["a"].closed
     parts = partition({"d": 16})
     with pytest.raises(RuntimeError, match="held by a .16 SMs."):
         partition({"c": 132}, replace=True)
-    assert not parts["d"].closed, "what the thread holds is in nobody's way to close"
+    assert not parts["d"].closed, "closing it would not have freed enough SMs"
     leave.set()
     thread.join()
     assert failures == []

@@ -1,4 +1,4 @@
-"""Proof of where partitions run, and what there is."""
+"""Reports of `verify` and of `info`."""
 
 import json
 from contextlib import closing
@@ -47,7 +47,7 @@ def test_partitions_are_given_in_many_ways():
         plans = PlanSet({"day": {"c": 16, "d": "rest"}, "night": {"e": "rest"}})
         with closing(plans):
             assert names(verify(plans)) == names(verify(plans.active)) == ["c", "d"]
-            # All that are open, and of plans those of the active one.
+            # All open partitions. For a plan set, those of the active plan.
             assert names(verify()) == ["a", "b", "c", "d"]
             plans.switch("night")
             a.close()
@@ -55,7 +55,7 @@ def test_partitions_are_given_in_many_ways():
 
 
 def test_partitions_of_plans_have_their_own_names():
-    # Those of the same SMs share a context, which has one name.
+    # Partitions of the same SMs share a context, which has one name.
     with closing(PlanSet({"day": {"a": "rest"}, "night": {"x": "rest"}})) as plans:
         a = plans.active.partitions["a"].raw_context
         assert names(verify(plans)) == ["a"]
@@ -68,7 +68,7 @@ def test_info_is_what_the_command_prints(python):
     command = python("", "-m", "green_ctx_torch", "--json", "info")
     assert output == json.loads(command)
     assert output["driver"] == {"kind": "simulated", "version": "13.0", "profile": "h200"}
-    # Only a build with the simulator knows where its answers come from.
+    # Only a build with the simulator knows the provenance.
     assert output["provenance"] is None
     assert [device["sm_count"] for device in output["devices"]] == [132]
     assert info(0) == output

@@ -1,4 +1,4 @@
-"""The keywords of `partition`: how each partition is made."""
+"""The keywords of `partition`, which apply to each partition."""
 
 import ctypes
 from contextlib import closing
@@ -12,7 +12,7 @@ PROGRAMS = Path(__file__).parent / "programs"
 
 
 def priority(part):
-    """The priority of a partition's own stream, by the driver."""
+    """Returns the priority of a partition's own stream, as the driver reports it."""
     found = ctypes.c_int()
     driver.call("cuStreamGetPriority", ctypes.c_void_p(part.raw_stream), ctypes.byref(found))
     return found.value

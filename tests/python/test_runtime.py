@@ -1,4 +1,4 @@
-"""What the CUDA runtime would do."""
+"""Functions of the CUDA runtime, implemented with the driver."""
 
 import ctypes
 import mmap
@@ -53,7 +53,7 @@ def test_host_memory():
 
 
 def green(raw_stream):
-    """The green context of a stream; None for none."""
+    """Returns the green context of a stream, or None."""
     context = ctypes.c_void_p()
     driver.call("cuStreamGetGreenCtx", ctypes.c_void_p(raw_stream), ctypes.byref(context))
     return context.value
@@ -77,7 +77,7 @@ def test_streams_of_objects_are_not_destroyed(fake_torch):
     with closing(partition({"a": 8})) as parts:
         other = parts["a"].create_stream()
         for raw in [parts["a"].raw_stream, other.cuda_stream]:
-            with pytest.raises(ValueError, match="ends with the object"):
+            with pytest.raises(ValueError, match="belongs to an object and ends with it"):
                 runtime.stream_destroy(raw)
             driver.synchronize(raw)
 

@@ -10,7 +10,7 @@ from green_ctx_torch import _seams, sizing
 
 
 def write(folder, version="2.11.0", **modules):
-    """Sources of torch: text by the names of modules, whose dots are two underscores."""
+    """Writes sources of torch. `modules` maps module names to texts, with two underscores for each dot."""
     modules = {"torch__version": f'__version__ = "{version}"', **modules}
     for name, text in modules.items():
         path = folder.joinpath(*name.split("__")).with_suffix(".py")
@@ -92,7 +92,7 @@ def test_the_whole_list(tmp_path, capsys):
 
 @pytest.fixture
 def torch(monkeypatch):
-    """A torch that lacks nearly everything."""
+    """A torch that lacks almost everything."""
     torch = types.ModuleType("torch")
     torch.__version__ = "2.99.0"
     torch.compiler = types.SimpleNamespace(_is_exporting_flag=False)

@@ -1,4 +1,4 @@
-"""How many SMs work on the current stream can use, and has for itself."""
+"""The number of SMs that work on the current stream can use, and the number that it has for itself."""
 
 from contextlib import contextmanager
 from types import SimpleNamespace
@@ -11,7 +11,7 @@ from green_ctx_torch import GreenContext, PlanSet, floor, partition, sizing, sm_
 
 @pytest.fixture(autouse=True)
 def sized(torch):
-    """What `sizing` asks torch besides."""
+    """Adds the parts of torch that only `sizing` uses."""
 
     @contextmanager
     def stream(stream):
@@ -58,7 +58,7 @@ def test_plans_of_the_same_sms_have_floors_of_their_own():
         former = plans["day"]["decode"]
         assert both(former.stream) == (32, 132)
         plans.switch("night")
-        # Both plans' partitions of all SMs have one context, and may have one stream.
+        # The two plans' partitions of all SMs share a context, and may share a stream.
         assert plans["night"]["decode"].raw_context == former.raw_context
         assert both(plans["night"]["decode"].stream) == (64, 132)
 

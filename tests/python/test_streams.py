@@ -1,4 +1,4 @@
-"""torch's streams, with a stand-in for torch."""
+"""torch's streams, with a substitute for torch."""
 
 import driver
 from contextlib import closing
@@ -32,7 +32,7 @@ except ImportError as error:
 
 
 def test_a_stream_outlives_its_partition(fake_torch):
-    # As autograd and the allocator keep using it, without keeping it.
+    # autograd and the allocator use a stream after the partition is closed, without keeping it alive.
     parts = partition({"a": 132})
     raw = [parts["a"].stream.cuda_stream, parts["a"].create_stream(-2).cuda_stream]
     parts.close()

@@ -1,4 +1,4 @@
-"""The stub of the compiled module has the docstrings of the module, for editors that read stubs alone."""
+"""The stub of the compiled module has the module's docstrings, for editors that read only stubs."""
 
 import ast
 

@@ -1,4 +1,4 @@
-"""Entering partitions in tasks, generators and other things that do not end in order."""
+"""Partitions in tasks, generators and other blocks that do not end in order."""
 
 import asyncio
 import gc
@@ -204,7 +204,7 @@ def test_blocks_that_end_out_of_order_all_end(torch):
             part.__exit__(None, None, None)
             assert torch.current() == c.raw_stream
         c.__exit__(None, None, None)
-        # The inner entry of a was left with c, the outer one is left.
+        # Leaving c also left the inner entry of a. The outer one remains.
         assert torch.current() == a.raw_stream
         a.__exit__(None, None, None)
         assert torch.current() == 0
@@ -213,7 +213,7 @@ def test_blocks_that_end_out_of_order_all_end(torch):
 
 
 def test_a_context_of_a_handle_that_comes_again_is_another(torch):
-    # A count of which no other test leaves contexts.
+    # No other test leaves contexts with this number of SMs.
     old = GreenContext.create(56)
     handle = old.raw_context
     old.close()
@@ -246,7 +246,7 @@ def test_partitions_of_an_inactive_plan_are_not_entered(torch):
 
 
 class Graph:
-    """A captured graph that takes attributes."""
+    """A captured graph that accepts attributes."""
 
     def __init__(self, raw):
         self.raw = raw

@@ -1,4 +1,4 @@
-"""Threads: who waits lets the others go on."""
+"""Threads: a call that waits lets other Python threads run."""
 
 import random
 import subprocess
@@ -16,7 +16,7 @@ NIGHT = {"decode": 64, "prefill": "rest"}
 
 
 def all_at_once(count, work):
-    """Runs a function on threads, and raises what any of them raised."""
+    """Runs a function on several threads, and raises the first exception of any of them."""
     failures = []
     start = threading.Barrier(count)
 
@@ -52,10 +52,10 @@ def test_threads_make_and_close_partitions(fake_torch):
                     raw = [part.raw_stream for part in parts.values()]
                 for address in raw:
                     driver.synchronize(address)
-            # Streams that are left keep the SMs.
+            # The SMs stay in use while one of these streams exists.
             streams.clear()
 
-    # Eight times 16 of 132 SMs: they all fit, so that no thread may fail.
+    # Eight threads need 16 of 132 SMs each. All fit, so no thread may fail.
     all_at_once(8, work)
 
 
@@ -106,8 +106,8 @@ def test_what_waits_lets_python_go_on(python):
     assert python(WAITS, folder).split() == calls.split()
 
 
-# Each call meets a driver that waits until another thread of Python has had its turn. With the GIL
-# held there is no end, which the test would not wait for.
+# In each call, the driver waits until another Python thread has run. If the call held the GIL, it would never
+# return, and the test's time limit would end it.
 WAITS = """
 import ctypes, sys, threading, time
 sys.path.append(sys.argv[1])

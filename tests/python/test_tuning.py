@@ -1,4 +1,4 @@
-"""Jobs that are tuned, and what is kept of it."""
+"""Tuning of jobs, and the file with the results."""
 
 import gc
 import json
@@ -21,12 +21,12 @@ from green_ctx_torch import Job, load_tuning, partition, tune, tuned
 KINDS = ["sequential", "streams", "priority", "partition"]
 PLAIN = KINDS[:3]
 BUDGET = 1.0
-"""Seconds: the simulated device needs no time, so that the least budget is enough."""
+"""In seconds. The simulated device takes no time, so the smallest budget is enough."""
 
 
 @pytest.fixture
 def graphs():
-    """Graphs of two kernels, by address."""
+    """Two graphs of one kernel each, by job name."""
     with closing(partition({"a": 8})) as parts:
         stream = parts["a"].raw_stream
         made = [driver.capture(stream, lambda: driver.keep_busy(stream)) for _ in range(2)]
@@ -57,19 +57,19 @@ def test_graphs_are_tuned(graphs):
     assert outcome.notes[0] == "no GPU was measured: simulated h200, CUDA 13.0"
     assert [job["name"] for job in outcome.jobs] == ["decode", "prefill"]
     assert outcome.jobs[0]["arrival"] == {"closed": {"depth": 2}}
-    # These are measured on however busy a machine.
+    # These arms are measured even on a very busy machine.
     assert {arm["kind"] for arm in outcome.arms} >= {"sequential", "partition"}
     known = json.loads(outcome.to_json())
     assert known["arms"] == outcome.arms and known["verdict"]["sentence"] == verdict.sentence
     assert outcome.svg().startswith("<svg ") and outcome._repr_svg_() == outcome.svg()
     assert verdict.sentence in repr(outcome) and repr(verdict).startswith(f"<TuningVerdict {verdict.kind}: ")
-    # A final that is too short claims nothing.
+    # A comparison that is too short claims no gain.
     assert verdict.gain is None and verdict.interval is None and verdict.kind != "partition"
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_verdict_is_applied(graphs, torch, kind):
-    """As partitions, as streams with priorities, or as one stream, in the order of the jobs."""
+    """The verdict becomes partitions, streams with priorities, or one stream, in the order of the jobs."""
     outcome = tune(dict(reversed(graphs.items())), budget=BUDGET, leave_out=others(kind))
     with outcome.apply(0) as applied:
         assert list(applied) == ["prefill", "decode"] and applied.verdict.kind == kind
@@ -88,7 +88,7 @@ def test_a_verdict_is_applied(graphs, torch, kind):
             assert torch.current() == streams[0]
         assert torch.current() == 0
     assert kind != "partition" or entered.closed
-    # There are partitions whatever the verdict is.
+    # Partitions can be created whatever the verdict is.
     with closing(outcome.partitions()) as parts:
         assert {name: part.share for name, part in parts.items()} == outcome.verdict.shares
         assert kind == "partition" or [part.sm_count for part in parts.values()] == [132, 132]
@@ -137,9 +137,9 @@ def test_functions_are_captured_once(torch):
 
     outcome = tune([Job(decode), Job(prefill, name="prefill")], budget=BUDGET)
     assert [job["name"] for job in outcome.jobs] == ["decode", "prefill"]
-    # Warmed up, and captured.
+    # Called once to warm up, and once to capture.
     assert step.calls == prefill.calls == 2
-    # Each on a stream of its own: torch has a workspace of cuBLAS's for each stream.
+    # Each has its own stream, because torch has one cuBLAS workspace per stream.
     assert len(step.streams) == len(prefill.streams) == 1 and step.streams != prefill.streams
     assert not any("captured" in note for note in outcome.notes)
     assert outcome.complete and torch.current() == 0
@@ -152,16 +152,16 @@ def test_what_cannot_be_captured_is_called(torch):
     resets = []
     jobs = {"decode": Job(decode, before=lambda: resets.append(torch.current())), "prefill": prefill}
     outcome = tune(jobs, budget=BUDGET)
-    # It runs on this thread alone, and on others beside the other job.
+    # The function runs on this thread, and on other threads alongside the other job.
     assert prefill.calls == 2 and decode.calls > 5 and len(decode.threads) > 1
     assert outcome.notes[-1] == (
         "decode was called for each iteration, because torch did not capture it: "
         "RuntimeError: operation not permitted when stream is capturing"
     )
-    # Each block has a stream of its own; the first call warms up.
+    # Each block has its own stream, and its first call warms up.
     assert len(set(resets)) > 2 and 0 not in resets
     assert torch.current() == 0
-    # Nothing keeps a function afterwards.
+    # The function is not kept alive afterwards.
     ended = weakref.ref(decode)
     del decode, jobs
     gc.collect()
@@ -212,7 +212,7 @@ def test_progress_ends_a_search(graphs):
 
 
 def never(now):
-    """For programs with a file, which measure nothing."""
+    """A progress function for programs that find a file and must not measure."""
     raise AssertionError("it measures")
 
 
@@ -256,7 +256,7 @@ def test_an_outcome_is_kept(graphs, tmp_path, monkeypatch):
 
 
 def enter(*arguments, **named):
-    """Enters a block of `tuned` and leaves it, and returns the shares of what it had."""
+    """Enters and leaves a block of `tuned`, and returns the shares of its verdict."""
     with tuned(*arguments, budget=BUDGET, **named) as applied:
         shares = applied.verdict.shares
     assert all(part.closed for part in applied.values() if applied.verdict.kind == "partition")
@@ -265,7 +265,7 @@ def enter(*arguments, **named):
 
 @pytest.fixture
 def kept(graphs, tmp_path):
-    """A file, and the jobs that it is of."""
+    """A file of results, and the jobs that it is for."""
     path = tmp_path / "kept.json"
     jobs = {name: Job(graph, key="m1") for name, graph in graphs.items()}
     enter(path, jobs, "makespan", leave_out=PLAIN)

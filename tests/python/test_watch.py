@@ -1,4 +1,4 @@
-"""What `watch` makes of the profiler's records."""
+"""`watch`, fed with records of the profiler."""
 
 import json
 import warnings
@@ -11,7 +11,7 @@ INSIDE, PLAIN = 7, 1
 
 
 def event(name, ts, context, category="kernel", **arguments):
-    """A record of the profiler, of a microsecond and a half."""
+    """Returns a record of the profiler, with a duration of 1.5 µs."""
     arguments = {"device": 0, "stream": 20, "context": context, **arguments}
     return {"name": name, "cat": category, "ts": ts, "dur": 1.5, "args": arguments}
 
@@ -47,7 +47,7 @@ def test_escapes_are_told_apart():
         event("nccl", 8, 9),
         event("Memset", 9, PLAIN, "gpu_memset"),
         event("Memcpy DtoD", 9, PLAIN, "gpu_memcpy"),
-        # Of the same name as the marks.
+        # It has the same name as the markers.
         event("spin_kernel(long)", 10, PLAIN),
     )
     assert not watched.ok and watched.total == 7
@@ -99,7 +99,7 @@ def test_collectives_in_two_partitions_are_a_warning():
         watched = read(event(nccl, 2, INSIDE), event(custom, 3, 9), event(nccl, 4, INSIDE))
     assert watched.collectives == {INSIDE: 2, 9: 1}
     assert json.loads(watched.to_json())["collectives"] == {str(INSIDE): 2, "9": 1}
-    # NCCL's own streams are outside of all partitions, which keeps the order of one communicator.
+    # If NCCL's own streams are outside all partitions, the collectives of one communicator stay in order.
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         watched = read(event(nccl, 2, INSIDE), event(nccl, 3, PLAIN), event("elementwise", 4, 9))

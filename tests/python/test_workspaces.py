@@ -1,4 +1,4 @@
-"""cuBLAS's workspaces on streams of closed partitions, with a stand-in for torch."""
+"""cuBLAS workspaces on streams of closed partitions, with a substitute for torch."""
 
 import types
 from contextlib import closing
@@ -9,7 +9,7 @@ from green_ctx_torch import GreenContext, PlanSet, _workspaces, partition
 
 @pytest.fixture
 def freed(fake_torch, monkeypatch):
-    """How often torch was asked to free its workspaces."""
+    """Collects torch's calls that free the workspaces."""
     calls = []
     native = types.SimpleNamespace(_cuda_clearCublasWorkspaces=lambda: calls.append(1))
     monkeypatch.setattr(fake_torch, "_C", native, raising=False)

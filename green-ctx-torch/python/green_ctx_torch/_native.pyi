@@ -81,7 +81,7 @@ __all__ = [
 
 _T = TypeVar("_T")
 _Share: TypeAlias = SupportsIndex | str | Share
-_Division: TypeAlias = Mapping[str, _Share] | Iterable[tuple[str, _Share]]
+_Division: TypeAlias = Mapping[str, _Share] | Sequence[tuple[str, _Share]]
 _Device: TypeAlias = SupportsIndex | str | torch.device | None
 _Each: TypeAlias = _T | Mapping[str, _T]
 _Scope: TypeAlias = Literal["device_ctx", "balanced"]
@@ -756,7 +756,7 @@ class PlanSet(Mapping[str, Plan]):
     """
     def __new__(
         cls,
-        plans: Mapping[str, _Division] | Iterable[tuple[str, _Division]],
+        plans: Mapping[str, _Division] | Sequence[tuple[str, _Division]],
         device: _Device = None,
         *,
         sm_count: SupportsIndex | None = None,

@@ -1,5 +1,5 @@
-/* libtorch's C functions that green_ctx_torch calls, with their signatures: each thread has a current
-   stream of each of 8 devices. */
+/* The C functions of libtorch that green_ctx_torch calls, with their signatures. Each thread has a current
+   stream on each of 8 devices. */
 
 #include <stdint.h>
 #include <stdlib.h>
@@ -40,7 +40,7 @@ int32_t aoti_torch_delete_cuda_stream_guard(struct guard *guard) {
     return 0;
 }
 
-/* No stream stands behind it: nothing is submitted to the pool. */
+/* The handle belongs to no stream, because no test submits work to the pool. */
 int32_t torch_get_cuda_stream_from_pool(_Bool high, int32_t device, void **stream) {
     if (device < 0 || device >= DEVICES) return 1;
     *stream = (void *)(uintptr_t)(high ? 0x1001 : 0x1000);

@@ -1,6 +1,6 @@
-"""Captures, replays and drops of graphs at random, in partitions and outside: `python captures.py [RESULTS.json]`.
+"""Random captures, replays and drops of graphs, in partitions and outside: `python captures.py [RESULTS.json]`.
 
-GREEN_CTX_SECONDS is how long the random part runs (20 s if unset), and GREEN_CTX_SEED repeats one run.
+GREEN_CTX_SECONDS sets the duration of the random part (20 s by default). GREEN_CTX_SEED repeats a run.
 """
 
 import contextlib
@@ -16,10 +16,10 @@ import green_ctx_torch
 
 SECONDS = float(os.environ.get("GREEN_CTX_SECONDS", "20"))
 SEED = int(os.environ.get("GREEN_CTX_SEED", str(time.time_ns() % 1_000_000)))
-#: Some 50 ms on an H200.
+#: About 50 ms on an H200.
 LONG = 80_000_000
 SHARES = [{"a": 16, "b": "rest"}, {"a": 8, "b": 64}, {"a": "32..", "b": "..100"}]
-#: The most graphs that live at the same time.
+#: The maximum number of graphs that exist at the same time.
 LIVE = 6
 
 
@@ -104,18 +104,18 @@ WORK = [Product, Product, Product, lstm, convolution, Sum]
 
 
 class Live:
-    """A graph with its work, the place that it was captured in, and what it must compute."""
+    """A graph, its work, the place where it was captured, and the expected result."""
 
     def __init__(self, rng, place, part):
         self.place, self.part = place, part
         self.work = rng.choice(WORK)(rng)
         with torch.no_grad(), self.entered():
-            # Eager work loads what a capture cannot load.
+            # Eager work loads modules, which a capture cannot do.
             self.expected = self.work().clone()
             torch.cuda.current_stream().synchronize()
             self.graph, self.output = captured(self.work, keep_graph=rng.random() < 0.3)
         if rng.random() < 0.3:
-            # Only the garbage collector frees it.
+            # A cycle, so that only the garbage collector frees the graph.
             self.itself = self
 
     def entered(self):
@@ -126,7 +126,7 @@ class Live:
             self.graph.replay()
 
     def renew(self):
-        """Gives the work other inputs."""
+        """Changes the inputs of the work."""
         with torch.no_grad(), self.entered():
             self.work.inputs.normal_()
             self.expected = self.work().clone()
@@ -153,7 +153,7 @@ class Run:
         part = None if place == "outside" else self.parts[place]
         live = Live(self.rng, place, part)
         if self.rng.random() < 0.4:
-            # Dropped while it runs.
+            # The graph is dropped while it runs.
             return live.replay()
         self.live.append(live)
 
@@ -208,7 +208,7 @@ class Run:
         torch.cuda.synchronize()
 
     def reopen(self):
-        """Closes the partitions, and makes others."""
+        """Closes the partitions and creates others."""
         self.live.clear()
         gc.collect()
         self.parts.close()

@@ -1,4 +1,4 @@
-"""Compiled functions and exported programs beside partitions: `python compiling.py [RESULTS.json]`."""
+"""Compiled functions and exported programs together with partitions: `python compiling.py [RESULTS.json]`."""
 
 import warnings
 
@@ -94,7 +94,7 @@ def torch_export_does_not_drop_a_block():
         lambda: torch.export.export(inner, arguments, strict=False),
         "call the exported program inside one",
     )
-    # What a block stands around.
+    # The block is around the calls, not inside the program.
     with part:
         program = torch.export.export(Product(), arguments, strict=False).module()
         program(*arguments)
@@ -106,7 +106,7 @@ def torch_export_does_not_drop_a_block():
 
 
 def reduced():
-    """A function compiled with CUDA graphs, with its operands."""
+    """Returns a function compiled with CUDA graphs, and its operands."""
     torch._dynamo.reset()
     return torch.compile(lambda x, y: torch.relu(x @ y) + 1, mode="reduce-overhead"), operands()
 
@@ -119,7 +119,7 @@ def warm(compiled, arguments, count=4):
 
 
 def captures_of(call):
-    """How often torch captures while something runs."""
+    """Returns how many captures torch begins during a call."""
     count, graph = [0], torch.cuda.CUDAGraph
     begin = graph.capture_begin
 
@@ -151,7 +151,7 @@ def a_closed_partition_gives_up_its_compiled_graphs():
     torch.cuda.empty_cache()
     given_up = before - torch.cuda.memory_reserved()
     assert given_up > 0, f"{before} bytes before and after"
-    # Its SMs are free, and the other partition captures nothing again.
+    # The SMs are free, and the other partition need not capture again.
     again = green_ctx_torch.partition({"again": 16})["again"]
     with b:
         assert captures_of(lambda: warm(compiled, arguments, 1)) == 0
@@ -191,7 +191,7 @@ def one_partition_after_the_other_leaves_no_memory():
         torch.cuda.synchronize()
         torch.cuda.empty_cache()
         reserved.append(torch.cuda.memory_reserved())
-    # The first ones bring what stays, such as workspaces.
+    # The first iterations allocate memory that stays, such as workspaces.
     assert reserved[-1] <= reserved[4], reserved
     return {"first": reserved[0], "last": reserved[-1]}
 

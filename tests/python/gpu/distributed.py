@@ -1,10 +1,10 @@
-"""Partitions beside torch.distributed on two GPUs, through NCCL.
+"""Partitions with torch.distributed on two GPUs, through NCCL.
 
     python distributed.py [RESULTS.json]
     torchrun --nproc-per-node 2 distributed.py [RESULTS.json]
 
-The first form starts the second one, and then short programs that end in each of the usual ways:
-every rank of each must exit with 0. Rank 0 writes the results, and rank 1 its own beside them.
+The first form starts the second one, and then short programs that end in each of the usual ways. Every rank of each
+program must exit with 0. Rank 0 writes the results to the file, and rank 1 writes its own to a second file.
 """
 
 import copy
@@ -36,14 +36,14 @@ WIDTH = 256
 MIB = 1 << 20
 TIMEOUT = timedelta(seconds=180)
 
-#: Set in the ranks.
+#: Set by torchrun in each rank.
 RANK = int(os.environ.get("RANK", 0))
 LOCAL = int(os.environ.get("LOCAL_RANK", 0))
 WORLD = int(os.environ.get("WORLD_SIZE", 1))
 
 
 def partitions():
-    """`small` with 32 SMs, and `rest`, on the rank's own device."""
+    """Creates `small` with 32 SMs, and `rest`, on the rank's own device."""
     parts = green_ctx_torch.partition({"small": COUNT, "rest": "rest"})
     assert all(part.device == LOCAL for part in parts.values())
     return parts
@@ -55,13 +55,13 @@ def model():
 
 
 def batch(step):
-    """What a rank trains on in a step, made on the current stream."""
+    """Returns the batch of a rank and step, created on the current stream."""
     generator = torch.Generator("cuda").manual_seed(1000 * step + RANK)
     return torch.randn(64, WIDTH, device="cuda", generator=generator)
 
 
 def trained(net, steps, whole):
-    """Trains, and returns copies of all weights; `whole` gathers one of them."""
+    """Trains, and returns copies of all weights. `whole` gathers one weight."""
     optimizer = torch.optim.SGD(net.parameters(), lr=0.05)
     for step in range(steps):
         x = batch(step)
@@ -87,7 +87,7 @@ def with_fsdp(steps):
 
 
 def compared(results, expected):
-    """Whether results are those of an unpartitioned run, and how exactly."""
+    """Checks that results match those of an unpartitioned run, and returns how exactly they do."""
     torch.cuda.synchronize()
     pairs = list(zip(results, expected, strict=True))
     bitwise = all(torch.equal(a, b) for a, b in pairs)
@@ -97,7 +97,7 @@ def compared(results, expected):
 
 
 def reductions(steps, asynchronous, group=None):
-    """Sums of whole numbers, which are exact in any order."""
+    """All-reduces whole numbers, whose sums are exact in any order."""
     x = torch.empty(4096, device="cuda")
     wrong = torch.zeros((), device="cuda")
     numbers = torch.arange(4096, device="cuda", dtype=torch.float32)
@@ -122,7 +122,7 @@ def all_reduces_inside():
 
 
 def steps_inside(trainer):
-    """Whether training in each partition gives the weights of training without partitions."""
+    """Checks that training in each partition gives the same weights as training without partitions."""
     expected, again = trainer(STEPS), trainer(STEPS)
     deterministic = all(torch.equal(a, b) for a, b in zip(again, expected, strict=True))
     results = {}
@@ -148,13 +148,13 @@ def a_communicator_made_inside():
     parts = partitions()
     expected = with_ddp(100)
     with parts["small"]:
-        # NCCL makes the communicator at the first collective.
+        # NCCL creates the communicator at the first collective.
         group = dist.new_group(timeout=TIMEOUT)
         reductions(100, False, group)
         reductions(100, True, group)
         result = with_ddp(100, group)
     inside = compared(result, expected)
-    # The communicator is good for the other partition and for none.
+    # The communicator also works in the other partition and outside partitions.
     with parts["rest"]:
         reductions(100, True, group)
     reductions(100, False, group)
@@ -187,10 +187,10 @@ def a_graph_with_an_all_reduce_moves():
             wrong += (z != 2 * (WORLD * (step % 101) + WORLD * (WORLD - 1) / 2) + 1).sum()
     torch.cuda.synchronize()
 
-    # On the partition's stream by itself.
+    # Replayed alone, on the partition's stream.
     found = recorded(moved.replay, target, parts["small"])
     count = wrong.item()
-    # destroy_process_group waits forever while a captured graph with NCCL work lives.
+    # destroy_process_group waits forever while a captured graph with NCCL work exists.
     del moved, graph
     gc.collect()
     torch.cuda.synchronize()
@@ -203,7 +203,7 @@ def a_graph_with_an_all_reduce_moves():
 
 @check
 def where_nccls_kernels_run():
-    """NCCL's kernels inside of `with part:`, by kind of call and origin of the communicator."""
+    """The kernels of NCCL in `with part:`, by kind of call and by where the communicator was created."""
     part = partitions()["small"]
     outside_group = dist.new_group(timeout=TIMEOUT)
     dist.all_reduce(torch.ones(1, device="cuda"), group=outside_group)
@@ -251,7 +251,7 @@ def where_nccls_kernels_run():
 
 
 def limited_group(ctas):
-    """A communicator whose kernels have at most so many blocks."""
+    """Returns a communicator whose kernels have at most `ctas` blocks."""
     options = dist.ProcessGroupNCCL.Options()
     options.config.max_ctas = ctas
     group = dist.new_group(timeout=TIMEOUT, pg_options=options)
@@ -262,7 +262,7 @@ def limited_group(ctas):
 
 @measurement
 def all_reduce_beside_products():
-    """Milliseconds for an all-reduce of 256 MiB and two products of 8192, by where each runs."""
+    """The time in ms of an all-reduce of 256 MiB and two products of size 8192, by where each runs."""
     a = torch.randn(8192, 8192, device="cuda", dtype=torch.bfloat16)
     b = torch.randn(8192, 8192, device="cuda", dtype=torch.bfloat16)
     c = torch.empty_like(a)
@@ -277,11 +277,11 @@ def all_reduce_beside_products():
             torch.matmul(a, b, out=c)
 
     def reduce(group):
-        # Not async: NCCL's kernels then run on the current stream.
+        # Not async, so that NCCL's kernels run on the current stream.
         dist.all_reduce(x, group=group)
 
     def both(comm, compute, group):
-        """The two, each on a stream or in a partition; both after what came before."""
+        """Runs both, each on its own stream, after all earlier work."""
         main = torch.cuda.current_stream()
         for stream, work in ((comm, lambda: reduce(group)), (compute, products)):
             stream.wait_stream(main)
@@ -319,7 +319,7 @@ def all_reduce_beside_products():
             work(group)
             torch.cuda.synchronize()
             milliseconds = 1000 * (time.perf_counter() - start)
-            # The slower rank's.
+            # The time of the slower rank.
             slowest = torch.tensor(milliseconds, device="cuda")
             dist.all_reduce(slowest, op=dist.ReduceOp.MAX)
             if turn >= 2:
@@ -350,7 +350,7 @@ def exit_program(kind):
             dist.all_reduce(y)
         graph.replay()
         torch.cuda.synchronize()
-        # In this order: see the guide on NCCL.
+        # In this order, see the guide on NCCL.
         del graph
         gc.collect()
     if kind == "closed_before":
@@ -361,7 +361,7 @@ def exit_program(kind):
     if kind == "closed_after":
         part.close()
         parts.close()
-    # Whatever is held here is freed by the interpreter as it ends.
+    # The interpreter frees these objects at exit.
     globals()["_held"] = (result, held, parts, copy.copy(held))
     print(f"rank {RANK} ends: {kind}", flush=True)
 
@@ -370,7 +370,7 @@ KINDS = ("closed_before", "closed_after", "never_closed", "never_entered", "grap
 
 
 def torchrun(*arguments):
-    """Runs this file on two ranks. Returns torchrun's exit status: 0 if every rank's is."""
+    """Runs this file on two ranks. Returns torchrun's exit status, which is 0 if every rank's is."""
     command = [
         sys.executable,
         "-m",

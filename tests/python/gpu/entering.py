@@ -1,7 +1,7 @@
-"""What entering a partition leaves alone: `python entering.py [RESULTS.json]`.
+"""Entering a partition changes torch's current stream only: `python entering.py [RESULTS.json]`.
 
-A block makes the partition's stream torch's current one and changes no context. So torch's default stream is the
-same stream inside of a block and outside, and other libraries find the context that they expect.
+A block makes the partition's stream torch's current one and changes no context. torch's default stream is therefore
+the same stream inside a block and outside, and other libraries find the context that they expect.
 """
 
 import ctypes
@@ -13,7 +13,7 @@ import green_ctx_torch
 from green_ctx_torch import GreenContext
 
 cuda = ctypes.CDLL("libcuda.so.1")
-#: Some 0.3 s on an H200.
+#: About 0.3 s on an H200.
 LONG = 500_000_000
 DEFAULT = torch.cuda.default_stream()
 
@@ -29,7 +29,7 @@ def one(share=16):
 
 
 def blocks_of():
-    """A partition's block, and a green context's."""
+    """Yields a partition and a green context, which can both be entered."""
     yield one()
     yield GreenContext.create(16)
 
@@ -78,7 +78,7 @@ def a_wait_for_the_default_stream_in_a_block_waits():
                 x.fill_(1)
             torch.cuda.current_stream().wait_stream(DEFAULT)
             y = x.clone()
-            assert y.min().item() == 1, f"the wait held nothing in {entered}"
+            assert y.min().item() == 1, f"the wait had no effect in {entered}"
 
 
 @check
@@ -128,7 +128,7 @@ with part:
 def the_sanitizer_finds_no_race_in_a_correct_program():
     output = program(SANITIZED, TORCH_CUDA_SANITIZER="1")
     assert "done" in output and "race" not in output, output[-2000:]
-    # The sanitizer is on: it finds this race.
+    # The sanitizer is active: it finds this race.
     output = program(RACY, status=None, TORCH_CUDA_SANITIZER="1")
     assert "race" in output, output[-2000:]
 

@@ -1,11 +1,11 @@
-"""How processes end that use partitions, beside the same programs in plain torch.
+"""Compares the ends of processes that use partitions with the ends of the same programs in plain torch.
 
-`python exits.py [RESULTS.json] [--times N] [--only NAME,NAME]` runs each program below several times in both
-ways and compares the statuses: what a program returns, or the signal that ended it. Both must be the same, but
-for what `BETTER` names.
+`python exits.py [RESULTS.json] [--times N] [--only NAME,NAME]` runs each program several times in both ways and
+compares the statuses: the exit status of the program, or the signal that ended it. Both ways must have the same
+statuses, except for the programs in `BETTER`.
 
-Each run is a fork of this process, which has imported torch and green_ctx_torch but has not used CUDA, so that
-a run takes a second and not ten.
+Each run is a fork of this process, which has imported torch and green_ctx_torch but has not used CUDA. This reduces
+the time of a run from ten seconds to one.
 """
 
 import argparse
@@ -20,7 +20,7 @@ import time
 import green_ctx_torch  # noqa: F401
 import torch
 
-#: What `block`, `stream` and the others are in partitions.
+#: The functions `block`, `stream` and so on, in partitions.
 PARTITIONED = """
 import green_ctx_torch
 
@@ -44,7 +44,7 @@ def plans():
     return made
 """
 
-#: The same in plain torch: streams of its pool, and work that takes about as long.
+#: The same functions in plain torch: streams of its pool, and work that takes about as long.
 PLAIN = """
 streams = {name: torch.cuda.Stream() for name in "ab"}
 
@@ -213,9 +213,9 @@ sys.exit(os.waitstatus_to_exitcode(status) & 255)
 """,
 }
 
-#: Where plain torch ends badly and a partition need not, and the status then. A daemon thread that wants the GIL of
-#: an interpreter that is ending aborts the process from within torch's operators; from within this project's calls it
-#: does not. In a forked child torch fails to put the former stream back.
+#: Programs that end badly in plain torch but not with partitions, with the status that partitions may have. If a
+#: daemon thread waits for the GIL in an operator of torch while the interpreter ends, the process aborts. In calls
+#: of this project it does not. In a forked child, torch fails to restore the previous stream.
 BETTER = {
     "a daemon computes in a block": "0",
     "a daemon stays in a block": "0",
@@ -224,31 +224,31 @@ BETTER = {
     "a forked child ends in a block": "5",
 }
 
-#: After so many seconds a process counts as hung.
+#: The time in seconds after which a process counts as hung.
 LONGEST = 60
 
 
 def start(source, errors):
-    """Runs a program in a child, as the main program of an interpreter of its own. Returns its number."""
+    """Runs a program in a child, as the main program of the interpreter. Returns the child's process id."""
     child = os.fork()
     if child:
         return child
     os.dup2(errors.fileno(), 2)
-    # What follows ends as a script does: the interpreter is finalised, with this thread as the main one.
+    # From here the child ends like a script: the interpreter is finalised, and this is its main thread.
     raise Program(source)
 
 
 class Program(BaseException):
-    """Unwinds a child to the bottom of this module, where its program runs."""
+    """Unwinds a child to the end of this module, where its program runs."""
 
 
 def measure(names, times, at_once):
-    """The statuses of each program in both ways, and the last words of runs that differ."""
+    """Returns the statuses of each program in both ways, and the last lines that runs wrote to standard error."""
     runs = [(name, way) for _ in range(times) for name in names for way in ("plain", "partitioned")]
     statuses = {name: {way: collections.Counter() for way in ("plain", "partitioned")} for name in names}
     words = {}
     living = {}
-    # Forked from this thread alone, so that no child inherits a lock that another thread holds.
+    # All forks happen on this thread, so that no child inherits a lock that another thread holds.
     while runs or living:
         while runs and len(living) < at_once:
             name, way = runs.pop(0)

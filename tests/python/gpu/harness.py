@@ -1,4 +1,4 @@
-"""Runs checks and measurements one after the other, and writes their results as JSON."""
+"""Runs checks and measurements in order, and writes their results as JSON."""
 
 import gc
 import json
@@ -18,19 +18,19 @@ MEASUREMENTS = []
 
 
 def check(function):
-    """Marks what must hold. What it returns is written beside the verdict."""
+    """Registers a check. The dict that it returns is written together with the verdict."""
     CHECKS.append(function)
     return function
 
 
 def measurement(function):
-    """Marks what is measured. It returns numbers, and `holds` where one of them must be met."""
+    """Registers a measurement. It returns numbers, and `holds` if one of them has a bound."""
     MEASUREMENTS.append(function)
     return function
 
 
 def per_call(call, number, rounds=5, between=None):
-    """Microseconds that one call takes: the median of some rounds' means."""
+    """Returns the µs that one call takes: the median of the means of several rounds."""
     means = []
     for _ in range(rounds):
         start = time.perf_counter_ns()
@@ -43,7 +43,7 @@ def per_call(call, number, rounds=5, between=None):
 
 
 def run(about, path=None):
-    """Runs everything, prints a line for each, and returns whether all of it held."""
+    """Runs everything, prints a line for each, and returns whether all of it passed."""
     result = {**about, "checks": {}, "measurements": {}}
     for kind, functions in (("checks", CHECKS), ("measurements", MEASUREMENTS)):
         for function in functions:
@@ -54,7 +54,7 @@ def run(about, path=None):
             except Exception as error:
                 entry = {"ok": False, "error": f"{type(error).__name__}: {error}"}
                 traceback.print_exc()
-            # Nobody holds SMs when the next one begins.
+            # Free the SMs before the next function begins.
             gc.collect()
             result[kind][name] = entry
             details = {key: value for key, value in entry.items() if key != "ok"}
@@ -68,9 +68,9 @@ def run(about, path=None):
 
 
 def main():
-    """Runs everything on device 0, and ends the process with 0 if all of it held.
+    """Runs everything on device 0. The process exits with 0 if all of it passed.
 
-    The results go to the file that the command line names, if it names one.
+    The results go to the file that the command line names, if any.
     """
     about = {
         "device": torch.cuda.get_device_name(0),
@@ -81,7 +81,8 @@ def main():
 
 
 def program(source, *arguments, status=0, **variables):
-    """Runs a program in a Python for itself, and returns what it printed. `None` takes any exit status."""
+    """Runs a program in its own Python process, and returns its output. With a status of `None`, any exit status is
+    accepted."""
     done = subprocess.run(
         [sys.executable, "-c", source, *arguments],
         env=os.environ | variables,
@@ -95,7 +96,7 @@ def program(source, *arguments, status=0, **variables):
 
 
 def raises(kind, call, *words):
-    """That a call raises this type, with these words in its message. Returns the message."""
+    """Checks that a call raises this type, with these words in its message. Returns the message."""
     try:
         call()
     except kind as error:
@@ -106,6 +107,6 @@ def raises(kind, call, *words):
 
 
 def skip(reason):
-    """What a check returns that could not run."""
+    """The result of a check that could not run."""
     print("skipped:", reason, file=sys.stderr)
     return {"skipped": reason}

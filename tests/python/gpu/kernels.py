@@ -1,8 +1,8 @@
-"""Which context each kernel ran in, as CUPTI reports it through torch's profiler.
+"""The context in which each kernel ran, as CUPTI reports it through torch's profiler.
 
-A kernel in the exported trace has `device`, `context` and `stream` in its `args`. The numbers are
-CUPTI's own, so markers tell which context is the partition's: `spin_kernel`, the kernel of
-`torch.cuda._sleep`, launched on the partition's stream and then on a stream of torch's pool.
+A kernel in the exported trace has `device`, `context` and `stream` in its `args`. The numbers are CUPTI's own.
+Marker kernels show which context is the partition's: `spin_kernel`, the kernel of `torch.cuda._sleep`, is launched
+on the partition's stream and then on a stream of torch's pool.
 """
 
 import json
@@ -16,7 +16,7 @@ from torch.profiler import ProfilerActivity, profile
 
 MARKER = "spin_kernel"
 
-#: Outside of what is recorded, so that clocks that differ a little lose no kernel.
+#: Time before and after the work, so that small differences between clocks lose no kernel.
 MARGIN_SECONDS = 0.005
 
 #: Categories of the trace that can use SMs.
@@ -24,7 +24,7 @@ CATEGORIES = ("kernel", "gpu_memset", "gpu_memcpy")
 
 
 def trace(work):
-    """What the work returned, and the trace's events on the GPU, in the order of their start."""
+    """Returns the result of the work, and the trace's events on the GPU in the order of their start."""
     torch.cuda.synchronize()
     with profile(activities=[ProfilerActivity.CUDA]) as profiler:
         time.sleep(MARGIN_SECONDS)
@@ -74,18 +74,18 @@ class Recorded:
         self.kernels = kernels
         #: Copies and memsets.
         self.copies = copies
-        #: By the partitions' order.
+        #: In the order of the partitions.
         self.contexts = contexts
         self.plain = plain
 
     def outside(self, contexts=None):
-        """How many kernels of which name ran in none of the partitions' contexts."""
+        """Returns the number of kernels, by name, that ran in none of the partitions' contexts."""
         contexts = self.contexts if contexts is None else contexts
         names = (each["name"] for each in self.kernels if each["context"] not in contexts)
         return dict(Counter(short(name) for name in names))
 
     def places(self, word):
-        """Where the kernels ran whose name has a word in it: counts by context and stream."""
+        """Returns where the kernels ran whose name contains a word: counts by context and stream."""
         names = {context: f"partition {number}" for number, context in enumerate(self.contexts)}
         names[self.plain] = "outside"
         found = Counter(
@@ -100,7 +100,7 @@ class Recorded:
 
 
 def recorded(work, *parts):
-    """Records work, and finds out which contexts are those of the partitions."""
+    """Records work, and determines the contexts of the partitions."""
     pooled = torch.cuda.Stream()
     streams = [part.stream for part in parts]
 
@@ -128,5 +128,5 @@ def recorded(work, *parts):
 
 
 def short(name):
-    """A kernel's name without its template arguments."""
+    """Returns a kernel's name, cut after 67 characters if it is longer than 70."""
     return name if len(name) <= 70 else name[:67] + "..."

@@ -1,7 +1,7 @@
-"""Where the kernels of libraries run inside of a partition: `python libraries.py [RESULTS.json]`.
+"""Where the kernels of libraries run in a partition: `python libraries.py [RESULTS.json]`.
 
-Each case runs a library's work in a block and asks the profiler which context each kernel ran in. The results are
-the table of libraries in docs/pytorch.md.
+Each case runs a library's work in a block, and the profiler reports the context of each kernel. The results are the
+table of libraries in docs/pytorch.md.
 """
 
 import json
@@ -27,7 +27,7 @@ def case(name):
 
 
 def simple(name, call, make):
-    """Adds a case that calls a function with operands, which exist before the block."""
+    """Adds a case that calls a function with operands that were created before the block."""
 
     def prepare(part):
         operands = make()

@@ -1,4 +1,4 @@
-"""What the drop-ins cost beside the originals, in one process."""
+"""The cost of the drop-ins compared with the originals, in one process."""
 
 import statistics
 import time
@@ -20,7 +20,7 @@ def free_mib():
 
 
 def churn(create, cycles):
-    """MiB of device memory lost, and seconds."""
+    """Returns the device memory lost in MiB, and the time in seconds."""
     before, start = free_mib(), time.perf_counter()
     for cycle in range(cycles):
         context = create(SIZES[cycle % len(SIZES)])
@@ -37,7 +37,7 @@ def memory_of_many_contexts():
     first = churn(GreenContext.create, len(SIZES))
     ours = churn(GreenContext.create, 10_000)
     theirs = churn(lambda count: Torchs.create(num_sms=count, device_id=0), 200)
-    # Each of the sizes has its context; nothing more is to be lost.
+    # There is already one context per size. No more memory may be lost.
     return {
         "first_of_each_size": first,
         "ours": ours,
@@ -79,7 +79,7 @@ def set_and_pop():
         theirs.set_context()
         theirs.pop_context()
 
-    # Alternately, so that what else the machine does affects both.
+    # In turns, so that other activity on the machine affects both.
     times = {in_ours: [], in_theirs: []}
     for _ in range(9):
         for both, means in times.items():
@@ -95,5 +95,5 @@ def stream_lookup():
     part.stream  # noqa: B018
     nanoseconds = round(1000 * per_call(lambda: part.stream, 100_000))
     empty = round(1000 * per_call(lambda: None, 100_000))
-    # The lambda around the look-up is none of it.
+    # Without the cost of the lambda around the look-up.
     return {"ns": nanoseconds - empty, "limit_ns": 200, "holds": nanoseconds - empty <= 200}

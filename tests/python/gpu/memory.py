@@ -1,4 +1,4 @@
-"""Checks of the allocator beside torch, and of what stands in for the CUDA runtime."""
+"""Checks of the allocator with torch, and of the functions that replace the CUDA runtime."""
 
 import torch
 from harness import check, program, raises
@@ -28,13 +28,13 @@ def a_limited_pool_of_memory():
         current = allocator.current_bytes
         assert 32 * MIB <= current <= allocator.limit, current
         message = raises(torch.OutOfMemoryError, lambda: allocate(64), "out of memory")
-        # What there was is whole, and what fits is still given.
+        # Earlier tensors are intact, and a request that fits still succeeds.
         assert [int(tensor[-1]) for tensor in held] == [0, 1, 2, 3]
         small = allocate(1)
     peak = allocator.peak_bytes
     assert peak <= allocator.limit
     assert allocator.usage("small")["peak_bytes"] == peak
-    # Outside of the pool nothing is limited.
+    # Outside the pool there is no limit.
     allocate(128)
     del held, tensor, small, pool
     torch.cuda.empty_cache()
@@ -63,7 +63,8 @@ def a_limited_partition():
 
 @check
 def a_graph_with_memory_of_ours_moves():
-    """Memory that is allocated in a capture is none of the graph's nodes, or it could not move."""
+    """Memory that is allocated in a capture is not a node of the graph, because the graph could not be moved
+    otherwise."""
     allocator = Allocator()
     part = green_ctx_torch.partition({"small": 16})["small"]
     a = torch.randn(2048, 2048, device="cuda", dtype=torch.bfloat16)
@@ -135,7 +136,7 @@ print(Allocator().peak_bytes)
 
 @check
 def memory_that_two_streams_use_as_the_current_allocator():
-    # torch takes no other allocator once it has allocated.
+    # In its own process: torch accepts no other allocator after its first allocation.
     return {"peak": int(program(AS_THE_CURRENT_ALLOCATOR).splitlines()[0])}
 
 

@@ -1,4 +1,4 @@
-"""Persistent kernels in partitions: a product whose grid is `sm_count`, and torch.compile's own.
+"""Persistent kernels in partitions: a product whose grid is `sm_count`, and the kernels of torch.compile.
 
     python persistent.py [RESULTS.json]
 """
@@ -20,17 +20,17 @@ TOTAL = torch.cuda.get_device_properties(0).multi_processor_count
 COUNTS = (32, 64, 96)
 SIZE = 8192
 ROUNDS = int(os.environ.get("ROUNDS", 15))
-#: How much of the speed that the share of SMs promises must be reached.
+#: The part of the speed expected from the share of SMs that must be reached.
 REACHED = 0.95
 
 BLOCK_M, BLOCK_N, BLOCK_K, GROUP_M = 128, 256, 64, 8
-#: FLATTEN=0 where a version of Triton cannot fuse the loops.
+#: FLATTEN=0 is for versions of Triton that cannot fuse the loops.
 FLATTEN = os.environ.get("FLATTEN", "1") == "1"
 
 
 @triton.jit
 def _tile(tile, tiles_m, tiles_n, GROUP_M: tl.constexpr):
-    """Which tile of the result comes at a place in the order: groups of rows share loads in L2."""
+    """Returns the position of the result's n-th tile. Groups of rows share loads in L2."""
     in_group = GROUP_M * tiles_n
     group = tile // in_group
     first = group * GROUP_M
@@ -53,7 +53,7 @@ def _product(
     BLOCKS: tl.constexpr,
     FLATTEN: tl.constexpr,
 ):
-    """c = a @ b.T, as many blocks as the grid has, each with every BLOCKS-th tile of c."""
+    """Computes c = a @ b.T. Each of BLOCKS blocks computes every BLOCKS-th tile of c."""
     tiles_m = tl.cdiv(M, BLOCK_M)
     tiles_n = tl.cdiv(N, BLOCK_N)
     steps = tl.cdiv(K, BLOCK_K)
@@ -70,7 +70,7 @@ def _product(
 
 
 class Product:
-    """The product of two matrices, with the second one transposed."""
+    """The product of two matrices, the second one transposed."""
 
     def __init__(self, size=SIZE):
         torch.manual_seed(0)
@@ -104,7 +104,7 @@ class Product:
         )
 
     def milliseconds(self, sms, number=4):
-        """What one product takes on the current stream: `sms` is a count, or called for one."""
+        """Returns the ms of one product on the current stream. `sms` is a count, or a function that returns one."""
         stream = torch.cuda.current_stream()
         start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
         start.record(stream)
@@ -131,7 +131,7 @@ def the_persistent_product_is_right():
 
 @check
 def what_torch_and_triton_report():
-    """Of `install`: the partition's count inside, the device's outside and to torch itself."""
+    """With `install`, the partition's count is reported inside and the device's count outside."""
     from torch._inductor.utils import get_num_sms, is_big_gpu
     from triton.runtime import driver
 
@@ -169,7 +169,7 @@ OPTIONS = {
 
 @check
 def compiled_persistent_templates_follow():
-    """Code that was compiled outside is compiled again inside, and both are kept."""
+    """Code that was compiled outside is compiled again inside, and both versions are kept."""
     from torch._dynamo.utils import counters
     from torch._inductor.utils import run_and_get_code
 
@@ -189,7 +189,7 @@ def compiled_persistent_templates_follow():
     torch._dynamo.reset()
     sizing.install()
     try:
-        # Dynamic shapes and unrelated caches have no part in this.
+        # Without dynamic shapes, which are not tested here.
         product = torch.compile(lambda a, b: a @ b, options=OPTIONS, dynamic=False)
         before = compilations()
         outside, codes = run_and_get_code(product, a, b)
@@ -199,23 +199,23 @@ def compiled_persistent_templates_follow():
             inside, codes = run_and_get_code(product, a, b)
             sizes_inside = sizes(codes)
         assert compilations() == before + 2, "what was compiled outside ran inside"
-        # `run_and_get_code` forgets what was compiled before it: once more outside.
+        # `run_and_get_code` discards earlier compilations, so this compiles once more for the outside.
         for _ in range(3):
             product(a, b)
             with part:
                 product(a, b)
-        assert compilations() == before + 3, "the two are not told apart by their guards"
+        assert compilations() == before + 3, "the guards do not distinguish the two versions"
         torch.cuda.synchronize()
         for result in (outside, inside):
             assert torch.allclose(result.float(), expected, rtol=2e-2, atol=1.0)
 
-        # A fresh start finds the right one in the cache.
+        # After a reset, the right version is found in the cache.
         torch._dynamo.reset()
         with part:
             again, codes = run_and_get_code(product, a, b)
         assert sizes(codes) in ([], sizes_inside)
 
-        # Without a count in the code nothing is compiled twice.
+        # Code without a count is compiled only once.
         torch._dynamo.reset()
         plain = torch.compile(lambda x: torch.relu(x) + 1)
         before = compilations()
@@ -226,7 +226,7 @@ def compiled_persistent_templates_follow():
     finally:
         sizing.uninstall()
         torch._dynamo.reset()
-    # Empty lists: another template won.
+    # The lists are empty if another template was faster.
     return {"num_sms_outside": sizes_outside, "num_sms_inside": sizes_inside}
 
 
@@ -250,7 +250,8 @@ def sm_count_in_compiled_code():
 
 @measurement
 def persistent_product():
-    """Speed at some counts, of the full speed; with a grid of sm_count and with one of all SMs."""
+    """The speed with several counts, relative to the full speed, with a grid of `sm_count` blocks and with one of
+    all SMs."""
     product = Product()
     product(TOTAL)
     reference = torch.empty_like(product.c)
@@ -288,7 +289,7 @@ def persistent_product():
         arms = (full, sized, fixed, cublas, cublas_inside)
         times = {arm.__name__: [] for arm in arms}
         for turn in range(ROUNDS + 2):
-            # Each round in another order; the first two warm up.
+            # Each round uses another order. The first two rounds warm up.
             for index in range(len(arms)):
                 arm = arms[(index + turn) % len(arms)]
                 milliseconds = arm()

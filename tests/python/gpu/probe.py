@@ -1,10 +1,10 @@
-"""A kernel that reports which SMs a stream runs on, launched through the driver alone."""
+"""A kernel that reports the SMs on which a stream runs, launched with the driver only."""
 
 import ctypes
 
 import torch
 
-#: Each block writes the SM that it runs on, after it stayed there for so many nanoseconds.
+#: Each block stays on its SM for `stay` ns, and then writes the SM's number.
 PTX = b"""
 .version 7.0
 .target sm_70
@@ -32,7 +32,7 @@ stays:
 }
 \0"""
 
-#: Threads of a block: an SM holds two of these at most.
+#: Threads per block. An SM holds at most two such blocks.
 THREADS = 1024
 STAY_NS = 2_000_000
 
@@ -56,7 +56,7 @@ def _load():
 
 
 def launch(out, stream, stay_ns=STAY_NS):
-    """Fills a tensor of int32 with the SM that each block ran on; a block an element."""
+    """Fills a tensor of int32 with the SM of each block, one element per block."""
     values = (ctypes.c_void_p(out.data_ptr()), ctypes.c_uint64(stay_ns))
     arguments = (ctypes.c_void_p * 2)(*(ctypes.addressof(value) for value in values))
     grid, block = (out.numel(), 1, 1), (THREADS, 1, 1)
@@ -66,13 +66,13 @@ def launch(out, stream, stay_ns=STAY_NS):
 
 
 def blocks(count=None):
-    """Room for as many blocks as fit on all SMs at once, or on so many."""
+    """Returns a tensor for as many blocks as fit on `count` SMs at the same time, by default on all."""
     count = count or torch.cuda.get_device_properties(0).multi_processor_count
     return torch.full((2 * count,), -1, dtype=torch.int32, device="cuda")
 
 
 def sms(stream=None):
-    """The SMs that a stream's work runs on: of the current stream, where none is named."""
+    """Returns the SMs on which a stream's work runs, by default the current stream's."""
     stream = stream or torch.cuda.current_stream()
     with torch.cuda.stream(stream):
         out = blocks()

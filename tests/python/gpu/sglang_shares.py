@@ -1,6 +1,6 @@
-"""SGLang over HTTP with the plug-in and without it, on a GPU. Every server is `python -m sglang.launch_server`.
+"""SGLang over HTTP with and without the plug-in, on a GPU. Every server is `python -m sglang.launch_server`.
 
-    python sglang_shares.py tokens OUT.json          # 200 requests: same tokens with the variable as without it
+    python sglang_shares.py tokens OUT.json          # 200 requests give the same tokens with and without the variable
     python sglang_shares.py measure OUT.jsonl --seed 7 [--reverse] [--arms walls shares]
     python sglang_shares.py table A.jsonl.xz B.jsonl.xz [--svg PICTURE.svg]
 
@@ -27,13 +27,13 @@ import urllib.request
 from pathlib import Path
 
 DIVISIONS = [[112, 20, 0], [100, 32, 8], [84, 48, 24]]
-#: Layers times tokens of prefill in a step of the multiplexing loop.
+#: The budget of prefill in one step of the multiplexing loop: the number of layers times the number of tokens.
 BUDGET = 8192
 RATES = (6, 9)
 SECONDS = 20
-#: Greatest gap and greatest time to the first token, in ms.
+#: The greatest allowed gap between tokens and the greatest allowed time to the first token, in ms.
 BOUNDS = ((10, 1000), (15, 600), (25, 400))
-#: Chunks, or divisions; and the value of GREEN_CTX_SGLANG.
+#: The flags, the divisions of the SMs, and the value of GREEN_CTX_SGLANG.
 ARMS = {
     "default": ([], None, "off"),
     "mixed 256": (["--chunked-prefill-size", "256", "--enable-mixed-chunk"], None, "off"),
@@ -41,7 +41,7 @@ ARMS = {
     "mixed 1024": (["--chunked-prefill-size", "1024", "--enable-mixed-chunk"], None, "off"),
     "walls": ([], DIVISIONS, "off"),
     "shares": ([], DIVISIONS, "shares"),
-    # Nothing is divided. Decode's stream has a high priority.
+    # The SMs are not divided, and decode's stream has a high priority.
     "priority": ([], [[132, 0, 0]], "shares"),
 }
 MODEL = {
@@ -59,7 +59,7 @@ MODEL = {
 
 
 class Server:
-    """One server of SGLang, in a process group of its own."""
+    """One server of SGLang, in its own process group."""
 
     def __init__(self, arm, options, *more):
         flags, divisions, variable = ARMS[arm]
@@ -76,7 +76,7 @@ class Server:
         command += ["--port", options.port, *flags, *more]
         if divisions:
             config = {"sm_group_num": len(divisions) + 2, "split_forward_token_budget": BUDGET}
-            # JSON is YAML.
+            # JSON is also valid YAML.
             (folder / "divisions.yaml").write_text(json.dumps({**config, "manual_divisions": divisions}))
             command += ["--enable-pdmux", "--pdmux-config-path", folder / "divisions.yaml"]
             command += ["--sm-group-num", len(divisions) + 2, "--chunked-prefill-size", "-1"]
@@ -107,7 +107,7 @@ def lengths(chosen, median, most, least):
 
 
 def load(rate, seconds, seed):
-    """Requests as (arrival in s, prompt, number of tokens). No two loads have a prompt in common."""
+    """Returns requests as (arrival in s, prompt, number of tokens). No two loads have a prompt in common."""
     chosen, now, made = random.Random(f"{rate} {seed}"), 0.0, []
     while (now := now + chosen.expovariate(rate)) < seconds:
         prompt = chosen.choices(range(16, MODEL["vocab_size"] - 16), k=lengths(chosen, 1500, 8000, 4))
@@ -116,7 +116,7 @@ def load(rate, seconds, seed):
 
 
 async def ask(port, start, arrival, prompt, count):
-    """Sends a request when it is due. Returns its tokens, and when they came, in ms after it was due."""
+    """Sends a request when it is due. Returns its tokens, and their times in ms after it was due."""
     sampling = {"max_new_tokens": count, "temperature": 0.0, "ignore_eos": True}
     body = json.dumps({"input_ids": prompt, "sampling_params": sampling, "stream": True}).encode()
     head = "POST /generate HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\nConnection: close\r\n"
@@ -152,7 +152,7 @@ def run(port, requests):
 
 
 def left():
-    """What a new process finds: how many SMs one partition can have, and the free memory in GiB."""
+    """Returns the number of SMs that a partition in a new process can have, and the free memory in GiB."""
     program = "import torch\nfrom green_ctx_torch import partition as new, sm_count\n"
     program += "with new({'all': sm_count()}) as p: print(p['all'].sm_count, torch.cuda.mem_get_info()[0] >> 30)"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
@@ -174,14 +174,15 @@ def measure(options):
         kept = [name for name in info if name.startswith(("chunked_", "disable_", "enable_mixed", "enable_pdmux"))]
         entry = {**about(), "arm": arm, "seed": options.seed, "reverse": options.reverse, "ready": server.ready}
         entry["settings"] = {name: info[name] for name in kept}
-        # This run is thrown away: kernels are compiled at their first use.
+        # This run is discarded, because kernels are compiled at their first use.
         run(server.port, load(max(RATES), options.seconds / 2, options.seed + 1000))
         for rate in RATES:
             requests = load(rate, options.seconds, options.seed)
             answers = run(server.port, requests)
             entry["rate"], entry["requests"] = rate, []
             for (arrival, prompt, _), (_, times) in zip(requests, answers, strict=True):
-                # Arrival in s, tokens of the prompt; in tenths of ms the first token and the gaps.
+                # The arrival in s, the prompt's tokens, then the time of the first token and the gaps, both in
+                # tenths of a ms.
                 ticks = [round(each * 10) for each in times]
                 gaps = [b - a for a, b in zip(ticks, ticks[1:])]
                 entry["requests"].append([round(arrival, 3), len(prompt), ticks[0], *gaps])
@@ -213,7 +214,7 @@ def percentile(values, share):
 
 
 def summary(requests):
-    """What the table shows, in ms."""
+    """Returns the figures of the table, in ms."""
     firsts, gaps = [each[2] / 10 for each in requests], [gap / 10 for each in requests for gap in each[3:]]
     means = [statistics.fmean(each[3:] or [0]) / 10 for each in requests]
     tails = [percentile(each[3:] or [0], 0.99) / 10 for each in requests]
@@ -229,7 +230,7 @@ def summary(requests):
 
 
 def table(options):
-    """The requests of all files together: a table in Markdown, and the first tokens and gaps of walls and shares."""
+    """Prints the requests of all files as one table in Markdown, and the ratios between walls and shares."""
     together = {}
     for path in options.files:
         for line in (lzma.open if path.suffix == ".xz" else open)(path, "rt"):
@@ -253,7 +254,7 @@ def table(options):
 
 
 def picture(rows):
-    """A point for each arm. Lower and further left is better; both axes are logarithmic."""
+    """Draws one point per arm. Lower and further left is better. Both axes are logarithmic."""
     width, height, top, names = 300, 280, 40, ("first p99", "gap p99")
     least, most = ([f(row[name] for row in rows.values()) for name in names] for f in (min, max))
 

@@ -1,4 +1,4 @@
-"""Work that writes the SM ids of its blocks, and rows that say where it ran."""
+"""Work that writes the SM of each of its blocks, and rows of results that say where it ran."""
 
 import torch
 import triton
@@ -11,13 +11,13 @@ import green_ctx_torch
 
 TOTAL = torch.cuda.get_device_properties(0).multi_processor_count
 COUNT = 16
-#: Enough blocks for all SMs of the device at once; each stays, so that they spread.
+#: Enough blocks for all SMs at the same time. Each block stays on its SM for a while, so that the blocks spread.
 BLOCKS = 8 * TOTAL
 STAY_NS = 100_000
 SLOTS = 8
 SIZE = 1024
 
-#: Where `stamp` writes, by slot: even ones in the forward pass, odd ones in the backward pass.
+#: The output of `stamp`, by slot: even slots for the forward pass, odd slots for the backward pass.
 BUFFERS = torch.full((SLOTS, BLOCKS), -1, dtype=torch.int32, device="cuda")
 
 
@@ -60,10 +60,9 @@ def _where(out, stay):
 
 @custom_op("green_ctx_tests::stamp", mutates_args=())
 def stamp(x: torch.Tensor, slot: int) -> torch.Tensor:
-    """A copy of a tensor, by a kernel that writes where its blocks run to BUFFERS[slot].
+    """Copies a tensor with a kernel that writes the SM of each block to BUFFERS[slot].
 
-    The write is deliberately not part of the schema: a graph tree refuses work that changes what it
-    has not allocated.
+    The schema omits this write deliberately: a graph tree refuses work that changes memory it has not allocated.
     """
     x = x.contiguous()
     y = torch.empty_like(x)
@@ -89,14 +88,14 @@ stamp.register_autograd(_backward, setup_context=_setup)
 
 @triton_op("green_ctx_tests::where", mutates_args={})
 def where(x: torch.Tensor, blocks: int) -> torch.Tensor:
-    """The SM that each block of a kernel runs on, which torch.compile launches itself."""
+    """Returns the SM of each block of a kernel that torch.compile launches itself."""
     out = torch.full((blocks,), -1, dtype=torch.int32, device=x.device)
     wrap_triton(_where)[(blocks,)](out, STAY_NS)
     return out
 
 
 class Net(torch.nn.Module):
-    """Two products around a stamp."""
+    """Two products with a stamp between them."""
 
     def __init__(self, slot=0):
         super().__init__()
@@ -109,7 +108,7 @@ class Net(torch.nn.Module):
 
 
 class Traced(Net):
-    """The same, and a kernel that a compiler launches itself; its result says where it ran."""
+    """The same, with a kernel that a compiler launches itself. Its result says where it ran."""
 
     def forward(self, x):
         return super().forward(x), where(x, BLOCKS)
@@ -129,7 +128,7 @@ def one():
 
 
 def ran_on(slots, more=()):
-    """The SMs that the stamps of some slots ran on, every block of them."""
+    """Returns the SMs that the stamps of some slots ran on. Every block must have run."""
     torch.cuda.synchronize()
     written = BUFFERS[list(slots)].flatten().tolist()
     for tensor in more:
@@ -147,10 +146,9 @@ _graphs_told = None
 
 
 def contexts_of_graphs_are_told():
-    """Whether CUPTI gives the kernels of a graph their nodes' context.
+    """Returns whether CUPTI reports the context of a graph's node for its kernel.
 
-    The graph is captured on the partition's stream, where it runs for certain, and launched on
-    another.
+    The graph is captured on the partition's stream, where it certainly runs, and launched on another stream.
     """
     global _graphs_told
     if _graphs_told is None:
@@ -167,9 +165,9 @@ def contexts_of_graphs_are_told():
 
 
 def row(name, work, part, *, must, slots=(0,), graph=False):
-    """Runs work once and says where it ran. `work` may return tensors of SM ids.
+    """Runs work once and returns where it ran. `work` may return tensors of SM numbers.
 
-    With `graph`, CUPTI's contexts count only where they are known to be right for graphs.
+    With `graph`, CUPTI's contexts count only if they are known to be right for graphs.
     """
     allowed = sms(part.stream)
     clear()
@@ -193,7 +191,7 @@ def row(name, work, part, *, must, slots=(0,), graph=False):
 
 
 def refusal(work):
-    """The message of the module's refusal to run a graph that it cannot move, or None."""
+    """Returns the message with which the module refuses to run a graph that it cannot move, or None."""
     try:
         work()
     except RuntimeError as error:
@@ -205,5 +203,5 @@ def refusal(work):
 
 
 def refused(name, message, must):
-    """The row of work that runs nowhere but says so: nothing has escaped."""
+    """Returns the row of work that was refused with an error, so that nothing ran outside."""
     return {"row": name, "of": COUNT, "refused": message, "inside": None, "must": must}

@@ -1,7 +1,6 @@
-"""green_ctx_torch beside torch itself, on a GPU: `python test_torch.py [RESULTS.json]`.
+"""green_ctx_torch together with torch, on a GPU: `python test_torch.py [RESULTS.json]`.
 
-Needs torch 2.11; CuPy and cuda.core where they are installed. Exits with 1 where something that
-must hold does not.
+Needs torch 2.11. Uses CuPy and cuda.core if they are installed. Exits with 1 if a check fails.
 """
 
 import torch
@@ -23,7 +22,7 @@ torch.cuda.synchronize()
 
 
 def same(result, expected=PLAIN):
-    """Whether every bit is the same; prints how far off it is otherwise."""
+    """Returns whether every bit is the same. If not, prints the largest difference."""
     torch.cuda.synchronize()
     if torch.equal(result, expected):
         return True
@@ -32,7 +31,7 @@ def same(result, expected=PLAIN):
 
 
 def time_of(work, number=10):
-    """Milliseconds that the work takes on the current stream, once it is warm."""
+    """Returns the ms that the work takes on the current stream, after a warm-up."""
     stream = torch.cuda.current_stream()
     work()
     start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
@@ -61,7 +60,7 @@ class Entered:
 @check
 def torch_says_the_same_of_support():
     assert green_ctx_torch.SUPPORTED is True
-    # From torch 2.14 on, torch has no such name and raises an error where green contexts are not supported.
+    # From torch 2.14 on, torch has no such name. It raises an error if green contexts are not supported.
     assert getattr(torch.cuda.green_contexts, "SUPPORTED", True) is True
 
 
@@ -75,7 +74,7 @@ def a_product_in_a_context_is_the_same():
     context.pop_context()
     assert torch.cuda.current_stream() == before
     assert inside != before and inside.cuda_stream != 0
-    # Read on the stream from before without a wait of ours: pop_context ordered it.
+    # Read on the previous stream without another wait: pop_context ordered it.
     assert torch.equal(result, PLAIN)
     return {"sm_count": context.sm_count, "requested": context.requested}
 
@@ -235,7 +234,7 @@ def watching_finds_what_runs_outside():
             torch.relu(A)
             A.sum()
     assert len(outside.escapes) >= 2, outside
-    # Of a graph's kernels too the driver reports the context.
+    # The driver also reports the context of a graph's kernels.
     with green_ctx_torch.watch(part) as replayed:
         graph.replay()
     assert replayed.escapes and same(result), replayed

@@ -1,11 +1,11 @@
-"""What of torch runs inside of a partition: one check for each way to submit work.
+"""Checks where torch's work runs in a partition, with one check for each way to submit work.
 
-The proof has two parts. The work has kernels that write the SM that each of their blocks runs on
-(`stamp` and `where` of stamped.py): every block must have run on the partition's SMs. And of every kernel,
-those of cuBLAS and of torch included, CUPTI says which context it ran in (kernels.py).
+The proof has two parts. First, kernels of the work write the SM of each block (`stamp` and `where` in stamped.py).
+Every block must have run on the partition's SMs. Second, CUPTI reports the context of every kernel, including those
+of cuBLAS and torch (kernels.py).
 
-`python workloads.py RESULTS.json` writes the results, and prints them as a table for the documentation;
-with `--table` it only prints what was written before.
+`python workloads.py RESULTS.json` writes the results, and prints them as a table for the documentation. With
+`--table` it only prints the results that are already in the file.
 """
 
 import asyncio
@@ -43,7 +43,7 @@ import green_ctx_torch
 
 @check
 def workload_baseline():
-    """Without a partition the same work reaches every SM, so that the proof proves something."""
+    """Without a partition the same work reaches every SM. Otherwise the other checks would prove nothing."""
     net, part = Net(), one()
     net(X).sum().backward()
     clear()
@@ -103,7 +103,7 @@ def workload_backward_after_the_block():
 
 
 def backward_after_close():
-    """In a process of its own: prints where the backward pass ran."""
+    """In its own process: prints where the backward pass ran."""
     net = Net()
     net(X).square().mean().backward()
     expected = [each.grad.clone() for each in net.parameters()]
@@ -180,7 +180,7 @@ def _captured_outside(keep_graph, name):
         result.zero_()
         output = row(name, work, part, must=True, graph=True)
         assert torch.allclose(result, expected, rtol=1e-3, atol=1e-3)
-    # Replayed outside, it runs everywhere again.
+    # Replayed outside, it runs on all SMs again.
     clear()
     graph.replay()
     output["sms_replayed_outside"] = len(ran_on((0,)))
@@ -219,7 +219,7 @@ def workload_graph_retargeted():
 
 
 def _compiled(mode, inside, must, name):
-    """A training step, compiled in this mode inside or outside of the partition, run inside."""
+    """Runs, in the partition, a training step that was compiled in this mode inside or outside it."""
     torch._dynamo.reset()
     net, part = Traced(), one()
     compiled = torch.compile(net, mode=mode)
@@ -230,7 +230,7 @@ def _compiled(mode, inside, must, name):
         net.zero_grad(set_to_none=True)
         output, seen = compiled(X)
         output.square().mean().backward()
-        # A graph tree's results are gone with the next step.
+        # The next step overwrites the results of a graph tree.
         ids[:] = [seen.clone()]
 
     def work():
@@ -281,7 +281,8 @@ def workload_max_autotune_outside():
 
 
 def _beside(name, run, slots_of):
-    """The row of work in two partitions at once: `slots_of` the first, the second and none."""
+    """Returns the row of work in two partitions at the same time. `slots_of` holds the slots of the first
+    partition, the second, and work in none."""
     parts = partitions(a=COUNT, b=24)
     allowed = [sms(part.stream) for part in parts.values()]
     run(parts)
@@ -301,7 +302,7 @@ def _beside(name, run, slots_of):
         "must": True,
     }
     if len(slots_of) > 2:
-        # What is in no partition must not have been pulled into one.
+        # Work outside partitions must not have been drawn into one.
         output["sms_in_none"] = len(seen[2])
         inside = inside and len(seen[2]) == TOTAL
     return {**output, "holds": inside}
@@ -447,7 +448,7 @@ def workload_pinned_copy():
 
 
 def table(result):
-    """The rows of a result file as a table in Markdown."""
+    """Returns the rows of a result file as a table in Markdown."""
     lines = [
         "| work | SMs it ran on | kernels outside, of all | inside |",
         "|---|---|---|---|",

@@ -1,4 +1,4 @@
-"""What the drop-ins say where torch is not as it must be: `absent.py none|cpu|old`."""
+"""The messages of the drop-ins if torch is missing, too old or for the CPU only: `absent.py none|cpu|old`."""
 
 import ctypes
 import subprocess
@@ -14,7 +14,7 @@ folder = tempfile.mkdtemp()
 
 
 def load(name, source):
-    """A library that is loaded as Python loads torch's: by a name, and not for everybody."""
+    """Loads a library as Python loads torch's: by name, and not globally."""
     path = f"{folder}/{name}"
     command = ["cc", "-shared", "-fPIC", f"-Wl,-soname,{name}", "-x", "c", "-", "-o", path]
     subprocess.run(command, input=source, text=True, check=True)

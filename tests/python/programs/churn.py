@@ -1,4 +1,4 @@
-"""Makes contexts of a few sizes over and over, uses each and lets it go."""
+"""Creates contexts of four sizes in turn, uses each, and releases it."""
 
 import sys
 

@@ -1,5 +1,7 @@
-"""That whatever takes a device means torch's current one, where there are two:
-`current_device.py FOLDER`, with the folder of a stand-in for torch."""
+"""Every device argument defaults to torch's current device. The machine must have two devices.
+
+`current_device.py FOLDER`: the folder of a substitute for torch.
+"""
 
 import gc
 import sys
@@ -11,7 +13,7 @@ sys.path.insert(0, sys.argv[1])
 
 import torch
 
-# Loads the driver. Only then does anybody know how many devices there are.
+# The number of devices is known once the driver is loaded.
 import green_ctx_torch
 from green_ctx_torch import PlanSet, partition, runtime, verify
 from green_ctx_torch.allocator import Allocator
@@ -29,7 +31,7 @@ def verified(**device):
     return parts["a"].device
 
 
-#: What makes something on a device, and what it is called there; the latter where it can be asked.
+#: Each function creates something on a device, and returns the device's number if it can be read back.
 USES = {
     "device": [
         lambda **device: partition({"a": 8}, **device)["a"].device,
@@ -62,6 +64,6 @@ for current, absent in ((1, False), (0, False), (7, True)):
             assert use(**{keyword: 0}) in (0, None)
             gc.collect()
 
-# A torch that has not begun to use CUDA has changed no device.
+# If torch has not initialised CUDA, its current device does not count.
 torch.cuda.is_initialized = lambda: False
 assert GreenContext.create(num_sms=16).device_id == 0

@@ -1,6 +1,6 @@
-"""Ends while daemon threads are inside of calls: the process must end well all the same.
+"""The process must end cleanly while daemon threads are inside calls.
 
-`python daemons.py SECONDS [CALL...]`: after how long, and which calls the threads make.
+`python daemons.py SECONDS [CALL...]`: the time before the end, and the calls that the threads make.
 """
 
 import sys
@@ -10,7 +10,7 @@ import types
 
 import green_ctx_torch
 
-# Threads let go of the GIL within Python code, and not only where they wait.
+# Threads release the GIL within Python code too, not only when they wait.
 sys.setswitchinterval(1e-5)
 parts = green_ctx_torch.partition({"a": 16, "b": 32})
 plans = green_ctx_torch.PlanSet({"x": {"d": 16}, "y": {"d": 24}}, sm_count=32)
@@ -28,20 +28,20 @@ def make():
 
 
 class Last:
-    """Goes when the interpreter ends, and takes its time, so that the threads notice the end meanwhile."""
+    """Deleted when the interpreter ends. Takes long enough that the threads notice the end."""
 
     def __del__(self):
         for _ in range(3_000_000):
             pass
 
 
-# What a thread's frames keep does not go, so it is not in this module.
+# Objects that a thread's frames refer to are not deleted, so this one is not in this module.
 sys.modules["last"] = types.ModuleType("last")
 sys.modules["last"].last = Last()
 
 
 class Slow:
-    """Python code that a call runs."""
+    """Runs Python code during a call."""
 
     def items(self):
         for _ in range(100_000):

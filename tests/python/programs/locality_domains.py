@@ -1,5 +1,5 @@
-"""Partitions of locality domains, on a part that has two: `locality_domains.py FOLDER`, with the folder of a
-stand-in for torch."""
+"""Partitions in locality domains, on a simulated device that has two: `locality_domains.py FOLDER`, with the folder
+of a substitute for torch."""
 
 import sys
 from contextlib import closing
@@ -35,7 +35,7 @@ def observed(parts):
 
 assert get_num_locality_domains() == 2 and is_localization_supported(0) is True
 
-# The domains count 72 SMs each, of 148.
+# Each domain has 72 of the 148 SMs.
 with closing(partition({"a": 72, "b": 72}, coscheduled=2, locality_domain=BOTH)) as parts:
     a, b = observed(parts)
     assert (len(a), len(b), a & b) == (72, 72, set())
@@ -48,7 +48,7 @@ else:
         partition({"a": 76, "b": 72}, coscheduled=2, locality_domain=BOTH, supplemental={"a": True})
     ) as parts:
         assert parts["a"].sm_count == 76 and verify(parts).ok
-    refused(ValueError, "of a locality domain", lambda: partition({"a": 16}, supplemental=True))
+    refused(ValueError, "a locality domain", lambda: partition({"a": 16}, supplemental=True))
     refused(TypeError, "supplemental must be True or False", lambda: partition({"a": 16}, **more, supplemental=1))
 
 # torch's interface.
@@ -62,7 +62,7 @@ assert ours <= b and others <= a
 first.close()
 second.close()
 
-# FlashInfer's.
+# FlashInfer's interface.
 assert flashinfer.get_locality_domain_count(0) == 2
 for backfill, count in ((True, 74), (False, 72)):
     streams, resources = flashinfer.split_device_green_ctx_by_locality_domain(0, backfill)

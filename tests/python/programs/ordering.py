@@ -1,8 +1,8 @@
-"""A tensor is written on the current stream and read on a partition's.
+"""A tensor is written on the current stream and read on a partition's stream.
 
-    ordering.py no-wait       the bug: nothing says that the reading comes after the writing
-    ordering.py wait          the cure: the partition's stream waits for the current one
-    ordering.py set_context   the other cure: set_context waits, and pop_context waits back
+    ordering.py no-wait       the bug: nothing orders the read after the write
+    ordering.py wait          a fix: the partition's stream waits for the current one
+    ordering.py set_context   another fix: set_context waits, and pop_context waits in the other direction
 """
 
 import ctypes
@@ -16,7 +16,7 @@ import green_ctx_torch
 how = sys.argv[1]
 torch = dropins.Torch()
 
-# What torch has after its first tensor: the primary context, and a current stream.
+# The state after torch's first tensor: the primary context and a current stream.
 primary, current = ctypes.c_void_p(), ctypes.c_void_p()
 driver.call("cuInit", 0)
 driver.call("cuDevicePrimaryCtxRetain", ctypes.byref(primary), 0)
@@ -31,7 +31,7 @@ tensor = driver.Memory(4096, current.value)
 tensor.fill(7, current.value)
 
 if how == "wait":
-    # stream.wait_stream(torch.cuda.current_stream())
+    # Like `stream.wait_stream(torch.cuda.current_stream())`.
     event = ctypes.c_void_p()
     driver.call("cuEventCreate", ctypes.byref(event), 2)
     driver.call("cuEventRecord", event, current)
@@ -42,7 +42,7 @@ if how == "set_context":
     assert torch.current() == stream
 
 read = tensor.read(stream)
-# Without a wait it may be anything.
+# Without a wait, any value may be read.
 assert how == "no-wait" or read == bytes([7]) * 4096
 
 if how == "set_context":

@@ -27,7 +27,7 @@ def described(groups, rest):
 
 sms = SMPartition.from_device()
 
-# One value for all groups, or one for each; a description holds nothing.
+# One value for all groups, or one per group. A description holds no SMs.
 assert described(*sms.split(num_sms=(24, 40), coscheduled_sm_count=8)) == ([24, 40], 68)
 assert described(*sms.split(num_sms=(4, 32), coscheduled_sm_count=[2, 16])) == ([4, 32], 96)
 assert described(*sms.split(num_sms=132, coscheduled_sm_count=2)) == ([132], None)
@@ -40,7 +40,7 @@ GreenContext(num_sms=132).close()
 (small, large), rest = sms.split(num_sms=(4, 32), coscheduled_sm_count=(2, 16))
 assert [part.coscheduled_sm_count for part in (small, large, rest)] == [2, 16, 2]
 
-# They become contexts in any order, and again.
+# Contexts can be created in any order, and again later.
 contexts = [GreenContext(sm_partition=rest), GreenContext(sm_partition=small)]
 contexts.append(GreenContext(sm_partition=large))
 assert [context.sm_count for context in contexts] == [96, 4, 32]
@@ -51,12 +51,12 @@ contexts[1].close()
 contexts[1] = GreenContext(sm_partition=small)
 assert verify(contexts).ok
 
-# One that only a stream keeps is still held, as the ledger knows.
+# A context that only a stream keeps alive still holds its SMs.
 contexts[1] = contexts[1].partition
 refused(RuntimeError, "held by", lambda: GreenContext(sm_partition=small))
 contexts.clear()
 
-# Beside SMs that are cut otherwise there are none.
+# While SMs of another split are held, there are none.
 first = GreenContext(sm_partition=large)
 refused(RuntimeError, "GreenContext", lambda: GreenContext(num_sms=16))
 refused(RuntimeError, "GreenContext", lambda: GreenContext.split(num_sms=16))
@@ -65,7 +65,7 @@ with_parts = partition({"mine": 16})
 refused(RuntimeError, "mine (16 SMs)", lambda: GreenContext(sm_partition=large))
 with_parts.close()
 
-# Split again, they would have to be together already.
+# A further split would need SMs that are already co-scheduled.
 for part in (small, rest):
     refused(RuntimeError, "in one split of SMPartition.from_device", lambda: part.split(num_sms=2))
 (half,), _ = sms.split(num_sms=64)
@@ -75,7 +75,7 @@ refused(
     lambda: half.split(num_sms=16, coscheduled_sm_count=8),
 )
 
-# What the driver's rules exclude.
+# Requests that the driver's rules exclude.
 refused(RuntimeError, "even count", lambda: sms.split(num_sms=15, coscheduled_sm_count=2))
 refused(RuntimeError, "an even count up to 32", lambda: sms.split(coscheduled_sm_count=3))
 refused(RuntimeError, "backfill", lambda: sms.split(num_sms=20, coscheduled_sm_count=8))
@@ -85,7 +85,7 @@ a, b = GreenContext.split(num_sms=(24, 40), coscheduled_sm_count=8, device_id=0)
 assert (a.sm_count, b.sm_count) == (24, 40) and verify([a, b]).ok
 del a, b
 
-# The workqueue arguments are for each context, and come with an SMPartition too.
+# The workqueue arguments apply to each context, and can be combined with an SMPartition.
 queued = GreenContext.split(num_sms=(16, 24), workqueue_scope="balanced")
 assert [context.sm_count for context in queued] == [16, 24]
 del queued
@@ -93,7 +93,7 @@ one = GreenContext(sm_partition=sms, workqueue_scope="balanced", workqueue_concu
 assert one.sm_count == 132
 one.close()
 
-# The simulated part is one locality domain.
+# The simulated device has one locality domain.
 assert get_num_locality_domains() == get_num_locality_domains(0) == 1
 assert is_localization_supported(0) is False
 in_domain = {"num_sms": 16, "locality_domain_ids": 0}
@@ -102,7 +102,7 @@ if IS_13_4:
     refused(ValueError, "domain 1, but the domains of device 0 are 0 to 0", lambda: sms.split(locality_domain_ids=1))
     mixed = {"num_sms": (8, 8), "locality_domain_ids": (0, None)}
     refused(RuntimeError, "give a domain for each", lambda: sms.split(**mixed))
-    # It has no SMs of a domain.
+    # No SM belongs to a domain.
     refused(RuntimeError, "does not fit", lambda: sms.split(**in_domain))
     assert sms.locality_domain_id is None
     assert GreenContext(num_sms=16).locality_domain_id is None

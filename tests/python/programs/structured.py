@@ -9,7 +9,7 @@ from green_ctx_torch.green_contexts import SMPartition
 
 
 def refused(kind, expected, *arguments, **keywords):
-    """Both `partition` and `dry_run` refuse it, and nothing is taken."""
+    """Checks that both `partition` and `dry_run` refuse a request, and that nothing is taken."""
     for ask in [partition, dry_run]:
         try:
             ask(*arguments, **keywords)
@@ -21,7 +21,7 @@ def refused(kind, expected, *arguments, **keywords):
 
 
 def counts(*arguments, **keywords):
-    """What `partition` gives, which is what the dry run says."""
+    """Returns the counts that `partition` gives, and checks that the dry run agrees."""
     expected = dry_run(*arguments, **keywords)
     assert expected.fits, expected
     with closing(partition(*arguments, **keywords)) as parts:
@@ -32,18 +32,18 @@ def counts(*arguments, **keywords):
 
 
 def queues(part):
-    """The concurrency limit and the scope of a partition's workqueues, by the driver (cuda.h)."""
+    """Returns the concurrency limit and the scope of a partition's workqueues, as the driver reports them (cuda.h)."""
     resource = (ctypes.c_uint32 * 64)()
     workqueue_config = 1000
     context = ctypes.c_void_p(part.raw_context)
     driver = ctypes.CDLL("libcuda.so.1")
     assert driver.cuCtxGetDevResource(context, resource, workqueue_config) == 0
-    # After the kind and its padding: the device, the limit, the scope.
+    # The kind and its padding are followed by the device, the limit and the scope.
     _, limit, scope = resource[24:27]
     return limit, scope
 
 
-# One value for all, or one by name; what is not named has the device's own.
+# One value for all partitions, or one by name. Partitions that are not named have the device's own.
 assert counts({"a": 16, "b": 32}, coscheduled=16) == [16, 32]
 assert counts({"a": 4, "b": 32}, coscheduled={"a": 2}) == [4, 32]
 assert counts({"a": 4, "b": 32, "c": "rest"}, coscheduled={"a": 4, "b": 16}) == [4, 32, 96]
@@ -55,18 +55,18 @@ refused(ValueError, "this device accepts an even count", {"a": 16}, coscheduled=
 refused(ValueError, "or allow other SMs to fill the group up (backfill)", {"a": 20}, coscheduled=8)
 refused(ValueError, "a structured request takes only counts", {"a": "16..", "b": 8}, coscheduled=8)
 
-# Of SMs of which some are held, none can be had so; a dry run says it and does not fail.
+# Impossible while other SMs are held. A dry run reports this and does not fail.
 with closing(partition({"held": 16})):
     later = dry_run({"a": 16}, coscheduled=8)
-    assert not later.fits and "held by held (16 SMs)" in later.reason, later
+    assert not later.fits and "in use by held (16 SMs)" in later.reason, later
     try:
         partition({"a": 16}, coscheduled=8)
     except RuntimeError as error:
         assert str(error).startswith(later.reason) and "replace=True" in str(error)
     else:
-        raise AssertionError("structured groups were made beside others")
+        raise AssertionError("structured groups were created while SMs are held")
 
-# Workqueues: one for all, some by name, with a limit or without.
+# Workqueues: one value for all, or some by name, with or without a limit.
 for workqueue in ["balanced", ("balanced", 2), ("device_ctx", None), {"a": ("balanced", 1)}]:
     assert counts({"a": 16, "b": "rest"}, workqueue=workqueue) == [16, 116]
 with closing(partition({"a": 16, "b": "rest"}, workqueue={"a": ("balanced", 2)})) as parts:
@@ -90,7 +90,7 @@ else:
 if info()["driver"]["version"] == "13.1":
     refused(RuntimeError, "needs CUDA 13.4", {"a": 16}, locality_domain=0)
 else:
-    # The simulated part has no locality domains.
+    # The simulated device has no locality domains.
     for domain in ["any", 0, {"a": 0, "b": "any"}]:
         none = dry_run({"a": 16, "b": 24}, locality_domain=domain)
         assert not none.fits and "not even the first fits" in none.reason, none

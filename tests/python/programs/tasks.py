@@ -1,6 +1,6 @@
-"""Random tasks that enter and leave partitions, beside a model of where each should be: `tasks.py SEED`.
+"""Random tasks that enter and leave partitions, compared with a model of the expected stream: `tasks.py SEED`.
 
-Tasks that are made in a block are in it until it ends.
+A task that is created in a block is in the block until the block ends.
 """
 
 import asyncio

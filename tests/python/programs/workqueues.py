@@ -20,15 +20,15 @@ for limit in (0, -1, most + 1):
 
 
 def refused(create):
-    """What a call says that must be a RuntimeError, and no wrong argument."""
+    """Returns the message of a call that must raise a RuntimeError."""
     try:
         create()
     except RuntimeError as error:
         return str(error)
-    raise AssertionError("SMs that others share became somebody's own")
+    raise AssertionError("shared SMs became a partition's floor")
 
 
-# Without a count it has no SMs of its own, and uses those that nobody has, beside others like it.
+# Without a count, a context has no floor. It shares the SMs that are in no floor with other contexts of this kind.
 shared = GreenContext(workqueue_scope="device_ctx")
 beside = GreenContext(workqueue_scope="balanced")
 for context in (shared, beside):
@@ -37,7 +37,7 @@ for context in (shared, beside):
 report = verify([part.partition, shared.partition, beside.partition])
 assert report.ok and report.complete and not report.disjoint
 
-# What comes later gets no SMs of its own, and the error says why and what to do.
+# Later requests for a floor are refused. The message says why, and what to do.
 for create in (
     lambda: GreenContext.create(16),
     lambda: partition({"a": 16}),
@@ -46,23 +46,23 @@ for create in (
     message = refused(create)
     names = re.findall(r"(GreenContext \d+) \(116 SMs\)", message)
     assert len(set(names)) == 2, message
-    assert message.endswith("create it after what needs SMs of its own, or close it)"), message
-# FlashInfer's and SGLang's streams ask for none of their own.
+    assert message.endswith("create it after all partitions that need a floor, or close it)"), message
+# The streams of FlashInfer and SGLang need no floor.
 assert [given.sm_count for given in _native.split_green(0, [16, 24], "sglang")] == [16, 24]
 part.close()
-# The SMs that it had are free for others.
+# The SMs that it had are free for other partitions.
 GreenContext.create(16).close()
 shared.close()
 beside.close()
 everything = GreenContext(workqueue_scope="device_ctx")
 assert everything.sm_count == 132
-# Nobody has any SMs for themselves now, and still it is no wrong argument.
+# Now there are no floors at all, and the request is still not an argument error.
 message = refused(lambda: partition({"a": 16}))
 only = r"132 SMs can only be shared, because GreenContext \d+ \(132 SMs\) may use them"
 assert re.search(only, message), message
 everything.close()
 
-# However finely the others cut the device.
+# The unit in which other partitions divide the device does not matter.
 with closing(partition({"a": 2}, fine=True)):
     assert GreenContext(workqueue_scope="device_ctx").sm_count == 130
 with closing(partition({"a": 132})):

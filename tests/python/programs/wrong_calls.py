@@ -1,4 +1,4 @@
-"""Makes every wrong call so many times, and prints how much memory was in use after each round."""
+"""Makes every wrong call in each of several rounds, and prints the memory in use after each round."""
 
 import json
 import sys

@@ -1,4 +1,4 @@
-"""A stand-in for the little of torch that green_ctx_torch asks of its Python side."""
+"""A substitute for the few parts of torch's Python side that green_ctx_torch uses."""
 
 from torch import cuda as cuda
 
@@ -6,4 +6,4 @@ from torch import cuda as cuda
 class _C:
     @staticmethod
     def _cuda_clearCublasWorkspaces():
-        """Nothing is kept here."""
+        """Does nothing, because no workspaces exist."""

@@ -1,4 +1,4 @@
-"""What green_ctx_torch uses of torch.cuda, with torch's signatures."""
+"""The parts of torch.cuda that green_ctx_torch uses, with torch's signatures."""
 
 from torch import memory as memory
 from torch.memory import MemPool as MemPool
@@ -11,7 +11,7 @@ def is_initialized():
 
 
 class ExternalStream:
-    """Remembers what it was made of; owns nothing, like torch's."""
+    """Keeps its arguments and, like torch's class, does not own the stream."""
 
     made = 0
 
@@ -23,7 +23,7 @@ class ExternalStream:
 
 
 class CUDAGraph:
-    """A graph that was captured elsewhere."""
+    """A graph that other code captured."""
 
     def __init__(self, raw):
         self._raw = raw

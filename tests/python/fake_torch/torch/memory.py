@@ -1,4 +1,4 @@
-"""What green_ctx_torch uses of torch.cuda for memory, with torch's signatures."""
+"""The parts of torch.cuda for memory that green_ctx_torch uses, with torch's signatures."""
 
 import ctypes
 
@@ -10,7 +10,7 @@ def current_device():
 
 
 class device:
-    """Makes a device the current one until the end of the block."""
+    """Makes a device the current one during the block."""
 
     def __init__(self, device):
         self._device = device
@@ -25,7 +25,7 @@ class device:
 
 
 class _Allocator:
-    """Remembers the hooks' addresses. One is lacking, as in a version of torch without it."""
+    """Keeps the hooks' addresses. One hook is missing, as in some versions of torch."""
 
     def __init__(self):
         self.hooks = {}
@@ -48,7 +48,7 @@ class _Allocator:
 
 
 class CUDAPluggableAllocator:
-    """Finds the functions in the file, like torch's."""
+    """Looks up the functions in the file, like torch's class."""
 
     def __init__(self, path_to_so_file, alloc_fn_name, free_fn_name):
         library = ctypes.CDLL(path_to_so_file)
@@ -61,7 +61,7 @@ class CUDAPluggableAllocator:
 
 
 class MemPool:
-    """Is of the device that is current."""
+    """Belongs to the device that is current when it is created."""
 
     def __init__(self, allocator=None):
         self.allocator = allocator
