@@ -251,7 +251,7 @@ def test_subclasses(torch):
         lambda: empty.sm_partition,
         lambda: verify(empty),
     ):
-        with pytest.raises(RuntimeError, match=r"calls super\(\)\.__init__"):
+        with pytest.raises(RuntimeError, match=r"must call super\(\)\.__init__"):
             use()
 
     class Described(SMPartition):

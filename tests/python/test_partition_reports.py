@@ -4,7 +4,7 @@ import json
 from contextlib import closing
 
 import pytest
-from green_ctx_torch import GreenContext, flashinfer, partition, sglang, verify
+from green_ctx_torch import GreenContext, PlanSet, flashinfer, partition, sglang, verify
 
 
 def names(report):
@@ -101,3 +101,14 @@ def test_ids_are_the_contexts():
     context.close()
     with pytest.raises(RuntimeError, match="is closed"):
         context.id
+
+
+@pytest.mark.parametrize("order", [["day", "night"], ["night", "day"]])
+def test_a_floor_is_that_of_the_active_plan(order):
+    floors = {"day": "32..", "night": "64.."}
+    with PlanSet({name: {"decode": floors[name], "prefill": ".."} for name in order}) as plans:
+        for name in order:
+            plans.switch(name)
+            report = verify(plans)
+            assert [part.floor for part in report.partitions] == [int(floors[name][:2]), 0]
+            assert report.ok, report

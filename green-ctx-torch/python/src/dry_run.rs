@@ -164,7 +164,7 @@ impl std::fmt::Display for Group {
 ///     dry_run({"decode": 17, "prefill": "rest"}).groups["decode"].sm_count   # 24
 ///
 /// If too few SMs are free, or the device is currently divided into other units, `fits` is False and `reason` says
-/// why. A request that `partition` could never meet raises the same exception as `partition`.
+/// why. A request that is not valid, such as a share of 0 SMs, raises an exception.
 #[pyfunction]
 #[pyo3(signature = (division, device=DeviceId::Current, *, fine=false, coscheduled=None,
     preferred_coscheduled=None, backfill=None, locality_domain=None, supplemental=None, workqueue=None,

@@ -63,7 +63,7 @@ impl Opened for Held<Open> {
     fn subject(&self) -> Subject {
         let context = self.context().clone();
         let (name, share) = (context.label().to_owned(), context.group().map(SmGroup::share));
-        Subject { context, name, share }
+        Subject { context, name, share, planned: None }
     }
 
     fn is_partition(&self) -> bool {

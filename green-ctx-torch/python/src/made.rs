@@ -11,6 +11,8 @@ pub(crate) struct Subject {
     pub(crate) context: Context,
     pub(crate) name: String,
     pub(crate) share: Option<Share>,
+    /// The partition of a plan. Plans that share a context give it different floors.
+    pub(crate) planned: Option<green_ctx::Partition>,
 }
 
 /// A partition or a GreenContext.

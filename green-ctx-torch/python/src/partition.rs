@@ -61,7 +61,11 @@ impl Opened for Live {
     /// the plan that was prepared first.
     fn subject(&self) -> Subject {
         let context = self.context().clone();
-        Subject { context, name: self.name().to_owned(), share: self.share() }
+        let planned = match &self.home {
+            Home::Own(..) => None,
+            Home::Planned(part, _) => Some(part.clone()),
+        };
+        Subject { context, name: self.name().to_owned(), share: self.share(), planned }
     }
 
     fn is_partition(&self) -> bool {

@@ -187,8 +187,12 @@ pub(crate) fn verify(
         });
         let ids = subjects.iter().map(|subject| subject.context.id());
         let ids = ids.collect::<green_ctx::Result<Vec<u64>>>()?;
-        let contexts = subjects.iter().map(|subject| &subject.context);
-        let mut report = proof::contexts(contexts, proof::DEFAULT_STAY)?;
+        let probed = subjects.iter().map(|Subject { context, planned, .. }| match planned {
+            Some(part) => proof::Subject::partition(part),
+            None => proof::Subject::context(context),
+        });
+        let mut report =
+            proof::subjects(probed.collect::<green_ctx::Result<_>>()?, proof::DEFAULT_STAY)?;
         for (part, Subject { name, share, .. }) in report.partitions.iter_mut().zip(subjects) {
             (part.name, part.share) = (name, share);
         }

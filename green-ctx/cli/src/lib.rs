@@ -170,7 +170,11 @@ fn answer(arguments: &Arguments) -> Result<Outcome, Failure> {
         Command::Completions { shell } => {
             let mut script = Vec::new();
             clap_complete::generate(*shell, &mut Arguments::command(), "green-ctx", &mut script);
-            Ok(Outcome { text: String::from_utf8_lossy(&script).into_owned(), status: 0 })
+            // clap_complete 4.6.11 takes the hyphen of the name for a subcommand in some labels of bash's script
+            // (https://github.com/clap-rs/clap/issues/6421).
+            let script =
+                String::from_utf8_lossy(&script).replace("green__subcmd__ctx", "green__ctx");
+            Ok(Outcome { text: script, status: 0 })
         }
     }
 }

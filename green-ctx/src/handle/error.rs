@@ -267,9 +267,10 @@ impl Error {
             Error::NoSuchDevice { count: 0, .. } => ErrorKind::NoDriver,
             Error::Unsupported { .. } => ErrorKind::Unsupported,
             Error::NotEnoughSms(shortage)
-                if shortage.holders.is_empty()
-                    && shortage.sharers.is_empty()
-                    && shortage.quarantined == 0 =>
+                if shortage.exceeds_device()
+                    || shortage.holders.is_empty()
+                        && shortage.sharers.is_empty()
+                        && shortage.quarantined == 0 =>
             {
                 ErrorKind::InvalidRequest
             }

@@ -64,6 +64,15 @@ pub struct NotEnoughSms {
     pub local: bool,
 }
 
+impl NotEnoughSms {
+    /// Returns whether the floors add up to more SMs than the device has, so that no partition that closes makes the
+    /// request fit.
+    pub(crate) fn exceeds_device(&self) -> bool {
+        let floors = self.requested.iter().filter_map(|share| share.floor()).map(u64::from);
+        floors.sum::<u64>() > u64::from(self.total)
+    }
+}
+
 impl fmt::Display for NotEnoughSms {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let NotEnoughSms { within, requested, fit, free, total, unit, nearest, .. } = self;
@@ -100,6 +109,10 @@ impl fmt::Display for NotEnoughSms {
                 write!(f, "; {} groups of {first} would fit", nearest.len())?;
             }
             shares => write!(f, "; groups of {} would fit", list(shares))?,
+        }
+        if self.exceeds_device() {
+            // Who holds SMs is of no interest.
+            return Ok(());
         }
         if !self.holders.is_empty() {
             write!(f, "; the rest is held by {}", list(&self.holders))?;

@@ -192,8 +192,9 @@ impl Report {
     }
 }
 
-/// A partition or context to verify.
-struct Subject {
+/// A partition or a context to verify, for [`subjects`].
+#[derive(Debug)]
+pub struct Subject {
     name: String,
     share: Option<Share>,
     floor: u32,
@@ -205,7 +206,13 @@ struct Subject {
 }
 
 impl Subject {
-    fn of_context(context: &Context) -> Result<Subject> {
+    /// Verifies a context. A context that owns no group has no floor. If several plans share the context, it has the
+    /// floor of the plan that was prepared first; use [`partition`](Subject::partition) for a plan's partition.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Driver`] if the context can have no further stream.
+    pub fn context(context: &Context) -> Result<Subject> {
         let group = context.group();
         let name = context.label().to_owned();
         let share = group.map(SmGroup::share);
@@ -214,7 +221,12 @@ impl Subject {
         Subject::new(context, name, share, floor, floor_units)
     }
 
-    fn of_partition(part: &Partition) -> Result<Subject> {
+    /// Verifies a partition.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Driver`] if the partition can have no further stream.
+    pub fn partition(part: &Partition) -> Result<Subject> {
         let (name, floor_units) = (part.name().to_owned(), part.floor_unit_indices());
         Subject::new(part.context(), name, Some(part.share()), part.floor(), floor_units)
     }
@@ -286,7 +298,7 @@ pub fn partitions<'a>(
     partitions: impl IntoIterator<Item = &'a Partition>,
     stay: Duration,
 ) -> Result<Report> {
-    run(partitions.into_iter().map(Subject::of_partition).collect::<Result<_>>()?, stay)
+    subjects(partitions.into_iter().map(Subject::partition).collect::<Result<_>>()?, stay)
 }
 
 /// Verifies contexts, as [`partitions`] does. A context that owns no group has no floor, and its ceiling is the
@@ -299,10 +311,15 @@ pub fn contexts<'a>(
     contexts: impl IntoIterator<Item = &'a Context>,
     stay: Duration,
 ) -> Result<Report> {
-    run(contexts.into_iter().map(Subject::of_context).collect::<Result<_>>()?, stay)
+    subjects(contexts.into_iter().map(Subject::context).collect::<Result<_>>()?, stay)
 }
 
-fn run(subjects: Vec<Subject>, stay: Duration) -> Result<Report> {
+/// Verifies partitions and contexts together, as [`partitions`] does.
+///
+/// # Errors
+///
+/// As for [`partitions`].
+pub fn subjects(subjects: Vec<Subject>, stay: Duration) -> Result<Report> {
     let Some(first) = subjects.first() else {
         let problem = "there is nothing to verify; pass at least one partition or context";
         return Err(Error::InvalidRequest(problem.to_owned()));

@@ -249,3 +249,18 @@ fn errors_print_as_text_where_a_program_debugs() -> Outcome {
     }
     Ok(())
 }
+
+#[test]
+fn a_request_that_no_close_makes_possible_is_a_misuse() -> Outcome {
+    let (_sim, device) = simulated("h200@13.0")?;
+    let held = device.partition([16])?;
+    for request in [vec![200], vec![16, 200], vec![64, 72]] {
+        let error = device.partition(&request).expect_err("the device has 132 SMs");
+        assert_eq!(error.kind(), ErrorKind::InvalidRequest, "{error}");
+        assert!(!error.to_string().contains("held by"), "{error}");
+    }
+    let error = device.partition([64, 64]).expect_err("16 SMs are held");
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    drop(held);
+    Ok(())
+}

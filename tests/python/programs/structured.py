@@ -76,7 +76,7 @@ for limit in [0, -1, 1 << 20]:
     refused(ValueError, "concurrency limit", {"a": 16}, workqueue=("balanced", limit))
 
 # Counts that no group can have.
-for sm_count, nearest in [(1, "even count: 2"), (17, "16 or 18"), (2**32 - 1, "even count: 4294967294")]:
+for sm_count, nearest in [(1, "even count, such as 2"), (17, "16 or 18"), (2**32 - 1, "even count, such as 4294967294")]:
     refused(ValueError, nearest, {"a": sm_count}, coscheduled=2)
 for count in [1, 7, 2**31, 2**32 - 1]:
     refused(ValueError, "this device accepts an even count up to 32", {"a": 16}, coscheduled=count)

@@ -85,5 +85,13 @@ fn completions_are_scripts_of_the_shell() {
             answer.out
         );
     }
+    // Every state of bash's script has its case.
+    let script = run(&["completions", "bash"]).out;
+    let states = script.split("cmd=\"").skip(1).filter_map(|rest| rest.split_once('"'));
+    let states: Vec<&str> = states.map(|(state, _)| state).filter(|it| !it.is_empty()).collect();
+    assert!(states.len() > 4, "{script}");
+    for state in states {
+        assert!(script.contains(&format!("        {state})\n")), "{state} has no case");
+    }
     assert_eq!(run(&["completions", "tcsh"]).status, 2);
 }

@@ -6,6 +6,7 @@ mod b200;
 mod common;
 mod h100;
 mod h200;
+mod l40s;
 mod provenance;
 mod rtx5080;
 mod thor;
@@ -72,7 +73,7 @@ impl Profile {
     #[must_use]
     pub fn all() -> &'static [Profile] {
         static ALL: &[Profile] =
-            &[a100::A100, b200::B200, h100::H100, H200, rtx5080::RTX5080, thor::THOR];
+            &[a100::A100, b200::B200, h100::H100, H200, l40s::L40S, rtx5080::RTX5080, thor::THOR];
         ALL
     }
 

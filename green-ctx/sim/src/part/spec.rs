@@ -217,7 +217,7 @@ mod tests {
         assert_eq!(newer(12_050), ["b200", "rtx5080", "thor"]);
         assert_eq!(newer(12_080), ["thor"]);
         assert!(newer(13_000).is_empty());
-        assert_eq!(Spec::all().count(), 6 * 7 - 3 * 2 - 1);
+        assert_eq!(Spec::all().count(), 7 * 7 - 3 * 2 - 1);
         assert_eq!(
             message("b200@12.4"),
             "a driver for CUDA 12.4 does not support b200; use CUDA 12.8 or newer"
@@ -229,7 +229,7 @@ mod tests {
     fn errors_list_what_there_is() {
         assert_eq!(
             message("h201@13.0"),
-            "unknown profile \"h201\"; the profiles are a100, b200, h100, h200, rtx5080, thor"
+            "unknown profile \"h201\"; the profiles are a100, b200, h100, h200, l40s, rtx5080, thor"
         );
         assert_eq!(
             message("h200@9.9"),

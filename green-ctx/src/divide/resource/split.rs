@@ -223,7 +223,7 @@ pub(super) fn units_for(sms: &SmResource, request: &SplitRequest) -> Result<(Cut
 /// Returns the device as one piece. On drivers that cannot combine pieces, only groups of all SMs can share.
 fn undivided(sms: &SmResource, shares: &[Share]) -> Result<(Cut, Arc<Units>)> {
     if shares.iter().any(|share| *share != Share::from(..)) {
-        check_version(&sms.device, COMPOSITION, "a share other than a count or `..`")?;
+        check_version(&sms.device, COMPOSITION, "a range of SMs such as `16..48` or `32..`")?;
     }
     equal(sms, Cut::Equal { granularity: Granularity::default(), size: sms.sm_count(), pieces: 0 })
 }

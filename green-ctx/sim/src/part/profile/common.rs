@@ -84,6 +84,10 @@ pub(super) const DATA_CENTRE: Attributes = &[
     (124, 1), // dma-buf
 ];
 
+/// Attributes of compute capability 8.9, from the same table.
+pub(super) const COMPUTE_8_9: Attributes =
+    &[(39, 1_536), (81, 102_400), (87, 64), (97, 101_376), (106, 24)];
+
 /// Compute capability 8.0, from the technical specifications of the CUDA programming guide.
 pub(super) const COMPUTE_8_0: Attributes = &[
     (39, 2_048),   // threads per SM
