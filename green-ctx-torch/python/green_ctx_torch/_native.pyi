@@ -353,7 +353,7 @@ def dry_run(
         dry_run({"decode": 17, "prefill": "rest"}).groups["decode"].sm_count   # 24
 
     If too few SMs are free, or the device is currently divided into other units, `fits` is False and `reason` says
-    why. A request that `partition` could never meet raises the same exception as `partition`.
+    why. A request that is not valid, such as a share of 0 SMs, raises an exception.
     """
 
 @final
