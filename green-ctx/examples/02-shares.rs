@@ -44,7 +44,7 @@ pub(crate) fn run(device: &Device, out: &mut dyn Write) -> Outcome {
 
     // A bounded ceiling leaves SMs for later floors.
     let dry = sms.dry_run(SplitRequest::new().group("decode", 32..=64))?;
-    writeln!(out, "beside 32..=64 there are {} SMs for later floors", dry.free_for_floors)?;
+    writeln!(out, "32..=64 leaves {} SMs for later floors", dry.free_for_floors)?;
     let _decode = device.partition(SplitRequest::new().group("decode", 32..=64))?;
     let late = device.partition(SplitRequest::new().group("late", 16))?;
     show(&late, out)?;

@@ -50,7 +50,7 @@ examples! {
         "prefill ran on 0 of decode's 32 own SMs",
         "refused: a group of 16 SMs does not fit",
         "sampling asked for ..=16: 0 SMs of its own, at most 16",
-        "beside 32..=64 there are 68 SMs for later floors",
+        "32..=64 leaves 68 SMs for later floors",
         "late asked for 16: 16 SMs of its own, at most 16",
     ];
     streams in "../../examples/03-streams.rs" prints [

@@ -48,7 +48,7 @@ def instantiated(raw_graph):
 
 
 class Loop:
-    """A job in a closed loop on a stream: so many iterations are in flight."""
+    """A job in a closed loop on a stream, with `depth` iterations in flight."""
 
     def __init__(self, executable, raw_stream, depth):
         self.executable, self.stream, self.depth = executable, ctypes.c_void_p(raw_stream), depth
@@ -61,7 +61,7 @@ class Loop:
         self.done = []
 
     def step(self):
-        """Submits what may be, and notes what is done."""
+        """Submits iterations up to the depth, and records those that have finished."""
         while self.events and cuda.cuEventQuery(self.events[0]) == 0:
             self.free.append(self.events.popleft())
             self.done.append(time.perf_counter())
@@ -77,7 +77,7 @@ class Loop:
             call("cuEventDestroy_v2", event)
 
     def rate(self, start):
-        """Iterations a second from a moment on, between ends of iterations."""
+        """Returns the iterations per second since `start`, measured between ends of iterations."""
         now = time.perf_counter()
         during = [moment for moment in self.done if moment >= start]
         if len(during) < 2:
@@ -88,7 +88,7 @@ class Loop:
 
 
 def block(loops):
-    """The rates of jobs that run beside each other."""
+    """Runs jobs at the same time for a block, and returns their rates."""
     start = time.perf_counter() + LEAD_IN
     while time.perf_counter() < start + BLOCK:
         for loop in loops:
@@ -109,7 +109,7 @@ class Judge:
         self.alone = [statistics.mean(rate for rate, *_ in rates[job::4] + rates[3 - job :: 4]) for job in (0, 1)]
 
     def run(self, arm):
-        """One block of an arm, with new streams."""
+        """Runs one block of an arm, with new streams."""
         kind, *how = arm
         with ExitStack() as stack:
             executables, streams = self.plain, []
@@ -138,7 +138,7 @@ class Judge:
         return sum(rate / alone for rate, alone in zip(rates, self.alone))
 
     def compared(self, arms, rounds):
-        """The scores of arms that run in turn."""
+        """Runs arms in turns, and returns their scores."""
         scores = {arm: [] for arm in arms}
         for turn in range(rounds):
             for arm in arms if turn % 2 == 0 else reversed(arms):
@@ -146,7 +146,7 @@ class Judge:
         return scores
 
     def shares(self, first, second):
-        """Two ceilings as shares: what one may not use is the other's floor."""
+        """Returns two ceilings as shares: the SMs outside one ceiling are the floor of the other."""
         texts = []
         for own, other in ((first, second), (second, first)):
             floor = min(self.sms - other, own)
@@ -154,7 +154,7 @@ class Judge:
         return [".." if text == "0.." else text.replace("0..=", "..=") if text.startswith("0..") else text for text in texts]
 
     def grid(self):
-        """Every second unit, and then the neighbours of the best three."""
+        """Measures every second unit, and then the neighbours of the best three."""
         odd = self.sms % self.unit
         front = [odd + self.unit * step for step in range(1, 16, 2)] + [self.sms]
         back = [self.unit * step for step in range(2, 17, 2)][:7] + [self.sms]
@@ -175,7 +175,7 @@ PLAIN = [("sequential",), ("streams",), ("priority", -1, 0), ("priority", 0, -1)
 
 
 def judged_pair(pair, depth, path):
-    """The grid and the arms without partitions of a pair, with the best of each."""
+    """Measures the grid and the arms without partitions of a pair, or reads the record if there is one."""
     if path.exists():
         return json.loads(path.read_text())
     judge = Judge(pair, depth)
@@ -194,7 +194,7 @@ def judged_pair(pair, depth, path):
 
 
 def of_outcome(outcome, place):
-    """An arm of an outcome, as the judge has them."""
+    """Returns an arm of an outcome in the form that the judge uses."""
     arm = outcome["arms"][place]
     names = [job["name"] for job in outcome["jobs"]]
     priorities = [arm["priority"][name] for name in names]
@@ -204,7 +204,7 @@ def of_outcome(outcome, place):
 
 
 def judge_outcome(pair, depth, record, outcome):
-    """What came of an outcome's claim."""
+    """Measures what an outcome claims."""
     verdict = outcome["verdict"]
     chosen, candidate = of_outcome(outcome, verdict["arm"]), of_outcome(outcome, verdict["candidate"])
     plain = [tuple(record["best_plain"]), of_outcome(outcome, verdict["rival"])]

@@ -1,4 +1,4 @@
-"""Jobs that are tuned beside each other, and the pairs of them that the tuner is judged on.
+"""Jobs that run together, and the pairs of them that the tuner is judged on.
 
 A job is a function that submits one iteration of 50 µs to 1 ms, on shapes as programs have them. The first six pairs are those
 of a former judgement; the four others were chosen before the tuner had run on any of them.

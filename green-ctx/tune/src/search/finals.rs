@@ -159,7 +159,7 @@ impl<M: Measure> Search<'_, M> {
             let arms = claim.arms();
             let length = |place: &usize| self.length(*place, Stage::Final);
             let ends: Duration = arms.iter().map(length).sum();
-            let step = "the winner beside the best without partitions";
+            let step = "the candidate and the best arms without partitions";
             if arms.is_empty() || self.is_narrow(&claim) || !self.has_time_for(ends, 1.0, step) {
                 break;
             }
