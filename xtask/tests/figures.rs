@@ -61,7 +61,7 @@ fn at<'a>(value: &'a Value, path: &str) -> Option<&'a Value> {
 fn last_number(text: &str) -> Option<(f64, usize)> {
     let is_part = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | ',');
     let words = text.split(|c| !is_part(c)).filter(|word| !word.is_empty());
-    let numbers = words.filter_map(|word| {
+    let mut numbers = words.filter_map(|word| {
         let digits = word.trim_end_matches(|c: char| !c.is_ascii_digit()).replace(',', "");
         let decimals = digits.split_once('.').map_or(0, |(_, decimals)| decimals.len());
         let number: f64 = digits.parse().ok()?;
@@ -69,7 +69,7 @@ fn last_number(text: &str) -> Option<(f64, usize)> {
         let sign = if text[..at].ends_with(['-', '−']) { -1.0 } else { 1.0 };
         Some((sign * number, decimals))
     });
-    numbers.last()
+    numbers.next_back()
 }
 
 #[test]
@@ -85,7 +85,7 @@ fn numbers_on_pages_are_those_of_their_files() {
         let found = |path: &str| at(file, path).and_then(Value::as_f64);
         let value = || {
             let value = found(&figure.path)? * figure.scale;
-            Some(figure.over.as_deref().map_or(Some(1.0), found).map(|over| value / over)?)
+            figure.over.as_deref().map_or(Some(1.0), found).map(|over| value / over)
         };
         let page = read(&figure.page);
         let shown = last_number(&figure.text);

@@ -2,6 +2,7 @@
 
 mod driver;
 mod info;
+mod pages;
 mod process;
 mod refusals;
 mod split;
