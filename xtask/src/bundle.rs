@@ -45,11 +45,21 @@ const SCRIPTS: &[&str] = &[
     "tests/python/gpu/distributed.py",
     "tests/python/gpu/sglang_shares.py",
     "tests/python/gpu/tuning.py",
+    "tests/python/gpu/pages.py",
     "tests/python/gpu/pairs.py",
     "tests/python/gpu/judge.py",
     "green-ctx-torch/examples/everything.py",
     "green-ctx-torch/examples/decode_beside_prefill.py",
     "green-ctx-torch/examples/serving_loop.py",
+];
+
+/// The pages whose Python code `pages.py` runs.
+const PAGES: &[&str] = &[
+    "README.md",
+    "green-ctx-torch/README.md",
+    "docs/pytorch.md",
+    "docs/pytorch-libraries.md",
+    "docs/nccl.md",
 ];
 
 /// Builds everything in release mode and writes the folder anew.
@@ -81,6 +91,12 @@ pub(crate) fn run() -> Result<(), Failure> {
     for script in SCRIPTS {
         let (_, file) = script.rsplit_once('/').unwrap_or_default();
         total += add(&torch, file, &workspace_root().join(script))?;
+    }
+    for page in PAGES {
+        let path = folder.join("pages").join(page);
+        let parent = path.parent().unwrap_or(&folder);
+        std::fs::create_dir_all(parent).map_err(|error| Failure::io("creating", parent, error))?;
+        total += add(&folder.join("pages"), page, &workspace_root().join(page))?;
     }
     write_script(&folder)?;
     if total > LIMIT {

@@ -80,6 +80,7 @@ for part in $parts; do
             if [ "$part" = torch ]; then
                 step torch "$python" "$here/torch/test_torch.py" "$results/torch.json"
                 step everything "$python" "$here/torch/everything.py"
+                step pages "$python" "$here/torch/pages.py" "$here/pages"
                 step entering "$python" "$here/torch/entering.py" "$results/entering.json"
                 step captures "$python" "$here/torch/captures.py" "$results/captures.json"
                 step exits "$python" "$here/torch/exits.py" "$results/exits.json"
