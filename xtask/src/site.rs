@@ -4,6 +4,7 @@ mod links;
 mod page;
 
 use std::collections::BTreeMap;
+use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -41,8 +42,11 @@ pub(crate) fn run() -> Result<(), Failure> {
         fs::remove_dir_all(folder).map_err(|error| Failure::io("emptying", folder, error))?;
     }
     for file in files(&root.join(FOLDER))? {
-        let is_settings = file.extension().is_some_and(|kind| kind == "toml");
-        let folder = if is_settings { source.clone() } else { source.join("pages") };
+        let folder = match file.extension().and_then(OsStr::to_str) {
+            Some("toml") => source.clone(),
+            Some("md" | "css") => source.join("pages"),
+            _ => continue,
+        };
         copy(&file, &folder.join(file.file_name().unwrap_or_default()))?;
     }
 

@@ -88,7 +88,7 @@ impl Site {
             let name = format!("green_ctx{}", rest.replace('-', "_"));
             return Some(to_root + &self.library(&name)?);
         }
-        if path.contains("://") {
+        if path.is_empty() || path.contains("://") {
             return Some(link.to_owned());
         }
         if let Some((_, item)) = path.split_once("::") {
@@ -109,7 +109,7 @@ impl Site {
             let readme = self.titles.contains_key(&format!("{file}/README.md"));
             return readme.then(|| format!("{path}/README.md{anchor}"));
         }
-        if path.is_empty() || self.titles.contains_key(&file) || !target.exists() {
+        if self.titles.contains_key(&file) || !target.exists() {
             // The check of the links finds those that do not exist.
             return Some(link.to_owned());
         }
@@ -207,4 +207,23 @@ fn resolve(page: &str, link: &str) -> String {
         }
     }
     parts.join("/")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{convert, resolve};
+
+    #[test]
+    fn a_page_of_the_manual_hides_what_rustdoc_hides() {
+        let page = "A sentence.\n# Heading\n- item\n  ```\n  # hidden();\n  if shown {\n      #[cfg(test)]\n  ```\n- item\n";
+        let shown = "# Title\n\nA sentence.\n## Heading\n- item\n    ```rust\n    if shown {\n        #[cfg(test)]\n    ```\n\n- item\n";
+        assert_eq!(convert(page, "Title", true), shown);
+        let commands = "# Title\n```\n# a comment\n```\n";
+        assert_eq!(convert(commands, "unused", false), format!("{commands}\n"));
+    }
+
+    #[test]
+    fn links_are_relative_to_the_page() {
+        assert_eq!(resolve("docs/a/README.md", "../../green-ctx/b.md"), "green-ctx/b.md");
+    }
 }
