@@ -8,6 +8,7 @@ mod packages;
 mod regen;
 mod rooms;
 mod sim_lib;
+mod site;
 mod test;
 mod wheel;
 
@@ -31,6 +32,8 @@ enum Task {
     Fuzz(fuzz::Options),
     /// Build the simulated driver as a libcuda.so.1, and print its path and how to use it.
     SimLib,
+    /// Build the documentation site in target/site, with the pages that rustdoc has written, and check its links.
+    Site,
     /// Build the Python module as a wheel for other machines, in target/wheels.
     Wheel,
     /// Check that the packages can be published: contents, features, oldest Rust, dependencies.
@@ -48,6 +51,7 @@ fn main() -> ExitCode {
         Task::Clients(options) => clients::run(&options),
         Task::Fuzz(options) => fuzz::run(&options),
         Task::SimLib => sim_lib::run(),
+        Task::Site => site::run(),
         Task::Wheel => wheel::run(),
         Task::CheckPackages => packages::run(),
         Task::CheckRooms => rooms::run(),
