@@ -99,7 +99,14 @@ impl Bench {
     pub(super) fn module(&self) -> Result<(), Failure> {
         let environment = environment().map_err(Failure::new)?;
         match self.takes_wheel {
-            true => environment.install(&wheel::build(&environment)?)?,
+            true => {
+                // pip builds from this on machines for which there is no wheel.
+                let mut sdist = environment.python();
+                sdist.args(["-m", "maturin", "sdist", "--manifest-path"]);
+                sdist.args(["green-ctx-torch/python/Cargo.toml", "--out", "target/sdist"]);
+                succeed(&mut sdist)?;
+                environment.install(&wheel::build(&environment)?)?;
+            }
             false => environment.install(&workspace_root().join(PROJECT))?,
         }
 
