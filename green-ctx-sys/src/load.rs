@@ -175,7 +175,7 @@ fn simulated_profile(library: &libloading::Library) -> Option<String> {
 /// `function` must be `cuDriverGetVersion`.
 unsafe fn ask_version(function: DriverGetVersion) -> Result<Version, CUresult> {
     let mut number: c_int = 0;
-    // SAFETY: the pointer is to a live integer, and the function needs no `cuInit` (cuda.h).
+    // SAFETY: `number` is a live local, and the function needs no `cuInit` (cuda.h).
     match unsafe { function(&raw mut number) } {
         CUresult::CUDA_SUCCESS => Ok(Version::from_number(u32::try_from(number).unwrap_or(0))),
         status => Err(status),
@@ -236,7 +236,7 @@ impl Resolver<'_> {
         }
         let mut found = CUdriverProcAddressQueryResult(0);
         let flags = u64::from(CUdriverProcAddress_flags::CU_GET_PROC_ADDRESS_DEFAULT.0);
-        // SAFETY: the name ends with a NUL, and both pointers are to live values. `entry` is `cuGetProcAddress_v2`
+        // SAFETY: the name ends with a NUL, and `address` and `found` are live locals. `entry` is `cuGetProcAddress_v2`
         // by the contract of `Api::resolve`.
         let status =
             unsafe { (self.entry)(name.as_ptr(), &raw mut address, number, flags, &raw mut found) };

@@ -242,7 +242,7 @@ impl Allocator {
     ///
     /// # Safety
     ///
-    /// `stream` must be a living stream of this driver. It must stay alive until the block is freed and, if the
+    /// `stream` must be a live stream of this driver. It must stay alive until the block is freed and, if the
     /// block then waits for a graph, until that graph is gone. For a stream of green-ctx, the block itself
     /// ensures this.
     #[doc(alias = "cuMemAllocFromPoolAsync")]
@@ -303,7 +303,7 @@ impl Allocator {
     ///
     /// # Safety
     ///
-    /// - `stream` must be a living stream of this driver. If the block has to wait for a graph or a capture,
+    /// - `stream` must be a live stream of this driver. If the block has to wait for a graph or a capture,
     ///   `stream` must stay alive until that has ended. For a stream of green-ctx, the block itself ensures
     ///   this.
     /// - No work submitted from now on may use the block.
@@ -342,7 +342,7 @@ impl Allocator {
     ///
     /// # Safety
     ///
-    /// As for [`allocate`](Allocator::allocate): `stream` must be a living stream of this driver. It must stay
+    /// As for [`allocate`](Allocator::allocate): `stream` must be a live stream of this driver. It must stay
     /// alive until the block is freed and, if the block then waits for a graph, until that graph is gone. For a
     /// stream of green-ctx, the block itself ensures this.
     pub unsafe fn record_stream(&self, address: CUdeviceptr, stream: CUstream) -> Result<()> {

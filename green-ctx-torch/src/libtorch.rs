@@ -145,7 +145,7 @@ impl Torch {
     ///
     /// The library there must be libtorch, because opening it runs its code.
     pub unsafe fn load_from(folder: impl AsRef<Path>) -> Result<Torch> {
-        // SAFETY: this function has the contract of the call.
+        // SAFETY: this function has the same contract as `load::load_from`.
         unsafe { load::load_from(folder.as_ref()) }
     }
 
@@ -161,7 +161,7 @@ impl Torch {
             // `eprintln!` would panic if there is no standard error.
             let _ = writeln!(std::io::stderr(), "green-ctx-torch: a clean-up failed: {error}");
         };
-        // SAFETY: this function has the contract of the call.
+        // SAFETY: this function has the same contract as `Functions::resolve`.
         let functions = unsafe { Functions::resolve(find) };
         let (pools, hook): (_, Arc<Hook>) = (AtomicU64::new(0), Arc::new(hook));
         Torch { inner: Arc::new(Inner { functions, pools, hook: RwLock::new(hook) }) }
@@ -204,11 +204,11 @@ impl Torch {
     ///
     /// # Safety
     ///
-    /// `stream` must be null or a living stream of the device. It must stay alive while it is the current stream of
+    /// `stream` must be null or a live stream of the device. It must stay alive while it is the current stream of
     /// any thread in PyTorch, and while anything can make it current again.
     pub unsafe fn set_current_stream(&self, stream: *mut c_void, device: u32) -> Result<()> {
         let device = index(device)?;
-        // SAFETY: this function has the contract of the call.
+        // SAFETY: the caller guarantees that `stream` is null or live, as this function's contract says.
         unsafe { call!(self, torch_set_current_cuda_stream(stream, device)) }
     }
 
@@ -254,10 +254,10 @@ impl Torch {
     ///
     /// # Safety
     ///
-    /// `stream` must be null or a living stream of the device.
+    /// `stream` must be null or a live stream of the device.
     pub unsafe fn synchronize_stream(&self, stream: *mut c_void, device: u32) -> Result<()> {
         let device = index(device)?;
-        // SAFETY: this function has the contract of the call.
+        // SAFETY: the caller guarantees that `stream` is null or live, as this function's contract says.
         unsafe { call!(self, torch_cuda_stream_synchronize(stream, device)) }
     }
 
@@ -271,7 +271,7 @@ impl Torch {
         // Check now, so that the guard can be deleted later.
         self.inner.functions.aoti_torch_delete_cuda_stream_guard()?;
         let mut guard = ptr::null_mut();
-        // SAFETY: this function has the contract of the call about `stream`, and `guard` is a live local.
+        // SAFETY: the caller guarantees that `stream` is null or live, and `guard` is a live local.
         unsafe {
             call!(self, aoti_torch_create_cuda_stream_guard(stream, device, &raw mut guard))
         }?;
@@ -285,7 +285,8 @@ impl Torch {
     /// The guard must have been created on this thread and not be deleted yet. The stream that it restores must be
     /// alive.
     pub(crate) unsafe fn delete_guard(&self, guard: RawGuard) -> Result<()> {
-        // SAFETY: this function has the contract of the call.
+        // SAFETY: the caller guarantees that the guard belongs to this thread, is not deleted yet, and restores a
+        // live stream.
         unsafe { call!(self, aoti_torch_delete_cuda_stream_guard(guard)) }
     }
 

@@ -37,7 +37,7 @@ pub fn memory_info(device: &Device) -> Result<MemoryInfo> {
     let (mut free, mut total) = (0, 0);
     let primary = device.primary_context()?;
     let _current = primary.make_current()?;
-    // SAFETY: both pointers are to live locals, and `_current` makes a context current.
+    // SAFETY: `free` and `total` are live locals, and `_current` makes a context current.
     unsafe { call!(device.driver().api(), cuMemGetInfo(&raw mut free, &raw mut total)) }?;
     Ok(MemoryInfo { free: free as u64, total: total as u64 })
 }
@@ -152,12 +152,12 @@ pub fn create_stream(context: &Context) -> Result<*mut c_void> {
 ///
 /// # Safety
 ///
-/// `stream` must be a living stream of the device, and must not be used afterwards. No [`Stream`](green_ctx::Stream)
+/// `stream` must be a live stream of the device, and must not be used afterwards. No [`Stream`](green_ctx::Stream)
 /// may represent it.
 #[doc(alias("cudaStreamDestroy", "cuStreamDestroy"))]
 pub unsafe fn destroy_stream(device: &Device, stream: *mut c_void) -> Result<()> {
     check_process(device)?;
-    // SAFETY: this function has the contract of the call.
+    // SAFETY: the caller guarantees that the stream is live and not used afterwards.
     unsafe { call!(device.driver().api(), cuStreamDestroy(stream.cast())) }?;
     Ok(())
 }

@@ -124,7 +124,7 @@ impl Graph {
     ///
     /// # Safety
     ///
-    /// `raw` must be a living graph of the device's driver, and must not be a child graph. No other code may
+    /// `raw` must be a live graph of the device's driver, and must not be a child graph. No other code may
     /// destroy it, or use it on another thread during a call of this crate. The contexts of its nodes must be
     /// alive. The code of its kernels must stay loaded while the graph, a copy of it or an executable of it exists.
     pub unsafe fn from_raw_owned(device: &Device, raw: CUgraph) -> Result<Graph> {
@@ -157,7 +157,7 @@ impl Graph {
     ///
     /// # Safety
     ///
-    /// `raw` must be a living graph of the device's driver, and must stay alive until `owner` is dropped. No other
+    /// `raw` must be a live graph of the device's driver, and must stay alive until `owner` is dropped. No other
     /// code may use it on another thread during a call of this crate. The contexts of its nodes must be alive. The
     /// code of its kernels must stay loaded until `owner` is dropped. Copies and executables of the graph also keep
     /// `owner` alive.
@@ -237,8 +237,7 @@ impl Graph {
         {
             let _alone = self.alone();
             let _relaxed = RelaxedCapture::enter(self.device().driver())?;
-            // SAFETY: `self` keeps the graph alive, and `_alone` excludes other threads. The pointer is to a live
-            // handle.
+            // SAFETY: `self` keeps the graph alive, and `_alone` excludes other threads. `raw` is a live local.
             unsafe {
                 call!(self.device().functions()?, cuGraphClone(&raw mut raw, self.as_raw()))
             }?;

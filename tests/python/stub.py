@@ -57,6 +57,9 @@ def _text(owner, node):
     """Returns the lines of a docstring. A property's setter has none, and all overloads of a function share one."""
     is_setter = any(isinstance(one, ast.Attribute) for one in getattr(node, "decorator_list", []))
     found = inspect.getattr_static(owner, node.name, None)
+    if isinstance(found, staticmethod):
+        # pyo3's has the documentation of `staticmethod` itself.
+        found = found.__func__
     if node.name.startswith("_") or is_setter or found is None or not found.__doc__:
         return None
     doc = inspect.cleandoc(found.__doc__)

@@ -259,7 +259,7 @@ def tuned(
     A relative path is in the directory that the environment variable GREEN_CTX_TUNE_DIR names, if it is set. With
     GREEN_CTX_TUNE_READ_ONLY=1, files are never written.
 
-    Raises the exceptions of `tune` and `TuningOutcome.apply`.
+    Raises the same exceptions as `tune` and `TuningOutcome.apply`.
     """
     named = _named(jobs)
     tuner = _tuner(named, goal, weights, device, budget, step, floors, leave_out)

@@ -51,7 +51,7 @@ pub(crate) fn _partition_here(py: Python<'_>) -> PyResult<usize> {
     blocking(py, || Ok(here()?.as_ref().map_or(0, address)))
 }
 
-/// Returns the number of SMs that torch's current stream of a device can use on this thread. Returns None if the
+/// Returns the number of SMs that torch's current stream can use, for a device on this thread. Returns None if the
 /// stream is not in a partition.
 #[pyfunction]
 pub(crate) fn current_sm_count(py: Python<'_>, device: Whole) -> PyResult<Option<u32>> {
@@ -60,14 +60,14 @@ pub(crate) fn current_sm_count(py: Python<'_>, device: Whole) -> PyResult<Option
     })
 }
 
-/// Returns the floor, in SMs, of the partition of torch's current stream of a device on this thread. Returns None
-/// if the stream is not in a partition.
+/// Returns the floor, in SMs, of the partition that torch's current stream belongs to, for a device on this thread.
+/// Returns None if the stream is not in a partition.
 #[pyfunction]
 pub(crate) fn current_floor(py: Python<'_>, device: Whole) -> PyResult<Option<u32>> {
     blocking(py, || Ok(of_torchs_stream(device)?.map(|context| made::floor_of(&context))))
 }
 
-/// Returns the partition of torch's current stream of a device.
+/// Returns the partition that torch's current stream of a device belongs to.
 fn of_torchs_stream(device: Whole) -> Result<Option<Context>, Fault> {
     let Ok(torch) = Torch::find() else { return Ok(None) };
     of_stream(torch.current_stream(unsigned("a device", device.0)?)?)

@@ -52,7 +52,7 @@ impl Group {
     }
 }
 
-/// The groups of a split, and the SMs that they leave.
+/// The groups of a split, and the SMs left over.
 pub(crate) type Parts = (Vec<Arc<Description>>, Option<Arc<Description>>);
 
 /// A context's claim to described SMs. It exists from before the context is created until the context is closed.
@@ -169,7 +169,7 @@ impl Description {
         )))
     }
 
-    /// Divides the SMs into groups, and the SMs that they leave. Takes no SMs.
+    /// Divides the SMs into groups, and returns the groups and the SMs left over. Takes no SMs.
     pub(crate) fn split(self: &Arc<Self>, groups: &[Group]) -> Result<Parts, Fault> {
         let (device, limits) = limits(i64::from(self.device))?;
         let is_structured = groups.iter().any(|group| group.is_structured());

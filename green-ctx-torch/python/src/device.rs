@@ -23,7 +23,7 @@ pub(crate) fn device(ordinal: i64) -> Result<Device, Fault> {
 
 /// Refuses to use, in a forked child, an object that the parent created: CUDA does not survive a fork.
 ///
-/// Every Python object calls this before it hands out what it holds, unless it is closed.
+/// Every Python object calls this before it returns an object of this crate, unless the Python object is closed.
 pub(crate) fn check_process(device: &Device) -> Result<(), Fault> {
     device.driver().device(device.ordinal())?;
     Ok(())

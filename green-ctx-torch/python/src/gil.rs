@@ -1,8 +1,8 @@
 //! The rules for the GIL and this crate's locks, and the types that follow them.
 //!
 //! **Code that can block runs without the GIL, and no thread waits for a lock of this crate while it holds the
-//! GIL.** Otherwise two threads can deadlock: one holds a lock and wants the GIL, and the other holds the GIL and
-//! wants the lock. PyTorch has the same problem with its `cudaMutex`, because freeing a tensor can take it deep
+//! GIL.** Otherwise two threads can deadlock: one holds a lock and waits for the GIL, and the other holds the GIL
+//! and waits for the lock. PyTorch has the same problem with its `cudaMutex`, because freeing a tensor can take it deep
 //! inside a call, with the GIL held. Other code that takes it therefore only tries to, and releases the GIL between
 //! two attempts (`THCPModule_cudaLockMutex` in torch/csrc/cuda/Module.cpp). The ledger, the registries and the
 //! driver have locks of this kind. A thread that creates a context holds them for about a millisecond, and a

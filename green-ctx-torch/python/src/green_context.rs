@@ -140,7 +140,7 @@ struct Made {
     /// `None` after `close`.
     open: ArcSwapOption<Held<Open>>,
     raw_context: usize,
-    /// Identifies the entered context on leaving, also after `close`.
+    /// Identifies the entered context when the thread leaves it, even after `close`.
     context: WeakContext,
     requested: Option<u32>,
     sm_count: u32,

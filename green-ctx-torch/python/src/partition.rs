@@ -186,7 +186,7 @@ pub(crate) struct Partition {
     sm_count: u32,
     device: u32,
     raw_context: usize,
-    /// Identifies the entered context on leaving, also after `close`.
+    /// Identifies the entered context when the thread leaves it, even after `close`.
     context: WeakContext,
 }
 
@@ -221,7 +221,7 @@ impl Partition {
         self.with(|open| Arc::clone(&open.live))
     }
 
-    /// Returns the address of the context, also after `close`.
+    /// Returns the address of the context, even after `close`.
     pub(crate) fn context_address(&self) -> usize {
         self.raw_context
     }
@@ -284,8 +284,8 @@ impl Partition {
         self.share.map(|share| share.to_string())
     }
 
-    /// The SMs that no other partition may use: the requested floor, rounded up to a count that the device can
-    /// give.
+    /// The SMs that no other partition may use: the requested floor as the device can give it. A count is
+    /// rounded up, a percentage to a near count.
     #[getter]
     fn floor(&self) -> u32 {
         self.floor

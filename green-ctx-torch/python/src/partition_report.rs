@@ -105,7 +105,7 @@ impl PartitionReport {
         blocks.map(|block| (block.sm, block.start_ns, block.end_ns)).collect()
     }
 
-    /// Whether the partition, while it ran alone, used as many SMs as it was given, its floor included.
+    /// Whether the partition, while it ran alone, used as many SMs as it was given, including its floor.
     #[getter]
     fn complete(&self) -> bool {
         self.part().complete()

@@ -142,7 +142,7 @@ impl Plan {
 /// active at first. The set holds all free SMs of the device, or `sm_count` of them. `fine` means the same as in
 /// `partition`.
 ///
-/// Raises the exceptions of `partition`. If the call fails, nothing is created.
+/// Raises the same exceptions as `partition`. If the call fails, nothing is created.
 #[pyclass(frozen, mapping, weakref, module = "green_ctx_torch")]
 pub(crate) struct PlanSet {
     /// `None` after `close`.
@@ -386,7 +386,7 @@ impl PlanSet {
                 Ok(at_most) => at_most.min(LONGEST),
                 Err(_) if milliseconds > 0.0 => LONGEST,
                 Err(_) => {
-                    let reason = format!("drain_ms is {milliseconds}; wait for 0 ms or longer");
+                    let reason = format!("drain_ms is {milliseconds}; it must be 0 or more");
                     return Err(Fault::value(reason).into());
                 }
             };

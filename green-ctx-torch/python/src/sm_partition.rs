@@ -66,8 +66,8 @@ impl SMPartition {
         })
     }
 
-    /// Divides the SMs into groups. Returns a tuple of the groups, and the SMs that they leave, or None if no SMs
-    /// are left.
+    /// Divides the SMs into groups. Returns a tuple of the groups, and the remaining SMs, or None if no SMs
+    /// remain.
     ///
     /// Each argument is one value, or a sequence with one value per group. `num_sms` is never rounded. 0 takes as
     /// many SMs as can be scheduled together, which are 120 of the 132 of an H200.
@@ -233,7 +233,7 @@ impl<T: Copy + Default> Values<T> {
     }
 }
 
-/// Reads a whole number that is not negative. A number above every possible count becomes the greatest one.
+/// Reads a whole number that is not negative. A number too large for a `u32` is clamped to `u32::MAX`.
 fn count(what: &str, given: &Bound<'_, PyAny>) -> PyResult<u32> {
     let wrong = || match shown(given) {
         Ok(given) => Fault::value(format!(

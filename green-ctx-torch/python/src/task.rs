@@ -124,7 +124,7 @@ fn note(
     Ok(())
 }
 
-/// Leaves a partition. The thread leaves it, and if a task had entered it, tasks no longer enter it when they run.
+/// Leaves a partition on this thread. If a task had entered the partition, tasks no longer enter it when they run.
 ///
 /// In a forked child there is nothing to leave: the partitions that the parent entered are current in the parent
 /// only.

@@ -108,8 +108,8 @@ fn install_captures(py: Python<'_>) -> PyResult<()> {
     Ok(())
 }
 
-/// Wraps torch's captures if torch is imported. Called before a raw stream is handed out, which may be captured
-/// next.
+/// Wraps torch's captures if torch is imported. Called before a raw stream is returned, because the caller may
+/// capture it next.
 pub(crate) fn expect_captures(py: Python<'_>) -> PyResult<()> {
     match CAPTURES.load(Ordering::Relaxed) || argument::torch(py)?.is_none() {
         true => Ok(()),

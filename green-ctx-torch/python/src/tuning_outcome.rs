@@ -139,7 +139,7 @@ impl TuningOutcome {
     /// `applied.verdict`, `applied.gain` and `applied.meets` are those of the verdict. `device` is as in
     /// `partitions`.
     ///
-    /// Raises the exceptions of `partition`.
+    /// Raises the same exceptions as `partition`.
     #[pyo3(signature = (device=None), text_signature = "($self, device=None)")]
     fn apply<'py>(
         this: &Bound<'py, Self>,
@@ -162,7 +162,7 @@ impl TuningOutcome {
     /// so the program is the same for every verdict. By default the device is the one that the outcome was found
     /// on, or torch's current device for the result of `load_tuning`.
     ///
-    /// Raises the exceptions of `partition`.
+    /// Raises the same exceptions as `partition`.
     #[pyo3(signature = (device=None), text_signature = "($self, device=None)")]
     fn partitions(&self, py: Python<'_>, device: Option<DeviceId>) -> PyResult<Partitions> {
         let device = match (device, self.device) {

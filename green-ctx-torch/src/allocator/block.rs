@@ -23,7 +23,7 @@ pub(super) struct Block {
 }
 
 impl Block {
-    /// Adds a stream. Returns it if the block has it already.
+    /// Adds a stream that uses the block. Returns `place` if the block already has that stream.
     pub(super) fn use_on(&mut self, place: Place) -> Option<Place> {
         if self.places().any(|known| known.is(&place)) {
             return Some(place);
@@ -32,7 +32,7 @@ impl Block {
         None
     }
 
-    /// Adds a graph, unless the block has it already.
+    /// Adds a hold, unless the block already has a hold on the same graph.
     pub(super) fn hold(&mut self, hold: Option<Hold>) {
         let new = hold.filter(|hold| !self.holds.iter().any(|h| h.capture() == hold.capture()));
         self.holds.extend(new);

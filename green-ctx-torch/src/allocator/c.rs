@@ -54,7 +54,7 @@ pub unsafe extern "C" fn green_ctx_torch_alloc(
         if size == 0 {
             return Ok(ptr::null_mut());
         }
-        // SAFETY: this function has the contract of `Allocator::allocate`.
+        // SAFETY: this function has the same contract as `Allocator::allocate`.
         let address = unsafe { global::of_ordinal(device)?.allocate(size, stream) }?;
         Ok(ptr::without_provenance_mut(address as usize))
     })
@@ -78,7 +78,7 @@ pub unsafe extern "C" fn green_ctx_torch_free(
             return Ok(());
         }
         let freed = global::of_ordinal(device).and_then(|allocator| {
-            // SAFETY: this function has the contract of `Allocator::free`.
+            // SAFETY: this function has the same contract as `Allocator::free`.
             unsafe { allocator.free(address(block), stream) }
         });
         report(freed)
@@ -97,7 +97,7 @@ pub unsafe extern "C" fn green_ctx_torch_record_stream(block: *mut c_void, strea
             return Ok(());
         }
         let recorded = owner(block).and_then(|allocator| {
-            // SAFETY: this function has the contract of `Allocator::record_stream`.
+            // SAFETY: this function has the same contract as `Allocator::record_stream`.
             unsafe { allocator.record_stream(address(block), stream) }
         });
         report(recorded)
@@ -278,7 +278,7 @@ pub unsafe extern "C" fn green_ctx_torch_snapshot(
 ) -> usize {
     contained(0, || {
         let json = global::of_ordinal(device)?.snapshot().to_json();
-        // SAFETY: this function has the contract of `write`.
+        // SAFETY: this function has the same contract as `write`.
         Ok(unsafe { write(&json, buffer, len) })
     })
 }
@@ -293,7 +293,7 @@ pub unsafe extern "C" fn green_ctx_torch_snapshot(
 pub unsafe extern "C" fn green_ctx_torch_last_error(buffer: *mut c_char, len: usize) -> usize {
     contained(0, || {
         let Some(text) = global::last_error() else { return Ok(0) };
-        // SAFETY: this function has the contract of `write`.
+        // SAFETY: this function has the same contract as `write`.
         Ok(unsafe { write(&text, buffer, len) })
     })
 }
@@ -370,7 +370,7 @@ unsafe fn text<'a>(pointer: *const c_char) -> Result<&'a str> {
     text.map_err(|_| AllocatorError::InvalidRequest("a name is not UTF-8".to_owned()))
 }
 
-/// Writes a text and its terminator if they fit. Returns the bytes needed.
+/// Writes a string and its terminator if they fit. Returns the bytes needed.
 ///
 /// # Safety
 ///

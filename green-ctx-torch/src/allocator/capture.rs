@@ -69,8 +69,8 @@ impl Hold {
         self.over.load(Ordering::Acquire)
     }
 
-    /// Returns the hold of the graph into which a stream is captured: one of `known`, or a new one, for which the
-    /// graph receives a user object. Returns `None` if the capture is over.
+    /// Returns the hold on the graph that a stream is being captured into: the hold from `known`, or a new one, for
+    /// which the graph receives a user object. Returns `None` if the capture is over.
     ///
     /// # Safety
     ///
@@ -80,7 +80,7 @@ impl Hold {
         stream: CUstream,
         known: impl FnOnce(u64) -> Option<Hold>,
     ) -> Result<Option<Hold>> {
-        // SAFETY: this function has the contract of `graph_of`.
+        // SAFETY: this function has the same contract as `graph_of`.
         let Some((capture, graph)) = (unsafe { graph_of(driver, stream) })? else {
             return Ok(None);
         };
@@ -114,15 +114,15 @@ impl Hold {
         // `CU_USER_OBJECT_NO_DESTRUCTOR_SYNC` and `CU_GRAPH_USER_OBJECT_MOVE` (cuda.h).
         const NO_SYNC: u32 = 1;
         const MOVE: u32 = 1;
-        // SAFETY: the driver's `cuUserObjectCreate` has this signature since CUDA 11.3 (cudaTypedefs.h).
+        // SAFETY: the driver's `cuUserObjectCreate` has had this signature since CUDA 11.3 (cudaTypedefs.h).
         let create = unsafe {
             mem::transmute::<*mut c_void, Create>(function(driver, c"cuUserObjectCreate")?)
         };
-        // SAFETY: the driver's `cuGraphRetainUserObject` has this signature since CUDA 11.3 (cudaTypedefs.h).
+        // SAFETY: the driver's `cuGraphRetainUserObject` has had this signature since CUDA 11.3 (cudaTypedefs.h).
         let retain = unsafe {
             mem::transmute::<*mut c_void, Retain>(function(driver, c"cuGraphRetainUserObject")?)
         };
-        // SAFETY: the driver's `cuUserObjectRelease` has this signature since CUDA 11.3 (cudaTypedefs.h).
+        // SAFETY: the driver's `cuUserObjectRelease` has had this signature since CUDA 11.3 (cudaTypedefs.h).
         let release = unsafe {
             mem::transmute::<*mut c_void, Release>(function(driver, c"cuUserObjectRelease")?)
         };
@@ -187,7 +187,7 @@ fn function(driver: &Driver, name: &'static CStr) -> Result<*mut c_void> {
     let mut address: *mut c_void = ptr::null_mut();
     let mut status = CUdriverProcAddressQueryResult::CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND;
     let entry = driver.api().entry();
-    // SAFETY: `name` is a terminated string, and both pointers are to live locals.
+    // SAFETY: `name` is a terminated string, and `address` and `status` are live locals.
     let found =
         unsafe { entry(name.as_ptr(), &raw mut address, VERSION as c_int, 0, &raw mut status) };
     check("cuGetProcAddress", found)?;

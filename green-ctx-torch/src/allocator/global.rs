@@ -22,7 +22,7 @@ struct Global {
     driver: Option<Driver>,
     /// The allocators that the C functions have used.
     kept: Vec<Allocator>,
-    /// Every living allocator.
+    /// Every live allocator.
     known: Vec<(Key, Weak<Inner>)>,
     last_error: Option<String>,
 }

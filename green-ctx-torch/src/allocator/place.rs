@@ -32,7 +32,7 @@ enum Kind {
     Default(Home),
 }
 
-/// The identity of a stream, which keeps nothing alive. A living stream of green-ctx can be found by it.
+/// The identity of a stream, which keeps nothing alive. A live stream of green-ctx can be found by its identity.
 #[derive(Clone, Copy, PartialEq)]
 pub(super) struct PlaceId {
     raw: Handle<CUstream_st>,
@@ -164,7 +164,7 @@ impl Place {
         })
     }
 
-    /// Returns the hold of the graph into which the stream is captured.
+    /// Returns the hold on the graph that the stream is being captured into.
     pub(super) fn hold(
         &self,
         driver: &Driver,
@@ -202,7 +202,7 @@ impl Place {
 }
 
 impl PlaceId {
-    /// Returns the stream if a living stream of green-ctx on this device has the handle. The driver may have given
+    /// Returns the stream if a live stream of green-ctx on this device has the handle. The driver may have given
     /// the handle to another stream in the meantime.
     pub(super) fn find(self, device: &Device) -> Option<Place> {
         let kind = match self.home {
@@ -286,7 +286,7 @@ unsafe fn owner_of(driver: &Driver, raw: CUstream) -> Result<Owner> {
         return Ok(Owner::Outside);
     }
     let mut context = ptr::null_mut();
-    // SAFETY: `green` is the context of a living stream and therefore alive. `context` is a live local.
+    // SAFETY: `green` is the context of a live stream and therefore alive. `context` is a live local.
     unsafe { call!(driver.api(), cuCtxFromGreenCtx(&raw mut context, green)) }?;
     Ok(driver.find_context(context).as_ref().map_or(Owner::Foreign, Owner::of))
 }

@@ -14,7 +14,8 @@ use super::place::Place;
 use super::source::Source;
 
 impl Inner {
-    /// Returns the hold of the graph into which a stream is captured: one that a block has, or a new one.
+    /// Returns the hold on the graph that a stream is being captured into: the hold that a block already has, or a new
+    /// one.
     pub(super) fn hold(&self, place: &Place) -> Result<Option<Hold>> {
         let known = |capture| {
             let books = self.books.lock();
@@ -39,7 +40,7 @@ impl Inner {
     ) -> Result<bool> {
         let _relaxed = RelaxedCapture::enter(driver)?;
         let source = self.source()?;
-        // SAFETY: this function has the contract of `Place::find`.
+        // SAFETY: this function has the same contract as `Place::find`.
         let (on, _) = unsafe { Place::find(source.primary(), stream) }?;
         waiting.on = Some(on);
         // A graph that is being captured may use the block.

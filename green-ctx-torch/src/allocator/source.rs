@@ -131,7 +131,8 @@ impl Source {
     /// As for [`allocate`](Source::allocate). The memory must be from the pool, and work that the stream does not
     /// follow must no longer use it.
     pub(super) unsafe fn free(&self, address: CUdeviceptr, stream: CUstream) -> Result<()> {
-        // SAFETY: this function has the contract of the call.
+        // SAFETY: the caller guarantees that the stream is live, and that the memory is from the pool and no longer
+        // used by work that the stream does not follow.
         unsafe { call!(self.driver().api(), cuMemFreeAsync(address, stream)) }
     }
 
@@ -197,7 +198,7 @@ impl Drop for Source {
             // In a forked child, the driver's objects belong to the parent.
             return;
         }
-        // The last handle can be dropped at any time, also while other threads capture.
+        // The last handle can be dropped at any time, even while other threads capture.
         let relaxed = RelaxedCapture::enter(device.driver());
         let destroyed = self.destroy();
         device.driver().report(relaxed.map(drop));

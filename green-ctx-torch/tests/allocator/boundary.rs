@@ -211,7 +211,7 @@ fn an_allocator_that_ends_reports_blocks() -> Outcome {
         counter.fetch_add(1, Ordering::Relaxed);
     });
     let device = driver.device(0)?;
-    // Without a living context, the driver would free the memory.
+    // Without a live context, the driver would free the memory.
     let _primary = device.primary_context()?;
     let allocator = Allocator::of(&device);
     // SAFETY: `_primary` keeps the primary context alive, and so its null stream.

@@ -94,7 +94,7 @@ fn stream(runner: &mut Runner<'_>, bench: &Bench) {
     let flags = CUstream_flags::CU_STREAM_NON_BLOCKING.0;
     let create = || -> CUstream {
         let mut stream = ptr::null_mut();
-        // SAFETY: the context is alive, and the pointer is to a live handle.
+        // SAFETY: the context is alive, and `stream` is a live local.
         ok(unsafe { create(&raw mut stream, green, flags, 0) });
         stream
     };
@@ -203,7 +203,7 @@ fn current(runner: &mut Runner<'_>, bench: &Bench) {
         // SAFETY: the context is alive.
         ok(unsafe { push(context) });
         let mut popped = ptr::null_mut();
-        // SAFETY: the pointer is to a live handle.
+        // SAFETY: `popped` is a live local.
         ok(unsafe { pop(&raw mut popped) });
     };
     let safe = || drop(bench.context.make_current().expect("a live context"));

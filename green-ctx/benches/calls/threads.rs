@@ -43,7 +43,7 @@ fn events(runner: &mut Runner<'_>, bench: &Bench) {
     let flags = CUevent_flags::CU_EVENT_DISABLE_TIMING.0;
     let make = || {
         let mut event: CUevent = ptr::null_mut();
-        // SAFETY: the pointer is to a live handle, and a context is current.
+        // SAFETY: `event` is a live local, and a context is current.
         ok(unsafe { create(&raw mut event, flags) });
         event
     };
@@ -52,11 +52,11 @@ fn events(runner: &mut Runner<'_>, bench: &Bench) {
     let safe_event = || drop(device.create_event(EventOptions::default()).expect("an event"));
 
     let raw = |_: usize| {
-        let _current = primary.make_current().expect("a living context");
+        let _current = primary.make_current().expect("a live context");
         timed(BATCH, || end(make()))
     };
     let safe = |_: usize| {
-        let _current = primary.make_current().expect("a living context");
+        let _current = primary.make_current().expect("a live context");
         timed(BATCH, safe_event)
     };
     compare(runner, "two threads: event", &raw, &safe);
@@ -70,7 +70,7 @@ fn events(runner: &mut Runner<'_>, bench: &Bench) {
             ok(unsafe { push(context) });
             let event = make();
             let mut popped = ptr::null_mut();
-            // SAFETY: the pointer is to a live handle.
+            // SAFETY: `popped` is a live local.
             ok(unsafe { pop(&raw mut popped) });
             end(event);
         })
@@ -92,7 +92,7 @@ fn streams<'a>(
         let green = context(thread).as_raw_green().expect("a green context");
         timed(BATCH, || {
             let mut stream: CUstream = ptr::null_mut();
-            // SAFETY: the context is alive, and the pointer is to a live handle.
+            // SAFETY: the context is alive, and `stream` is a live local.
             ok(unsafe { create(&raw mut stream, green, flags, 0) });
             // SAFETY: the stream was created above and is destroyed once.
             ok(unsafe { destroy(stream) });
@@ -116,13 +116,13 @@ fn current(runner: &mut Runner<'_>, partitions: &[Context]) {
             // SAFETY: the context is alive.
             ok(unsafe { push(context) });
             let mut popped = ptr::null_mut();
-            // SAFETY: the pointer is to a live handle.
+            // SAFETY: `popped` is a live local.
             ok(unsafe { pop(&raw mut popped) });
         })
     };
     let safe = |thread: usize| {
         let context = &partitions[thread];
-        timed(BATCH, || drop(context.make_current().expect("a living context")))
+        timed(BATCH, || drop(context.make_current().expect("a live context")))
     };
     compare(runner, "two threads: make current", &raw, &safe);
 }

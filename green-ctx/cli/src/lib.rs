@@ -64,7 +64,7 @@ struct Options {
         display_order = 100
     )]
     device: Option<u32>,
-    /// Prints one JSON object instead of text, also for errors.
+    /// Prints one JSON object instead of text, including for errors.
     #[arg(long, global = true, display_order = 100)]
     json: bool,
 }

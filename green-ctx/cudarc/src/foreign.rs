@@ -60,10 +60,10 @@ pub fn context_of(driver: &Driver, context: &Arc<CudaContext>) -> Result<Context
 /// As for [`device_of`], and [`Error::DefaultStream`] for cudarc's default stream and per-thread default stream.
 pub fn stream_of(driver: &Driver, stream: &Arc<CudaStream>) -> Result<Stream> {
     shared(driver, stream.context())?;
-    // SAFETY: `shared` has checked by the stream's context that the stream belongs to this driver. The result holds
-    // an `Arc` of the cudarc object. cudarc destroys its own streams and their context only when the last `Arc` is
-    // dropped. For a borrowed stream, the caller of `CudaContext::wrap_borrowed_stream` guarantees that it stays
-    // alive until that time.
+    // SAFETY: `shared` has checked, using the stream's context, that the stream belongs to this driver. The result
+    // holds an `Arc` of the cudarc object. cudarc destroys its own streams and their context only when the last `Arc`
+    // is dropped. For a borrowed stream, the caller of `CudaContext::wrap_borrowed_stream` guarantees that the stream
+    // stays alive until that time.
     unsafe { Stream::from_raw_borrowed(driver, stream.cu_stream().cast(), Arc::clone(stream)) }
 }
 

@@ -12,7 +12,7 @@ pub(crate) type Outcome = Result<(), Box<dyn Error>>;
 
 /// Runs an example on the first device of the driver that `GREEN_CTX_DRIVER` names. `cuda` is the installed driver,
 /// and `sim:a100` or `sim:h200@12.8` is a simulated one. The default is a simulated H200.
-#[allow(dead_code, reason = "the tests bring a device of their own")]
+#[allow(dead_code, reason = "the tests use their own device")]
 pub(crate) fn start(run: impl FnOnce(&Device, &mut dyn Write) -> Outcome) -> ExitCode {
     let outcome = device().and_then(|device| run(&device, &mut io::stdout()));
     let Err(error) = outcome else { return ExitCode::SUCCESS };

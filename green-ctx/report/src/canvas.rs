@@ -88,7 +88,7 @@ impl fmt::Display for Escaped<'_> {
     }
 }
 
-/// Returns at most `most` characters of a text. A shortened text ends in an ellipsis.
+/// Returns at most `most` characters of a string. A shortened string ends in an ellipsis.
 pub fn shortened(text: &str, most: usize) -> String {
     if text.chars().count() <= most {
         return text.to_owned();

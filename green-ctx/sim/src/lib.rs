@@ -9,7 +9,7 @@
 //!
 //! - which kernels were launched and on which SMs ([`Sim::launches`]), and in which order
 //!   ([`Launch::happens_before`]);
-//! - accesses to the same memory that nothing orders ([`Sim::races`]);
+//! - accesses to the same memory that are not ordered by a stream, an event or a wait ([`Sim::races`]);
 //! - the handles and the memory that the program did not release ([`Sim::live`]);
 //! - the calls that the program made ([`Sim::calls`]).
 //!
@@ -48,7 +48,7 @@
 //!
 //! The following was not recorded:
 //!
-//! - Times. They are round figures of an H200. The record says only roughly how much longer a memset or a
+//! - Times. They are round values for an H200. The record says only roughly how much longer a memset or a
 //!   copy takes on few SMs, and [`Profile::transfer`] reproduces those ratios.
 //! - Device attributes and memory sizes. They come from data sheets.
 //! - Situations that no recorded case covers. The simulator follows the documentation of the function.
@@ -66,8 +66,9 @@
 //!   text counts as using 4 registers per thread. Its shared memory does not include that of the device
 //!   functions that it calls.
 //! - A program cannot look up the global variables of an image.
-//! - Code for the linker (relocatable code, LTO, Tile IR) is not linked. A fat binary that holds nothing
-//!   else is `CUDA_ERROR_NO_BINARY_FOR_GPU`. A 32-bit cubin is `CUDA_ERROR_INVALID_IMAGE`.
+//! - Code for the linker (relocatable code, LTO, Tile IR) is not linked. Loading a fat binary with
+//!   nothing else fails with `CUDA_ERROR_NO_BINARY_FOR_GPU`, and loading a 32-bit cubin with
+//!   `CUDA_ERROR_INVALID_IMAGE`.
 //! - Loading is always lazy; `CUDA_MODULE_LOADING` is not read.
 //!
 //! Occupancy is computed as in NVIDIA's `cuda_occupancy.h`, for the SMs of the current context or of the

@@ -20,7 +20,7 @@ use crate::trace::Launch;
 /// The type of `cuGetProcAddress_v2`, the C function that returns all other functions of a driver.
 pub type GetProcAddress = green_ctx_sys::GetProcAddress;
 
-/// The default of [`Builder::patience`]. Most tests need their drivers for a shorter time.
+/// The default of [`Builder::patience`]. Most tests use their driver for less time than this.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The default of [`Builder::trace`].
@@ -376,13 +376,13 @@ impl Sim {
     }
 
     /// Returns the pairs of operations that access the same memory without an order between them, at least
-    /// one of them writing. Nothing makes one operation wait for the other: neither the order within a
-    /// stream, nor an event, nor a wait of a context or of the host. On a GPU, the results of such a
+    /// one of them writing. No stream order, event, context wait or host wait makes one operation wait
+    /// for the other. On a GPU, the results of such a
     /// program differ from run to run.
     ///
     /// The check covers copies, memsets, accesses of kernels through [`KernelCall`], and stream-ordered
     /// allocations and frees, in device memory and in page-locked host memory. A kernel without a closure
-    /// accesses nothing. Accesses by the host itself are not seen.
+    /// accesses nothing. Accesses by the host itself are not checked.
     ///
     /// The check looks at the order that the program established, not at virtual times: it finds a race
     /// even if the first operation happened to end long before the second. If one thread of the program

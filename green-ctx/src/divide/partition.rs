@@ -27,8 +27,8 @@ pub(crate) use shared::SharedContext;
 /// not cover streams of the primary context, foreign contexts, and plans that were switched away from
 /// without a fence. [`Watch`](crate::watch::Watch) finds their work.
 ///
-/// The SMs are given back when the last handle is dropped, streams included. Running work continues, and the
-/// next owner that takes the SMs for a floor waits for it on the device.
+/// The SMs are given back when the last handle is dropped, streams included. Running work continues. The
+/// next partition that takes these SMs for its floor waits for that work on the device.
 ///
 /// # Examples
 ///

@@ -56,7 +56,7 @@ impl<'a> Capturing<'a> {
         Ok(capturing)
     }
 
-    /// Returns the contexts of the living streams that take part.
+    /// Returns the contexts of the live streams that take part.
     fn participants(&self) -> Result<Needs> {
         self.noted.as_ref().map_or_else(|| Ok(Needs::default()), Noted::participants)
     }
@@ -95,7 +95,7 @@ fn end(stream: &Stream) -> Result<Raw<CUgraph_st>> {
 
 fn end_once(stream: &Stream) -> Result<Raw<CUgraph_st>> {
     let mut graph = ptr::null_mut();
-    // SAFETY: `stream` is alive, and the pointer is to a live handle.
+    // SAFETY: `stream` is alive, and `graph` is a live local.
     unsafe {
         call!(stream.driver().functions()?, cuStreamEndCapture(stream.raw(), &raw mut graph))
     }?;

@@ -63,8 +63,7 @@ impl Graph {
             // an H200, driver 580.159.04).
             let _scope = Scope::enter(driver, self.inner.primary.as_raw())?;
             let _relaxed = RelaxedCapture::enter(driver)?;
-            // SAFETY: `self` keeps the graph alive, and `_alone` excludes other threads. The pointer is to a live
-            // handle.
+            // SAFETY: `self` keeps the graph alive, and `_alone` excludes other threads. `raw` is a live local.
             unsafe {
                 call!(
                     device.functions()?,

@@ -100,7 +100,7 @@ impl Needs {
 }
 
 /// Returns whether a node's context is not `expected`. Comparing handles is enough, since `expected` is alive and
-/// no two living contexts have the same handle. Every check of a node uses this function.
+/// no two live contexts have the same handle. Every check of a node uses this function.
 pub(super) fn is_outside(of_node: Raw<CUctx_st>, expected: &Context) -> bool {
     of_node.as_ptr() != expected.raw()
 }

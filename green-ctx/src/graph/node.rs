@@ -34,7 +34,7 @@ impl Node {
     /// Returns the parameters of a kernel node. The node owns the arrays that they point to.
     pub(super) fn kernel(&self, api: &Api) -> Result<CUDA_KERNEL_NODE_PARAMS_v2> {
         let mut params = MaybeUninit::zeroed();
-        // SAFETY: the node is a living kernel node, and the pointer is to a value of this type.
+        // SAFETY: the node is a live kernel node, and the pointer is to a value of this type.
         unsafe { call!(api, cuGraphKernelNodeGetParams(self.raw, params.as_mut_ptr())) }?;
         // SAFETY: all-zero bytes are valid integers and pointers, and the driver wrote the parameters.
         Ok(unsafe { params.assume_init() })
@@ -70,7 +70,7 @@ impl Node {
 pub(super) fn kernel_name(api: &Api, function: CUfunction) -> Result<Option<String>> {
     let Ok(get) = api.cuFuncGetName() else { return Ok(None) };
     let mut name = ptr::null();
-    // SAFETY: the function is alive, since a node of a living graph has it. The pointer is to a live pointer.
+    // SAFETY: the function is alive, since a node of a live graph has it. `name` is a live local.
     check("cuFuncGetName", unsafe { get(&raw mut name, function) })?;
     if name.is_null() {
         return Ok(None);
@@ -83,7 +83,7 @@ pub(super) fn kernel_name(api: &Api, function: CUfunction) -> Result<Option<Stri
 /// Returns the number of nodes in a graph.
 pub(super) fn count(api: &Api, graph: CUgraph) -> Result<usize> {
     let mut count = 0;
-    // SAFETY: the graph is alive, and the pointer is to a live number. Without an array the driver writes the
+    // SAFETY: the graph is alive, and `count` is a live local. Without an array the driver writes the
     // count.
     unsafe { call!(api, cuGraphGetNodes(graph, ptr::null_mut(), &raw mut count)) }?;
     Ok(count)
@@ -108,14 +108,14 @@ fn descend(api: &Api, graph: CUgraph, above: &[usize], into: &mut Vec<Node>) -> 
     handles.truncate(count);
     for (index, raw) in handles.into_iter().enumerate() {
         let mut kind = CUgraphNodeType::CU_GRAPH_NODE_TYPE_EMPTY;
-        // SAFETY: the node is alive, and the pointer is to a live value.
+        // SAFETY: the node is alive, and `kind` is a live local.
         unsafe { call!(api, cuGraphNodeGetType(raw, &raw mut kind)) }?;
         let path = [above, &[index]].concat();
         let kind = NodeKind::from_raw(kind);
         into.push(Node { raw, kind, path: path.clone() });
         if kind == NodeKind::ChildGraph {
             let mut child = ptr::null_mut();
-            // SAFETY: the node is the living node of a child graph, and the pointer is to a live handle.
+            // SAFETY: the node is the live node of a child graph, and `child` is a live local.
             unsafe { call!(api, cuGraphChildGraphNodeGetGraph(raw, &raw mut child)) }?;
             descend(api, child, &path, into)?;
         }

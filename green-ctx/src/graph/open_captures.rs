@@ -105,7 +105,7 @@ pub(super) fn note(stream: &Stream) -> Result<Option<Noted<'_>>> {
 }
 
 impl Noted<'_> {
-    /// Returns the contexts of the living streams that take part. Must be called before the capture ends, since a
+    /// Returns the contexts of the live streams that take part. Must be called before the capture ends, since a
     /// stream takes part until then, even after another stream has waited for it.
     ///
     /// Only streams whose raw handles were given out matter here. Work on all other streams is submitted by this

@@ -1,10 +1,10 @@
 //! Retargeting: moving a graph to another partition.
 //!
 //! The driver puts a node in the context that is current when the node's parameters are set, whatever context the
-//! parameters name (recorded on an H200, driver 580.159.04). So a move copies the graph, makes the partition's
-//! context current, and sets the parameters of every node to the values that they already have. This works for
-//! kernels of libraries, functions of modules, copies and memsets, also in child graphs. The context of each kernel
-//! is read back.
+//! parameters name (recorded on an H200, driver 580.159.04). So a move copies the graph, makes the partition's context
+//! current, and sets the parameters of every node to the values that they already have. This works for kernels of
+//! libraries, functions of modules, copies and memsets, including those in child graphs. The context of each kernel is
+//! read back.
 //!
 //! A move first refuses nodes that no copy can have. It also refuses a cooperative kernel if its blocks do not all
 //! fit in the partition, and a clustered kernel if not one cluster fits, since the graph would never end on
@@ -199,7 +199,7 @@ impl Mover<'_> {
 
     fn memcpy(&self, node: &Node) -> Result<()> {
         let mut params = MaybeUninit::<CUDA_MEMCPY3D_v2>::zeroed();
-        // SAFETY: the node is a living copy node, and the pointer is to a value of this type.
+        // SAFETY: the node is a live copy node, and the pointer is to a value of this type.
         unsafe { call!(self.api, cuGraphMemcpyNodeGetParams(node.raw, params.as_mut_ptr())) }?;
         // SAFETY: the node is alive, and its own parameters are valid for it.
         unsafe { call!(self.api, cuGraphMemcpyNodeSetParams(node.raw, params.as_ptr())) }
@@ -207,7 +207,7 @@ impl Mover<'_> {
 
     fn memset(&self, node: &Node) -> Result<()> {
         let mut params = MaybeUninit::<CUDA_MEMSET_NODE_PARAMS_v1>::zeroed();
-        // SAFETY: the node is a living memset node, and the pointer is to a value of this type.
+        // SAFETY: the node is a live memset node, and the pointer is to a value of this type.
         unsafe { call!(self.api, cuGraphMemsetNodeGetParams(node.raw, params.as_mut_ptr())) }?;
         // SAFETY: the node is alive, and its own parameters are valid for it.
         unsafe { call!(self.api, cuGraphMemsetNodeSetParams(node.raw, params.as_ptr())) }
@@ -260,7 +260,7 @@ impl Mover<'_> {
 
     fn attribute(&self, node: &Node, id: CUlaunchAttributeID) -> Result<CUlaunchAttributeValue> {
         let mut value = MaybeUninit::<CUlaunchAttributeValue>::zeroed();
-        // SAFETY: the node is a living kernel node, and the pointer is to a value of this type.
+        // SAFETY: the node is a live kernel node, and the pointer is to a value of this type.
         unsafe {
             call!(self.api, cuGraphKernelNodeGetAttribute(node.raw, id, value.as_mut_ptr()))
         }?;

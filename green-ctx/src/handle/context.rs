@@ -134,7 +134,7 @@ impl InSlot for Registry<Inner> {
 }
 
 impl Driver {
-    /// Returns the living [`Context`] of this crate that has this raw handle. Returns `None` for other contexts.
+    /// Returns the live [`Context`] of this crate that has this raw handle. Returns `None` for other contexts.
     #[must_use]
     pub fn find_context(&self, raw: CUcontext) -> Option<Context> {
         self.registered(self.contexts(), raw.addr()).map(Context::from_inner)
@@ -246,8 +246,8 @@ impl Device {
 }
 
 impl Context {
-    /// Returns an identity of the context that does not keep the context alive. It stays valid after the last handle is
-    /// dropped.
+    /// Returns a weak reference, which identifies the context and does not keep it alive. The reference stays valid
+    /// after the last handle is dropped.
     #[must_use]
     pub fn weak(&self) -> WeakContext {
         WeakContext { inner: self.downgrade() }

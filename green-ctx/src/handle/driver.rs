@@ -120,7 +120,7 @@ impl WeakDriver {
     }
 }
 
-/// The living drivers. Loading a library that is in this list returns the existing driver and its ledgers.
+/// The live drivers. Loading a library that is in this list returns the existing driver and its ledgers.
 static DRIVERS: Mutex<Vec<(GetProcAddress, Weak<Inner>)>> = Mutex::new(Vec::new());
 
 impl Driver {
@@ -196,7 +196,7 @@ impl Driver {
         Driver::start(api, Origin::Simulated(sim.clone()))
     }
 
-    /// Initialises a driver, or returns the living driver that has the same functions.
+    /// Initialises a driver, or returns the live driver that has the same functions.
     fn start(api: Api, origin: Origin) -> Result<Driver> {
         // Held until the new driver is in the list, so two threads that load the same library get one driver.
         let mut drivers = DRIVERS.lock();

@@ -68,7 +68,7 @@ pub enum Error {
     /// The request is invalid. No device could fulfil it.
     #[error("{0}")]
     InvalidRequest(String),
-    /// The device is cut into other units, and some of them are in use.
+    /// The device is divided (*cut*) into other units, and some of them are in use.
     ///
     /// The driver does not report how fine and coarse units overlap. If both were in use at the same time, partitions
     /// could share SMs unnoticed. On a 12.4 driver, the same applies to groups of different sizes.

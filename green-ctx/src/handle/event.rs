@@ -58,7 +58,7 @@ pub(crate) struct Inner {
     ownership: Ownership,
 }
 
-/// Options for creating an event. By default it measures no time, and the host spins while it waits for the event.
+/// Options for creating an event. By default, timing is disabled, and the host spins while it waits for the event.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[must_use = "options do nothing until passed to a call"]
 pub struct EventOptions {
@@ -75,7 +75,7 @@ impl InSlot for Registry<Inner> {
 }
 
 impl Driver {
-    /// Returns the living [`Event`] of this crate that has this raw handle. Returns `None` for other handles.
+    /// Returns the live [`Event`] of this crate that has this raw handle. Returns `None` for other handles.
     #[must_use]
     pub fn find_event(&self, raw: CUevent) -> Option<Event> {
         self.registered(self.events(), raw.addr()).map(Event::from_inner)

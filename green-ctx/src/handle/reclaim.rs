@@ -44,7 +44,7 @@ impl fmt::Debug for ReclaimHook {
 /// A driver's reclaim hooks, in the order of their registration.
 #[derive(Default)]
 struct ReclaimHooks {
-    /// Set if the list may contain a living hook. Changed only under the list's lock.
+    /// Set if the list may contain a live hook. Changed only under the list's lock.
     any: AtomicBool,
     list: Mutex<Vec<Weak<Hook>>>,
 }

@@ -43,7 +43,7 @@ impl<T> Default for Registry<T> {
 }
 
 impl<T> Registry<T> {
-    /// Returns the living object of a handle.
+    /// Returns the live object of a handle.
     pub(crate) fn find(&self, address: usize) -> Option<Arc<T>> {
         self.entries.lock().find(address)
     }
@@ -70,7 +70,7 @@ impl<T> Registry<T> {
         drop(former);
     }
 
-    /// Returns the living object of a handle, or enters `object` if there is none. Both happen under one lock, so all
+    /// Returns the live object of a handle, or enters `object` if there is none. Both happen under one lock, so all
     /// callers with the same handle get the same object. If another object exists, `object` is returned as well, and
     /// the caller must drop it.
     pub(crate) fn get_or_enter(&self, address: usize, object: Arc<T>) -> (Arc<T>, Option<Arc<T>>) {

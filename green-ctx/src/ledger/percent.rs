@@ -1,9 +1,9 @@
 //! Percentages of SMs, turned into counts.
 //!
 //! All percentages of one request are rounded together, each to a nearby count that whole units make up. If a
-//! request asks for no more SMs than there are, its counts do not exceed them either. Percentages that add up
-//! to at most 100 therefore fit if all SMs are free and there is a unit for each of them. If they add up to
-//! less and the request takes the rest, at least one unit remains for it.
+//! request does not exceed the device's SMs, its rounded counts do not exceed them either. Percentages that
+//! add up to at most 100 therefore fit if all SMs are free and each percentage can get at least one unit. If
+//! they add up to less than 100 and the request takes the rest, at least one unit remains for the rest.
 
 use super::refusal::Refusal;
 use super::share::{Amount, Share, ShareKind};
@@ -295,7 +295,7 @@ mod tests {
         // The count uses the odd unit.
         assert_eq!(given(&["116", "12%"]), [116, 16]);
         assert_eq!(given(&["8", "90%", "2%", "1%"]), [8, 108, 8, 8]);
-        // These ask for more SMs than there are, and the split fails later.
+        // These requests exceed the device's SMs, and the split fails later.
         assert_eq!(given(&["100", "30%"]), [100, 40]);
         assert_eq!(given(&["100", "30%..=39"]), [100, 32]);
         assert_eq!(given(&["4294967295", "4294967295..", "25%"])[2], 32);
@@ -333,7 +333,7 @@ mod tests {
         assert_eq!(given(&[25; 4], 6, 17), [30, 24, 24, 24]);
     }
 
-    /// A request that adds up to at most 100 % fits if there is a unit for each percentage.
+    /// A request that adds up to at most 100 % fits if each share given as a percentage can get at least one unit.
     #[test]
     fn counts_and_percentages_fit_together() {
         let mut random = fastrand::Rng::with_seed(46);

@@ -30,7 +30,7 @@ use std::str::FromStr;
 /// to sets of SMs that are scheduled together, and no group gets SMs outside such sets. Counts and
 /// percentages can be mixed, as in `16..50%`. Reports show the SMs that each percentage came to.
 ///
-/// A floor is rounded up to whole units and a ceiling is rounded down. Rounding never makes the floor larger
+/// A floor that is a count is rounded up to whole units, and a ceiling is rounded down. Rounding never makes the floor larger
 /// than the ceiling.
 ///
 /// Text includes both ends: `16..48` means `16..=48`. To avoid confusion with that, Rust's half-open ranges
@@ -216,7 +216,7 @@ impl Share {
         }
     }
 
-    /// Returns whether the floor is a count or a percentage.
+    /// Returns true if the floor is given as a count or a percentage.
     pub(super) const fn is_counted(self) -> bool {
         match self.0 {
             ShareKind::Count(_) | ShareKind::Percent(_) | ShareKind::Between { .. } => true,

@@ -49,7 +49,7 @@ pub(crate) enum Cut {
         /// The number of pieces of that size before the rest; 0 for as many as possible.
         pieces: u32,
     },
-    /// The groups of a structured request, in order, and the SMs that they leave.
+    /// The groups of a structured request, in order, and the SMs left over.
     Structured {
         /// The SMs that were split; `None` for the device's.
         within: Option<Arc<Placement>>,
@@ -240,7 +240,7 @@ impl UnitSet {
         set
     }
 
-    /// Returns the set of all units of a device of `units` units.
+    /// Returns the set of all units of a device that has `units` units.
     pub(crate) fn all(units: usize) -> UnitSet {
         let mut set = UnitSet(SmallVec::from_elem(u64::MAX, units.div_ceil(WORD)));
         if let Some(last) = set.0.last_mut() {

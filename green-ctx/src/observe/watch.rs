@@ -33,8 +33,8 @@ pub use crate::handle::location::Location;
 
 /// Checks that work stays in one partition. Clones share the collected escapes.
 ///
-/// Pass it streams, graphs and contexts, with a name for each. It collects those that would run outside the
-/// partition. It asks the driver instead of trusting the objects: `cuStreamGetGreenCtx`, and the contexts of a
+/// Pass it streams, graphs and contexts, with a name for each. The watch collects those that would run outside the
+/// partition. It queries the driver instead of trusting the objects: `cuStreamGetGreenCtx`, and the contexts of a
 /// graph's nodes. [`launches`](Watch::launches) also checks every launch that a thread makes through this crate.
 /// The [manual](crate::guide::escapes) lists what a watch cannot find.
 ///
@@ -144,7 +144,7 @@ impl Watch {
     ///
     /// # Safety
     ///
-    /// `raw` must be a living stream of the partition's driver, or a default-stream token.
+    /// `raw` must be a live stream of the partition's driver, or a default-stream token.
     #[doc(alias = "cuStreamGetGreenCtx")]
     pub unsafe fn raw_stream(&self, name: &str, raw: CUstream) -> Result<bool> {
         let driver = self.driver();
@@ -223,7 +223,7 @@ impl Watch {
         if found == expected.raw() {
             return Ok(true);
         }
-        // SAFETY: `found` is the context of a living stream or object, or the current context. Code that makes a
+        // SAFETY: `found` is the context of a live stream or object, or the current context. Code that makes a
         // context current must keep it alive.
         let location = || unsafe { Location::of_raw(self.driver(), found) };
         let location = if found.is_null() { None } else { Some(location()?) };

@@ -164,7 +164,7 @@ impl Library {
         let mut sizes = Vec::new();
         loop {
             let (mut offset, mut size) = (0, 0);
-            // SAFETY: `self` keeps the kernel's library loaded, and both pointers are to live integers.
+            // SAFETY: `self` keeps the kernel's library loaded, and `offset` and `size` are live locals.
             let status =
                 unsafe { function(kernel.as_ptr(), sizes.len(), &raw mut offset, &raw mut size) };
             match status {
@@ -190,7 +190,7 @@ impl Library {
     }
 }
 
-/// Returns whether a text begins as a PTX module does: with the directive `.version`, after comments and white
+/// Returns whether a string begins as a PTX module does: with the directive `.version`, after comments and white
 /// space (PTX ISA, "PTX Module Directives: .version" and "Comments").
 fn begins_as_ptx(text: &str) -> bool {
     let mut rest = text;

@@ -27,7 +27,7 @@ impl Location {
         let ours = |context: &Context| context.group().is_some() || !context.is_green();
         let foreign = !known.as_ref().is_some_and(ours);
         let mut context_id = 0;
-        // SAFETY: the context is alive by this function's contract, and the pointer is to a live number.
+        // SAFETY: the context is alive by this function's contract, and `context_id` is a live local.
         unsafe { call!(driver.functions()?, cuCtxGetId(raw, &raw mut context_id)) }?;
         // SAFETY: the context is alive by this function's contract.
         let sm_count = unsafe { sm_count_of(driver.functions()?, raw) }?;

@@ -111,7 +111,7 @@ impl<T: Element> DeviceBuffer<T> {
         {
             let _relaxed = RelaxedCapture::enter(device.driver())?;
             let _scope = Scope::enter(device.driver(), context.as_raw())?;
-            // SAFETY: the pointer is to a live address.
+            // SAFETY: `raw` is a live local.
             unsafe { call!(device.functions()?, cuMemAlloc(&raw mut raw, bytes)) }?;
         }
         Ok(DeviceBuffer::new(raw, len, context, None))
@@ -333,7 +333,7 @@ impl Stream {
         let mut raw = 0;
         // The driver counts this call as unsafe while any thread captures (recorded).
         let _relaxed = RelaxedCapture::enter(self.driver())?;
-        // SAFETY: the pointer is to a live address, and `self` keeps the stream alive.
+        // SAFETY: `raw` is a live local, and `self` keeps the stream alive.
         unsafe {
             call!(self.driver().functions()?, cuMemAllocAsync(&raw mut raw, bytes, self.raw()))
         }?;

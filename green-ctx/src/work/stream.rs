@@ -86,7 +86,7 @@ impl InSlot for Registry<Inner> {
 }
 
 impl Driver {
-    /// Returns the living [`Stream`] of this crate that has this raw handle. Returns `None` for other streams and
+    /// Returns the live [`Stream`] of this crate that has this raw handle. Returns `None` for other streams and
     /// for the default-stream tokens (null, 1 and 2), which do not identify a stream.
     ///
     /// # Examples
@@ -232,7 +232,7 @@ impl Stream {
             return Err(Error::Capturing);
         }
         let mut id = 0;
-        // SAFETY: `self` keeps the stream alive, and the pointer is to a live integer.
+        // SAFETY: `self` keeps the stream alive, and `id` is a live local.
         unsafe { call!(self.driver().functions()?, cuStreamGetId(self.raw(), &raw mut id)) }?;
         Ok(id)
     }
@@ -245,7 +245,7 @@ impl Stream {
     #[doc(alias = "cuStreamGetPriority")]
     pub fn priority(&self) -> Result<i32> {
         let mut priority = 0;
-        // SAFETY: `self` keeps the stream alive, and the pointer is to a live integer.
+        // SAFETY: `self` keeps the stream alive, and `priority` is a live local.
         unsafe {
             call!(self.driver().functions()?, cuStreamGetPriority(self.raw(), &raw mut priority))
         }?;
@@ -496,7 +496,7 @@ mod tests {
         let mut raw = std::ptr::null_mut();
         {
             let _current = context.make_current()?;
-            // SAFETY: the pointer is to a live handle.
+            // SAFETY: `raw` is a live local.
             unsafe { call!(driver.api(), cuStreamCreate(&raw mut raw, 1)) }?;
         }
         // SAFETY: this test never destroys the stream.

@@ -134,7 +134,7 @@ impl Module {
 impl Drop for Module {
     fn drop(&mut self) {
         let context = self.device.primary_context().expect("a device");
-        let _current = context.make_current().expect("a living context");
+        let _current = context.make_current().expect("a live context");
         // SAFETY: the tests finish all work that uses the module before they drop it.
         unsafe { call!(self.device.driver().api(), cuModuleUnload(self.raw)) }.expect("unloaded");
     }

@@ -52,7 +52,7 @@ const ANSWERS: [(CUresult, &str, Work, &str, &str, bool); 7] = [
         "cuStreamSynchronize",
         |_, stream| stream.synchronize(),
         "green context was destroyed before the stream",
-        "create a new stream in a living context",
+        "create a new stream in a live context",
         true,
     ),
     (

@@ -89,9 +89,10 @@ fn a_handle_that_is_adopted_again_is_the_new_object() -> Outcome {
         let context = partition(device, 8)?;
         let (stream, event) = (raw::stream(&context)?, raw::event(device)?);
         for _ in 0..2 {
-            // SAFETY: the stream is destroyed below, after its objects, and `context` keeps its context alive.
+            // SAFETY: the raw stream is destroyed below, after the `Stream` objects that wrap it, and `context` keeps
+            // its context alive.
             let adopted = unsafe { Stream::from_raw_borrowed(driver, stream, ()) }?;
-            // SAFETY: the event is destroyed below, after its objects.
+            // SAFETY: the raw event is destroyed below, after the `Event` objects that wrap it.
             let also = unsafe { Event::from_raw_borrowed(device, event, ()) }?;
             assert_eq!(driver.find_stream(stream), Some(adopted));
             assert_eq!(driver.find_event(event), Some(also));

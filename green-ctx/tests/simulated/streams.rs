@@ -151,7 +151,8 @@ fn foreign_streams_are_borrowed_or_owned() -> Outcome {
             let raw = raw::stream(context)?;
             assert_eq!(driver.find_stream(raw), None);
             let (owner, gone) = owner();
-            // SAFETY: the stream is destroyed after its objects, and `context` keeps its context alive.
+            // SAFETY: the raw stream is destroyed after the `Stream` objects that wrap it, and `context` keeps its
+            // context alive.
             let borrowed = unsafe { Stream::from_raw_borrowed(driver, raw, owner) }?;
             assert_eq!((borrowed.context(), borrowed.as_raw()), (context, raw));
             let clone = borrowed.clone();
@@ -173,7 +174,8 @@ fn foreign_streams_are_borrowed_or_owned() -> Outcome {
         let raw = raw::stream(&foreign)?;
         drop(foreign);
         assert_eq!(driver.find_context(green.context), None);
-        // SAFETY: the owner keeps the stream's context alive, and the stream is destroyed after its objects.
+        // SAFETY: the owner keeps the stream's context alive, and the raw stream is destroyed after the `Stream`
+        // object that wraps it.
         let stream = unsafe { Stream::from_raw_borrowed(driver, raw, Arc::clone(&green)) }?;
         assert_eq!((stream.context().as_raw(), stream.context().is_green()), (green.context, true));
         drop(stream);
@@ -191,7 +193,7 @@ fn foreign_events_are_borrowed_or_owned() -> Outcome {
         let _primary = device.primary_context()?;
         let raw = raw::event(device)?;
         let (owner, gone) = owner();
-        // SAFETY: the event is destroyed after its objects.
+        // SAFETY: the raw event is destroyed after the `Event` objects that wrap it.
         let borrowed = unsafe { Event::from_raw_borrowed(device, raw, owner) }?;
         assert_eq!(driver.find_event(raw).as_ref(), Some(&borrowed));
         let stream = stream(&partition(device, 8)?)?;

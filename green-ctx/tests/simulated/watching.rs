@@ -20,7 +20,8 @@ fn is_inside(graph: &Graph, partition: &Context) -> Result<bool, Box<dyn std::er
     let watch = Watch::new(partition);
     {
         let _watching = watch.launches();
-        // SAFETY: the graph keeps its kernels loaded and the tests keep its memory, which no other work uses.
+        // SAFETY: the graph keeps its kernels loaded, and the tests keep its memory allocated. No other work uses
+        // that memory.
         unsafe { stream.launch_graph(&exec) }?;
     }
     let escapes = watch.escapes();

@@ -223,7 +223,7 @@ impl FromStr for Arrival {
     fn from_str(text: &str) -> Result<Arrival, RequestError> {
         let wrong = || {
             RequestError::wrong(format!(
-                "{text:?} is not an arrival; write closed:2, rate:1000 or poisson:1000:7"
+                "{text:?} is not a valid arrival pattern; write closed:2, rate:1000 or poisson:1000:7"
             ))
         };
         let mut parts = text.split(':');

@@ -251,7 +251,8 @@ impl Request {
             return wrong("every kind of arm is left out; allow at least one".to_owned());
         }
         if sum > 0 && left_out.contains(&ArmKind::Partition) {
-            return wrong("floors need partitions, but these are left out; allow them".to_owned());
+            let reason = "floors need partitions, but the arm `partition` is left out; allow it";
+            return wrong(reason.to_owned());
         }
         let whole = pieces.sms.checked_sub(pieces.odd).filter(|_| pieces.unit > 0);
         if whole.is_none_or(|whole| whole % pieces.unit != 0) {

@@ -229,7 +229,7 @@ fn short_beside_long() -> Vec<ModelJob> {
 
 #[test]
 fn it_says_not_to_partition_where_that_gains_nothing() {
-    // Each job fills the device for so long that the number of its SMs makes no difference.
+    // Each job has blocks to fill the device for a long time, so the number of its SMs makes no difference.
     let jobs = vec![ModelJob { blocks: 132 * 40, block_us: 10.0, ..ModelJob::default() }; 2];
     let verdict = |seed| tune(seed, &jobs, &Request::default()).expect("it runs").verdict;
     let (partition, plain): (Vec<Verdict>, Vec<Verdict>) =

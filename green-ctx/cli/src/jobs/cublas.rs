@@ -263,7 +263,8 @@ impl Handle {
     ///
     /// # Errors
     ///
-    /// [`CublasError::Call`]. [`CublasError::Driver`], also if the product is on another device than the stream.
+    /// [`CublasError::Call`]. [`CublasError::Driver`], for example if the product and the stream are on different
+    /// devices.
     pub fn launch(&self, product: &Product, before: f32) -> Result<()> {
         let Product { device, sides: [rows, columns, inner], factors: [a, b], product } = product;
         if device != self.stream.context().device() {

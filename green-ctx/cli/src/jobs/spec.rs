@@ -164,7 +164,7 @@ impl fmt::Display for Spec {
     }
 }
 
-/// The reason why a text is not a valid [`Spec`].
+/// The reason why a string is not a valid [`Spec`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SpecError {

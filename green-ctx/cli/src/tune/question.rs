@@ -29,7 +29,7 @@ impl Question {
         for text in &arguments.arrivals {
             let (name, arrival) = text.split_once(['=', ':']).ok_or_else(|| {
                 wrong(format!(
-                    "{text:?} is not an arrival of a job; write JOB=ARRIVAL, as in gemm=closed:2"
+                    "{text:?} is not a job's arrival pattern; write JOB=ARRIVAL, as in gemm=closed:2"
                 ))
             })?;
             let job = find(&mut jobs, name)?;

@@ -1,4 +1,4 @@
-//! Names and texts of statuses.
+//! Names and messages of statuses.
 
 use std::collections::HashMap;
 use std::ffi::{CStr, CString, c_char};
@@ -12,7 +12,7 @@ use crate::pointer::{Answer, Ptr, valid};
 /// Greater than every status of CUDA 13.5.
 const END: u32 = 1000;
 
-/// The driver's texts, for the statuses that the simulator returns.
+/// The driver's messages, for the statuses that the simulator returns.
 const TEXTS: &[(u32, &CStr)] = &[
     (0, c"no error"),
     (1, c"invalid argument"),

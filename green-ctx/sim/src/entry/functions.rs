@@ -143,7 +143,7 @@ macro_rules! functions {
         enum Id { $($export),* }
 
         /// The functions that C calls, one per slot.
-        #[allow(dead_code, non_snake_case, clippy::too_many_arguments, reason = "the functions are the driver's own, and not all are simulated")]
+        #[allow(dead_code, non_snake_case, clippy::too_many_arguments, reason = "names and parameters are those of the driver API, and not all functions are simulated")]
         mod trampolines {
             use super::*;
 

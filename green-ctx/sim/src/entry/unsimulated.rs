@@ -1,5 +1,5 @@
 //! Functions that are not simulated. They refuse, because an answer without the work would be wrong. The
-//! crate documentation lists the simulated functions with unsupported uses.
+//! crate documentation lists the simulated functions, with the uses that are not supported.
 
 use green_ctx_sys::CUresult;
 

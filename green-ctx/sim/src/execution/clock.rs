@@ -24,7 +24,7 @@ pub enum Clock {
     Real,
 }
 
-/// Durations on every device, in nanoseconds: round figures of a recorded H200. The rates of a device's
+/// Durations in nanoseconds, the same for every device: round values for an H200. The rates of a device's
 /// memory are in [`Profile::transfer`](crate::Profile::transfer).
 pub(crate) mod cost {
     /// Any call without its own cost.

@@ -64,7 +64,7 @@ pub(crate) fn from_file(name: &CStr) -> Answer<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Returns the first four bytes. They are read one by one, because a short text may have fewer.
+/// Returns the first four bytes. They are read one by one, because a short string may have fewer than four.
 fn magic(image: Ptr<u8>) -> Answer<[u8; 4]> {
     let mut magic = [0; 4];
     for (index, byte) in magic.iter_mut().enumerate() {

@@ -88,7 +88,8 @@ pub(crate) fn create(driver: &Driver, out: Ptr<*mut CUctx_st>, flags: u32, ordin
     driver.state().create(out, flags, ordinal)
 }
 
-/// Implements the version of 11.4. Contexts with a limited number of SMs need MPS, which is not simulated.
+/// Implements the CUDA 11.4 version of this function. Contexts with a limited number of SMs need MPS, which is
+/// not simulated.
 pub(crate) fn create_with_affinity(
     driver: &Driver,
     out: Ptr<*mut CUctx_st>,
@@ -102,7 +103,8 @@ pub(crate) fn create_with_affinity(
     create(driver, out, flags, ordinal)
 }
 
-/// Implements the version of 12.5. Contexts that share a device with graphics need a graphics interface.
+/// Implements the CUDA 12.5 version of this function. Contexts that share a device with graphics need a
+/// graphics interface.
 pub(crate) fn create_with_params(
     driver: &Driver,
     out: Ptr<*mut CUctx_st>,

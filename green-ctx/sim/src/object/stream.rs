@@ -389,8 +389,8 @@ pub(crate) fn get_ctx(
     out.write(handle::pointer(state.streams[&handle].context))
 }
 
-/// Implements the version of 12.5. For a green stream it returns the primary context in addition to the
-/// green context (recorded).
+/// Implements the CUDA 12.5 version of this function. For a green stream it returns the primary context
+/// in addition to the green context (recorded).
 pub(crate) fn get_ctx_v2(
     driver: &Driver,
     stream: Ptr<CUstream_st>,

@@ -46,7 +46,7 @@ pub struct Topology {
     pub gpcs: &'static [u32],
     /// The number of GPCs in each locality domain; empty if the device has no domains.
     pub domains: &'static [usize],
-    /// The order in which the driver hands out fine units, as ranges of TPC numbers; empty if it is
+    /// The order in which the driver gives out fine units, as ranges of TPC numbers; empty if it is
     /// ascending.
     pub fine_order: &'static [(u32, u32)],
     /// Splits of the whole device that were recorded and follow from no rule. Splits of other SMs fill such
@@ -124,7 +124,7 @@ impl Topology {
         self.gpcs.iter().map(|tpcs| tpcs - tpcs % self.tpcs_per_unit()).sum()
     }
 
-    /// Returns the SMs of each coarse unit, in the order in which the driver hands the units out.
+    /// Returns the SMs of each coarse unit, in the order in which the driver gives out the units.
     pub(crate) fn coarse_units(&self) -> Vec<SmSet> {
         let mut units = Vec::new();
         let mut start = 0;
@@ -142,7 +142,7 @@ impl Topology {
         units
     }
 
-    /// Returns the SMs of each fine unit, in the order in which the driver hands the units out.
+    /// Returns the SMs of each fine unit, in the order in which the driver gives out the units.
     pub(crate) fn fine_units(&self) -> Vec<SmSet> {
         let all = [(0, self.sm_count / self.fine_unit)];
         let ranges = if self.fine_order.is_empty() { &all } else { self.fine_order };
@@ -209,8 +209,8 @@ impl Topology {
         Ok(Split::of(input, groups))
     }
 
-    /// Chooses at most `most` groups of less than the device, and no more groups than there are GPCs to
-    /// take SMs from. The groups take units from different GPCs in turn, as long as each group gets one;
+    /// Chooses at most `most` groups, each smaller than the device, and no more groups than there are GPCs
+    /// to take SMs from. The groups take units from different GPCs in turn, as long as each group gets one;
     /// the last unit may be given in part (recorded). Then each group gets the same number of SMs outside
     /// units, or one TPC if it has no SMs yet. A group can thus be smaller than requested.
     ///

@@ -54,7 +54,7 @@ fn flags(granularity: Granularity) -> u32 {
 /// Cuts the device into equal pieces. Their SM counts are read back from the driver; no rule is assumed.
 pub(super) fn equal(device: &Device, cut: &Cut) -> Result<Units> {
     let Cut::Equal { granularity, size: least, pieces } = *cut else {
-        return Err(Error::InvalidRequest(format!("{cut} cannot be cut by count")));
+        return Err(Error::InvalidRequest(format!("{cut} cannot be split by SM count")));
     };
     let whole = dev_resource::of_device(
         device.functions()?,
@@ -175,7 +175,7 @@ pub(super) fn available(device: &Device, input: &CUdevResource, coscheduled: u32
     }
 }
 
-/// Creates units from the driver's groups and the SMs that they leave.
+/// Creates units from the driver's groups and the SMs left over.
 fn units(mut resources: Vec<CUdevResource>, rest: CUdevResource, size: u32) -> Units {
     let left = dev_resource::sm_part(&rest).smCount > 0;
     if left && rest.type_ == CUdevResourceType::CU_DEV_RESOURCE_TYPE_SM {
@@ -185,8 +185,8 @@ fn units(mut resources: Vec<CUdevResource>, rest: CUdevResource, size: u32) -> U
     Units::new(resources, UnitCounts::new(counts, size))
 }
 
-/// Calls the driver's structured split. Returns the groups and the SMs that they leave. The call takes no
-/// SMs, so it also serves dry runs; the driver's own dry run refuses counts (NVIDIA/cuda-python, issue 2765).
+/// Calls the driver's structured split. Returns the groups and the SMs left over. The call takes no SMs,
+/// so it also serves dry runs; the driver's own dry run refuses counts (NVIDIA/cuda-python, issue 2765).
 fn split_structured(
     device: &Device,
     input: &CUdevResource,

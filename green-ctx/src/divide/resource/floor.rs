@@ -24,7 +24,7 @@ pub(crate) fn context_of_units(owner: &Context, units: &[usize], sm_count: u32) 
     let lent = Lent { device: device.clone(), placement, sm_count, raw, _keeps: keeps };
     // SAFETY: the handles in `raw` are alive until `lent` is dropped, which is the only place that gives them
     // back, and the adopted context owns `lent`. `raw.green` is the green context of `raw.context`.
-    #[allow(unsafe_code, reason = "the handles are those of a living context")]
+    #[allow(unsafe_code, reason = "the handles belong to a live context")]
     unsafe {
         Context::adopt(device.driver(), raw.context, Some(raw.green), Arc::new(lent))
     }

@@ -292,7 +292,7 @@ impl SmResource {
     ///   [`Context::close`](crate::context::Context::close) returns.
     /// - [`Error::NotEnoughSms`]: not all groups fit. The error has the number that do, shares that would
     ///   fit, and the holders of the other SMs.
-    /// - [`Error::CutInUse`]: groups of another cut exist.
+    /// - [`Error::CutInUse`]: groups exist that divide the device into other units.
     /// - [`Error::Unsupported`]: the driver is too old for the request.
     ///
     /// # Examples

@@ -1,7 +1,7 @@
 //! A lock that serialises driver calls on one green context.
 //!
-//! cuda.h up to CUDA 13.4 allows one thread at a time to use a `CUgreenCtx`. `Calls` is a lock for calls of about
-//! 4 µs. Putting a thread to sleep and waking it takes longer than that. With an ordinary mutex, two threads that
+//! cuda.h up to CUDA 13.4 allows one thread at a time to use a `CUgreenCtx`. `Calls` is a lock for calls that take
+//! about 4 µs. Putting a thread to sleep and waking it takes longer than that. With an ordinary mutex, two threads that
 //! created streams in one context were slower than with the driver's own locks (seen on an H200's host).
 //!
 //! - A thread releases the lock with a plain store. A second atomic operation would cost an uncontended thread most

@@ -36,7 +36,7 @@ pub enum CloseReason {
     /// The context is still in use.
     #[error("the context is still in use: {}", keepers(*.streams))]
     Shared {
-        /// The number of living streams of the context, without a partition's own stream. If it is 0, another handle of
+        /// The number of live streams of the context, without a partition's own stream. If it is 0, another handle of
         /// the context, a guard, a graph or a capture uses the context.
         ///
         /// `None` for a primary context, which partitions, events and buffers also use, and for a borrowed context.

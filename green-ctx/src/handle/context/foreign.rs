@@ -43,7 +43,7 @@ impl Context {
     ///
     /// # Safety
     ///
-    /// - `raw` must be a living context of this driver, and must stay alive until `owner` is dropped.
+    /// - `raw` must be a live context of this driver, and must stay alive until `owner` is dropped.
     /// - If it is a green context, no other code may use its `CUgreenCtx` on another thread during a call of this crate
     ///   (the rule in cuda.h up to CUDA 13.4).
     ///

@@ -5,8 +5,8 @@ use std::sync::Weak;
 
 use super::{Context, Inner};
 
-/// An identity of a context that does not keep the context alive. It matches the handles of this context and of no
-/// other, even if a later context reuses the driver's handle. A context that could not be closed
+/// A weak reference, which identifies a context and does not keep it alive. It matches the handles of this context
+/// and of no other, even if a later context reuses the driver's handle. A context that could not be closed
 /// ([`Refused`](crate::error::Refused)) keeps its identity.
 ///
 /// # Examples

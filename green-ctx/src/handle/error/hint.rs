@@ -39,7 +39,7 @@ pub(super) fn clause(status: CUresult) -> &'static str {
         }
         CUresult::CUDA_ERROR_STREAM_DETACHED => {
             "; the stream's green context was destroyed before the stream, which can now only be \
-             destroyed: create a new stream in a living context"
+             destroyed: create a new stream in a live context"
         }
         _ => "",
     }

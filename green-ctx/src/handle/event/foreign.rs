@@ -26,7 +26,7 @@ impl Event {
     ///
     /// # Safety
     ///
-    /// - `raw` must be a living event of this device. The driver has no call to check this.
+    /// - `raw` must be a live event of this device. The driver has no call to check this.
     /// - No other code may destroy the event, or use it after the last clone of the result is dropped.
     pub unsafe fn from_raw_owned(device: &Device, raw: CUevent) -> Result<Event> {
         let fresh = Event::foreign(device, raw, Ownership::Owned)?;
@@ -54,7 +54,7 @@ impl Event {
     ///
     /// # Safety
     ///
-    /// `raw` must be a living event of this device, and must stay alive until `owner` is dropped. The driver has no
+    /// `raw` must be a live event of this device, and must stay alive until `owner` is dropped. The driver has no
     /// call to check this.
     ///
     /// # Examples

@@ -73,18 +73,18 @@ impl RawKernel {
         }
     }
 
-    /// Returns the name of a living kernel. Returns `None` before CUDA 12.3, when the driver does not report it.
+    /// Returns the name of a live kernel. Returns `None` before CUDA 12.3, when the driver does not report it.
     fn name(self, api: &Api) -> Result<Option<String>> {
         let mut name = ptr::null();
         let (call, status) = match self {
             RawKernel::Kernel(kernel) => {
                 let Ok(get) = api.cuKernelGetName() else { return Ok(None) };
-                // SAFETY: the kernel is alive by the contract of `fit`, and the pointer is to a live pointer.
+                // SAFETY: the kernel is alive by the contract of `fit`, and `name` is a live local.
                 ("cuKernelGetName", unsafe { get(&raw mut name, kernel) })
             }
             RawKernel::Function(function) => {
                 let Ok(get) = api.cuFuncGetName() else { return Ok(None) };
-                // SAFETY: the function is alive by the contract of `fit`, and the pointer is to a live pointer.
+                // SAFETY: the function is alive by the contract of `fit`, and `name` is a live local.
                 ("cuFuncGetName", unsafe { get(&raw mut name, function) })
             }
         };

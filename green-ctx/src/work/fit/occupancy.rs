@@ -8,7 +8,7 @@ use crate::handle::error::{Result, check};
 use crate::handle::fitting::blocks;
 use crate::work::launch::{LaunchConfig, Shape, cluster_attribute};
 
-/// A living function and a launch configuration. A kernel can be passed as a function, as launches do (recorded on
+/// A live function and a launch configuration. A kernel can be passed as a function, as launches do (recorded on
 /// an H200, driver 580.159.04). The context in question must be current.
 pub(crate) struct Occupancy<'a> {
     pub(crate) api: &'a Api,
@@ -38,7 +38,7 @@ impl Occupancy<'_> {
         let LaunchConfig { block, shared_bytes, .. } = self.config;
         let threads = i32::try_from(blocks(block)).unwrap_or(i32::MAX);
         let mut count = 0;
-        // SAFETY: the function is alive, and the pointer is to a live integer.
+        // SAFETY: the function is alive, and `count` is a live local.
         unsafe {
             call!(
                 self.api,
@@ -64,8 +64,8 @@ impl Occupancy<'_> {
             ..self.config.driver_config(grid, self.stream)
         };
         let mut count = 0;
-        // SAFETY: the function and the stream are alive. The pointers are to a live integer and to a live
-        // configuration with one live attribute.
+        // SAFETY: the function and the stream are alive. `count` and `config` are live locals,
+        // and so is the one attribute of `config`.
         let status = unsafe { ask(&raw mut count, self.function, &raw const config) };
         if status == CUresult::CUDA_ERROR_INVALID_CLUSTER_SIZE {
             return Ok(0);
@@ -85,8 +85,8 @@ impl Occupancy<'_> {
             ..self.config.driver_config(self.config.grid, self.stream)
         };
         let mut size = 0;
-        // SAFETY: the function and the stream are alive. The pointers are to a live integer and to a live
-        // configuration with at most one live attribute.
+        // SAFETY: the function and the stream are alive. `size` and `config` are live locals,
+        // and so is the attribute of `config`, if it has one.
         unsafe {
             call!(
                 self.api,

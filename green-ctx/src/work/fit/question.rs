@@ -101,11 +101,11 @@ impl Question<'_> {
         let device = self.context.device().as_raw();
         let mut value = 0;
         match self.kernel {
-            // SAFETY: the kernel is alive (`Question::kernel`), and the pointer is to a live integer.
+            // SAFETY: the kernel is alive (`Question::kernel`), and `value` is a live local.
             RawKernel::Kernel(kernel) => unsafe {
                 call!(self.api()?, cuKernelGetAttribute(&raw mut value, attribute, kernel, device))
             },
-            // SAFETY: the function is alive (`Question::kernel`), and the pointer is to a live integer.
+            // SAFETY: the function is alive (`Question::kernel`), and `value` is a live local.
             RawKernel::Function(function) => unsafe {
                 call!(self.api()?, cuFuncGetAttribute(&raw mut value, attribute, function))
             },

@@ -81,7 +81,7 @@ impl<T: Element> PinnedBuffer<T> {
             let _relaxed = RelaxedCapture::enter(device.driver())?;
             let _scope = Scope::enter(device.driver(), context.as_raw())?;
             let (api, flags) = (device.functions()?, CU_MEMHOSTALLOC_PORTABLE);
-            // SAFETY: the pointer is to a live address.
+            // SAFETY: `raw` is a live local.
             unsafe { call!(api, cuMemHostAlloc(&raw mut raw, bytes, flags)) }?;
         }
         let raw = NonNull::new(raw.cast::<T>()).ok_or_else(|| Error::null("cuMemHostAlloc"))?;

@@ -44,7 +44,7 @@ impl Stream {
     ///
     /// # Safety
     ///
-    /// `raw` must be a living stream of the context's driver, and no other code may destroy it. Other code may use
+    /// `raw` must be a live stream of the context's driver, and no other code may destroy it. Other code may use
     /// it only while a handle of the result exists.
     ///
     /// # Examples
@@ -58,7 +58,7 @@ impl Stream {
     /// let mut raw = std::ptr::null_mut();
     /// {
     ///     let _current = context.make_current()?;
-    ///     // SAFETY: the pointer is to a live handle.
+    ///     // SAFETY: `raw` is a live local.
     ///     let status = unsafe { driver.api().cuStreamCreate()?(&raw mut raw, 1) };
     ///     assert_eq!(status, CUresult::CUDA_SUCCESS);
     /// }
@@ -109,8 +109,8 @@ impl Stream {
     ///
     /// # Safety
     ///
-    /// `raw` must be a living stream of this driver. The stream and its context must stay alive until `owner` is
-    /// dropped. A living handle of a partition of this crate keeps that partition's context alive.
+    /// `raw` must be a live stream of this driver. The stream and its context must stay alive until `owner` is
+    /// dropped. A live handle of a partition of this crate keeps that partition's context alive.
     ///
     /// # Examples
     ///
@@ -191,10 +191,10 @@ pub(crate) unsafe fn context_of(
     if let Ok(get) = api.cuStreamGetCtx() {
         // For a green stream it returns the green context, and the primary context as the ordinary one (recorded on
         // an H200, driver 580.159.04).
-        // SAFETY: the caller keeps the stream alive, and both pointers are to live handles.
+        // SAFETY: the caller keeps the stream alive, and `context` and `green` are live locals.
         check("cuStreamGetCtx", unsafe { get(stream.as_ptr(), &raw mut context, &raw mut green) })?;
     } else {
-        // SAFETY: the caller keeps the stream alive, and the pointer is to a live handle.
+        // SAFETY: the caller keeps the stream alive, and `green` is a live local.
         unsafe { call!(api, cuStreamGetGreenCtx(stream.as_ptr(), &raw mut green)) }?;
         if green.is_null() {
             // SAFETY: the caller keeps the stream alive.
@@ -214,8 +214,7 @@ pub(crate) unsafe fn context_of(
             Some(green),
         ));
     }
-    // SAFETY: the green context is alive because the caller keeps its stream alive. The pointer is to a live
-    // handle.
+    // SAFETY: the green context is alive because the caller keeps its stream alive. `context` is a live local.
     unsafe { call!(api, cuCtxFromGreenCtx(&raw mut context, green.as_ptr())) }?;
     Ok((Raw::new(context).ok_or_else(|| Error::null("cuCtxFromGreenCtx"))?, Some(green)))
 }
@@ -236,7 +235,7 @@ unsafe fn context_by_the_older_form(
     let mut address: *mut c_void = ptr::null_mut();
     let mut status = CUdriverProcAddressQueryResult::CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND;
     let entry = driver.api().entry();
-    // SAFETY: the name ends with a NUL, and both pointers are to live values.
+    // SAFETY: the name ends with a NUL, and `address` and `status` are live locals.
     let found = unsafe { entry(NAME.as_ptr(), &raw mut address, VERSION, 0, &raw mut status) };
     check("cuGetProcAddress", found)?;
     if address.is_null() {
@@ -246,7 +245,7 @@ unsafe fn context_by_the_older_form(
     // this signature (cudaTypedefs.h, `PFN_cuStreamGetCtx_v9020`).
     let get = unsafe { mem::transmute::<*mut c_void, Get>(address) };
     let mut context = ptr::null_mut();
-    // SAFETY: the caller keeps the stream alive, and the pointer is to a live handle.
+    // SAFETY: the caller keeps the stream alive, and `context` is a live local.
     check("cuStreamGetCtx", unsafe { get(stream.as_ptr(), &raw mut context) })?;
     Ok(context)
 }

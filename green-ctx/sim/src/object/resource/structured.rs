@@ -1,6 +1,7 @@
 //! Structured splits: groups of different sizes whose SMs are co-scheduled.
 //!
-//! Nothing here was recorded. The rules follow the header of CUDA 13.5; comments mark what it leaves open.
+//! None of this behaviour was recorded on hardware. The rules follow the header of CUDA 13.5; comments mark
+//! what it leaves open.
 
 use green_ctx_sys::{
     CU_DEV_SM_RESOURCE_GROUP_LOCALITY_DOMAIN_ID_ANY, CU_DEV_SM_RESOURCE_GROUP_PARAMS,

@@ -1,4 +1,4 @@
-//! Workqueue resources, from CUDA 13.1 on. Nothing here was recorded.
+//! Workqueue resources, from CUDA 13.1 on. None of this behaviour was recorded on hardware.
 
 use green_ctx_sys::{CUdevResourceType, CUdevWorkqueueConfigScope, CUresult};
 

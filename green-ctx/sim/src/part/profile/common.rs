@@ -4,7 +4,7 @@ use super::provenance::{documented, modelled, reported};
 use super::{H200, Source};
 use crate::topology::Topology;
 
-/// The units of the H200, handed out in ascending order. GPUs that were not recorded are assumed to use
+/// The units of the H200, given out in ascending order. GPUs that were not recorded are assumed to use
 /// them.
 pub(super) const TOPOLOGY: Topology = Topology { fine_order: &[], splits: &[], ..H200.topology };
 

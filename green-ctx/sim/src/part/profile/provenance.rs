@@ -90,7 +90,7 @@ impl fmt::Display for Origin {
 }
 
 impl Provenance {
-    /// Returns one line about the source of the answers of a driver of this version. The version is as
+    /// Returns one line that names the source of this driver version's answers. The version is as
     /// `cuDriverGetVersion` returns it, 13000 for CUDA 13.0.
     #[must_use]
     pub fn summary(&self, version: u32) -> String {

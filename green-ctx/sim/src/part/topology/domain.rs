@@ -1,6 +1,6 @@
 //! Locality domains: groups of SMs close to the same memory.
 //!
-//! Nothing here was recorded. The rules follow the header of CUDA 13.5.
+//! None of this behaviour was recorded on hardware. The rules follow the header of CUDA 13.5.
 
 use super::Topology;
 use crate::sm_set::SmSet;

@@ -1,7 +1,7 @@
 //! The SMs of each GPC, and the choice of co-scheduled SMs in a structured split.
 //!
-//! Nothing here was recorded. The rules follow the header's description of `cuDevSmResourceSplit`, with the
-//! simplest choice where it is silent.
+//! None of this behaviour was recorded on hardware. The rules follow the header's description of
+//! `cuDevSmResourceSplit`, with the simplest choice if the header says nothing.
 
 use super::Topology;
 use crate::sm_set::SmSet;
