@@ -150,8 +150,8 @@ class Partition:
         """The requested share as text: "16", "32..", "..=100" or "rest"."""
     @property
     def floor(self) -> int:
-        """The SMs that no other partition may use: the requested floor, rounded up to a count that the device can
-        give.
+        """The SMs that no other partition may use: the requested floor as the device can give it. A count is
+        rounded up, a percentage to a near count.
         """
     @property
     def shared_with(self) -> list[tuple[str, int]]:
@@ -465,25 +465,7 @@ class SMPartition:
     """
     @staticmethod
     def from_device(device_id: _Device = None) -> SMPartition:
-        """staticmethod(function) -> method
-
-        Convert a function to be a static method.
-
-        A static method does not receive an implicit first argument.
-        To declare a static method, use this idiom:
-
-             class C:
-                 @staticmethod
-                 def f(arg1, arg2, argN):
-                     ...
-
-        It can be called either on the class (e.g. C.f()) or on an instance
-        (e.g. C().f()). Both the class and the instance are ignored, and
-        neither is passed implicitly as the first argument to the method.
-
-        Static methods in Python are similar to those found in Java or C++.
-        For a more advanced concept, see the classmethod builtin.
-        """
+        """Describes all SMs of a device. `device_id=None` selects torch's current device."""
     def split(
         self,
         *,
@@ -493,8 +475,8 @@ class SMPartition:
         backfill: bool | Sequence[bool] = False,
         locality_domain_ids: SupportsIndex | Sequence[SupportsIndex | None] | None = None,
     ) -> tuple[tuple[SMPartition, ...], SMPartition | None]:
-        """Divides the SMs into groups. Returns a tuple of the groups, and the SMs that they leave, or None if no SMs
-        are left.
+        """Divides the SMs into groups. Returns a tuple of the groups, and the remaining SMs, or None if no SMs
+        remain.
 
         Each argument is one value, or a sequence with one value per group. `num_sms` is never rounded. 0 takes as
         many SMs as can be scheduled together, which are 120 of the 132 of an H200.
@@ -559,24 +541,17 @@ class GreenContext:
         workqueue_scope: Literal["device_ctx", "balanced"] | None = None,
         workqueue_concurrency_limit: SupportsIndex | None = None,
     ) -> GreenContext:
-        """staticmethod(function) -> method
+        """Creates a context with at least `num_sms` SMs, rounded up as the driver rounds them, or with the SMs that an
+        `SMPartition` describes.
 
-        Convert a function to be a static method.
+        Without either, the context has no floor: it shares every SM that is in no floor when it is created. While
+        it is open, no SMs are available for other floors, so create it last.
 
-        A static method does not receive an implicit first argument.
-        To declare a static method, use this idiom:
+        Takes the arguments of torch 2.11, and as keywords those of torch 2.12 to 2.15. `device_id=None` selects
+        torch's current device.
 
-             class C:
-                 @staticmethod
-                 def f(arg1, arg2, argN):
-                     ...
-
-        It can be called either on the class (e.g. C.f()) or on an instance
-        (e.g. C().f()). Both the class and the instance are ignored, and
-        neither is passed implicitly as the first argument to the method.
-
-        Static methods in Python are similar to those found in Java or C++.
-        For a more advanced concept, see the classmethod builtin.
+        Raises RuntimeError if the device does not have that many SMs, if other partitions hold them, or if there is
+        no such device. Raises ValueError for an unknown workqueue scope. If the call fails, no context is created.
         """
     @staticmethod
     def split(
@@ -590,46 +565,12 @@ class GreenContext:
         workqueue_concurrency_limit: SupportsIndex | None = None,
         device_id: _Device = None,
     ) -> tuple[GreenContext, ...]:
-        """staticmethod(function) -> method
-
-        Convert a function to be a static method.
-
-        A static method does not receive an implicit first argument.
-        To declare a static method, use this idiom:
-
-             class C:
-                 @staticmethod
-                 def f(arg1, arg2, argN):
-                     ...
-
-        It can be called either on the class (e.g. C.f()) or on an instance
-        (e.g. C().f()). Both the class and the instance are ignored, and
-        neither is passed implicitly as the first argument to the method.
-
-        Static methods in Python are similar to those found in Java or C++.
-        For a more advanced concept, see the classmethod builtin.
+        """Creates a context for each group into which `SMPartition.split` divides all SMs of a device. If one context
+        cannot be created, none is. The workqueue arguments apply to each context. SMs in no group stay free.
         """
     @staticmethod
     def max_workqueue_concurrency(device_id: _Device = None) -> int:
-        """staticmethod(function) -> method
-
-        Convert a function to be a static method.
-
-        A static method does not receive an implicit first argument.
-        To declare a static method, use this idiom:
-
-             class C:
-                 @staticmethod
-                 def f(arg1, arg2, argN):
-                     ...
-
-        It can be called either on the class (e.g. C.f()) or on an instance
-        (e.g. C().f()). Both the class and the instance are ignored, and
-        neither is passed implicitly as the first argument to the method.
-
-        Static methods in Python are similar to those found in Java or C++.
-        For a more advanced concept, see the classmethod builtin.
-        """
+        """Returns the greatest `workqueue_concurrency_limit` of a device. Needs CUDA 13.1."""
     def set_context(self) -> None:
         """Makes the context current on this thread, and its own stream torch's current stream. The stream waits for
         work already submitted to the previously current stream.
@@ -752,7 +693,7 @@ class PlanSet(Mapping[str, Plan]):
     active at first. The set holds all free SMs of the device, or `sm_count` of them. `fine` means the same as in
     `partition`.
 
-    Raises the exceptions of `partition`. If the call fails, nothing is created.
+    Raises the same exceptions as `partition`. If the call fails, nothing is created.
     """
     def __new__(
         cls,
@@ -971,7 +912,7 @@ class PartitionReport:
         """
     @property
     def complete(self) -> bool:
-        """Whether the partition, while it ran alone, used as many SMs as it was given, its floor included."""
+        """Whether the partition, while it ran alone, used as many SMs as it was given, including its floor."""
     @property
     def within(self) -> bool:
         """Whether the partition, while all partitions ran, used all of its floor and stayed within its ceiling."""
@@ -1165,7 +1106,7 @@ class TuningOutcome:
         `applied.verdict`, `applied.gain` and `applied.meets` are those of the verdict. `device` is as in
         `partitions`.
 
-        Raises the exceptions of `partition`.
+        Raises the same exceptions as `partition`.
         """
     @property
     def device(self) -> int | None:
@@ -1178,7 +1119,7 @@ class TuningOutcome:
         so the program is the same for every verdict. By default the device is the one that the outcome was found
         on, or torch's current device for the result of `load_tuning`.
 
-        Raises the exceptions of `partition`.
+        Raises the same exceptions as `partition`.
         """
 
 def load_tuning(path: str | os.PathLike[str]) -> TuningOutcome:
@@ -1261,11 +1202,11 @@ def _main(arguments: list[str]) -> int: ...
 def _run_handle(original: Callable[[Any], Any], handle: Any) -> Any: ...
 def _partition_here() -> int: ...
 def current_floor(device: SupportsIndex) -> int | None:
-    """Returns the floor, in SMs, of the partition of torch's current stream of a device on this thread. Returns None
-    if the stream is not in a partition.
+    """Returns the floor, in SMs, of the partition that torch's current stream belongs to, for a device on this thread.
+    Returns None if the stream is not in a partition.
     """
 def current_sm_count(device: SupportsIndex) -> int | None:
-    """Returns the number of SMs that torch's current stream of a device can use on this thread. Returns None if the
+    """Returns the number of SMs that torch's current stream can use, for a device on this thread. Returns None if the
     stream is not in a partition.
     """
 def _stream_here() -> torch.cuda.ExternalStream | None: ...
