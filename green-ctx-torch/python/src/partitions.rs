@@ -205,8 +205,8 @@ fn open_on(py: Python<'_>, ordinal: i64) -> PyResult<Vec<Py<Partition>>> {
 /// - `supplemental`: True if a larger locality domain may give more SMs than the driver counts for each domain.
 ///   Needs CUDA 13.5.
 ///
-/// The last five need at least CUDA 13.1 and have not run on hardware yet. With any of them counts are not rounded,
-/// every share must be exclusive (such as 16 or "rest"), and no SMs of the device may be held.
+/// The last five need at least CUDA 13.1 and have not run on hardware yet. If any of them is given, counts are not
+/// rounded, every share must be exclusive (such as 16 or "rest"), and no SMs of the device may be held.
 ///
 /// With `replace=True` all open partitions of the device that earlier calls and `TuningOutcome.partitions` created
 /// are closed first, as by `close()`, so that a notebook cell can run again. Plan sets and the contexts of drop-ins

@@ -4,8 +4,8 @@
 //! other streams until that work is done. Before an allocation fails, the host waits for it.
 //!
 //! The list remembers streams by their handles, because an object would keep its partition alive. A stream of
-//! green-ctx can be found by its handle when memory is short, so a free on it needs no call. On any other stream,
-//! each free records an event, because nothing reports when such a stream is destroyed.
+//! green-ctx can be found by its handle when memory is short, so freeing on it needs no driver call. On any other
+//! stream, each free records an event, because nothing reports when such a stream is destroyed.
 
 use green_ctx::{Device, Driver, Event, Result};
 

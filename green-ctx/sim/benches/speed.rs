@@ -30,7 +30,7 @@ fn ok(status: CUresult) {
 macro_rules! call {
     ($machine:expr, $function:ident($($argument:expr),* $(,)?)) => {{
         let function = $machine.api.$function().expect("the simulated driver has it");
-        // SAFETY: each pointer is null or to a local variable of the type that the function fills, and each
+        // SAFETY: each pointer is null or points to a local variable of the type that the function fills, and each
         // handle comes from this driver.
         ok(unsafe { function($($argument),*) })
     }};

@@ -94,11 +94,10 @@
 //! the program frees it, and counts as used only during that time. Hardware keeps the memory for later
 //! launches.
 //!
-//! If a node uses memory that was freed before the launch, the device fails as after an illegal address in
-//! a kernel. Of the instantiation flags, only `CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH` changes how
-//! a graph runs. If a cooperative node has more blocks than its context holds, it is launched but never
-//! runs (recorded). Hardware then never answers a wait for it; the simulator returns
-//! `CUDA_ERROR_LAUNCH_TIMEOUT`.
+//! If a node uses memory that was freed before the launch, the device fails as it does when a kernel accesses an
+//! illegal address. Of the instantiation flags, only `CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH` changes how a
+//! graph runs. If a cooperative node has more blocks than its context holds, it is launched but never runs (recorded).
+//! Hardware then never answers a wait for it; the simulator returns `CUDA_ERROR_LAUNCH_TIMEOUT`.
 //!
 //! # CUDA 13.1 and newer
 //!

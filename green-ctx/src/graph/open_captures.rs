@@ -160,8 +160,8 @@ impl Drop for Noted<'_> {
 }
 
 /// Notes the context of a stream that ends. A capture that the stream takes part in may continue without it. Called
-/// before the stream leaves the registry. The caller reports an error to the clean-up hook once the stream has
-/// left.
+/// before the stream leaves the registry. The caller reports an error to the clean-up hook after the stream has been
+/// removed from the registry.
 #[must_use = "a failure is reported when the stream has left the registry"]
 fn stream_ends(context: &Context, stream: Raw<CUstream_st>) -> Result<()> {
     if context.device().driver().open_captures().any() {

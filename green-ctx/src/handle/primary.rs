@@ -100,7 +100,7 @@ impl<C: Clone> Shares<C> {
         &self.context
     }
 
-    /// Creates a count for a thread whose slot is empty.
+    /// Creates the counter of a thread whose slot is empty.
     fn share(&self) -> Arc<Share<C>> {
         let share = Arc::new(Share { context: self.context.clone() });
         self.shares.lock().push(Arc::clone(&share));

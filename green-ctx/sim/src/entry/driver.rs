@@ -28,7 +28,7 @@ pub(crate) struct Driver {
     /// Whether calls are written to `log`.
     logging: AtomicBool,
     log: Mutex<Vec<Call>>,
-    /// Whether `faults` is not empty. Calls need not lock it otherwise.
+    /// Whether `faults` is not empty. While this is false, calls do not need to take the lock.
     armed: AtomicBool,
     faults: Mutex<Faults>,
     /// Whether a callback was ever added to a stream. Other calls need not look for one otherwise.

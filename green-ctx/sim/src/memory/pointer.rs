@@ -35,7 +35,7 @@ impl Value {
 
 impl State {
     /// Fails if the current context is unusable. A query about an address needs no current context
-    /// (recorded for one attribute).
+    /// (recorded on hardware for one attribute only).
     pub(super) fn usable_if_current(&mut self) -> Answer {
         match self.current_handle() {
             Some(context) => self.context(context).map(drop),

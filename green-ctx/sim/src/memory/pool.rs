@@ -133,7 +133,7 @@ impl Pools {
         }
     }
 
-    /// Returns the freed bytes of a device that only allocations of their pools may reuse.
+    /// Returns how many freed bytes of a device only allocations from their own pools may reuse.
     pub(super) fn pending_bytes(&self, device: usize) -> u64 {
         let pools = self.table.values().filter(|pool| pool.device == device);
         pools.map(Pool::pending_bytes).sum()

@@ -41,7 +41,7 @@ impl Foreign {
 fn everything(device: &Device, foreign: &mut Foreign) -> green_ctx::Result<()> {
     let driver = device.driver();
     let owner = Arc::clone(&foreign.green);
-    // SAFETY: the owner keeps the context alive, and the stream is destroyed only in the end.
+    // SAFETY: the owner keeps the context alive, and the stream is destroyed only at the end of the test.
     let lent = unsafe { Stream::from_raw_borrowed(driver, foreign.lent, owner) }?;
     let raw = foreign.green.context;
     // SAFETY: the owner keeps the context alive.
