@@ -69,7 +69,7 @@ fn a_configuration_is_within_the_budget() -> Outcome {
             }
             for limit in [0, 9, u32::MAX] {
                 let error = queues.configure(options().concurrency_limit(limit)).expect_err("bad");
-                assert!(error.is_misuse() && error.to_string().contains("1 to 8"), "{error}");
+                assert!(error.is_misuse() && error.to_string().contains("use 1 to 8"), "{error}");
             }
             Ok(())
         })
@@ -86,7 +86,7 @@ fn queues_are_divided_evenly() -> Outcome {
             }
             for contexts in [0, 9, u32::MAX] {
                 let error = queues.divide(contexts).expect_err("out of range");
-                assert!(error.is_misuse() && error.to_string().contains("1 to 8"), "{error}");
+                assert!(error.is_misuse() && error.to_string().contains("among 1 to 8"), "{error}");
             }
             Ok(())
         })

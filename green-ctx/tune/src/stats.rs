@@ -152,7 +152,10 @@ mod tests {
     fn intervals_cover_what_is_true() {
         for count in [3, 4, 8, 16, 40] {
             let even = covered(count, |rng, _| rng.f64() - 0.5);
-            assert!((925..=985).contains(&even), "{even} of 1000 with {count} values");
+            assert!(
+                (if count == 3 { 925 } else { 930 }..=985).contains(&even),
+                "{even} of 1000 with {count} values"
+            );
             // Two modes, as for streams that settle into one of two orders at each start. Three values may miss one.
             let modes = covered(
                 count,

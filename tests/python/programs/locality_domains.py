@@ -48,7 +48,7 @@ else:
         partition({"a": 76, "b": 72}, coscheduled=2, locality_domain=BOTH, supplemental={"a": True})
     ) as parts:
         assert parts["a"].sm_count == 76 and verify(parts).ok
-    refused(ValueError, "a locality domain", lambda: partition({"a": 16}, supplemental=True))
+    refused(ValueError, "set a locality domain", lambda: partition({"a": 16}, supplemental=True))
     refused(TypeError, "supplemental must be True or False", lambda: partition({"a": 16}, **more, supplemental=1))
 
 # torch's interface.
