@@ -172,7 +172,7 @@ struct Books {
 }
 
 impl Allocator {
-    /// Returns the allocator of a device. It lives as long as one of its handles. To keep its limits, keep a
+    /// Returns the allocator of a device. It lives until its last handle is dropped. To keep its limits, keep a
     /// handle, or use the [`global`](Allocator::global) allocator.
     #[must_use]
     pub fn of(device: &Device) -> Allocator {

@@ -217,7 +217,7 @@ def tune(
 
     An interrupt ends the search before the next block and is raised; the results so far are lost.
 
-    Raises the exception of a function's first call, or of `progress`. Raises ValueError if jobs, goal or budget are
+    Passes on what a function's first call or `progress` raises. Raises ValueError if jobs, goal or budget are
     invalid. Raises RuntimeError if no SMs are free, if a graph cannot be moved, or if the device fails. Raises
     ImportError if a job is a function and torch cannot be imported. If it fails, no partition stays open.
     """

@@ -9,7 +9,7 @@
 //! Clippy rejects PyO3's own functions for calling Python code (clippy.toml). Python code that runs when an object
 //! is dropped, such as the callback of a weak reference, does not pass through here. The objects of this crate have
 //! no such code.
-#![allow(unsafe_code, reason = "calls the interpreter so that unwinding can be met")]
+#![allow(unsafe_code, reason = "calls the interpreter so that unwinding can occur there")]
 
 use std::hint::black_box;
 use std::time::Duration;

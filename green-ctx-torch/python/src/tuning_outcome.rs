@@ -235,7 +235,7 @@ fn read(store: &Store) -> Result<Outcome, Fault> {
     })
 }
 
-/// Returns the subclass of OSError for an error of a file.
+/// Returns the subclass of OSError for a file error.
 fn of_file(store: &Store, error: &io::Error) -> PyErr {
     io::Error::new(error.kind(), format!("{}: {error}", store.path().display())).into()
 }

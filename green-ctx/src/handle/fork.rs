@@ -46,7 +46,7 @@ impl Process {
     }
 }
 
-/// The process that loads or has loaded a driver library, as its number plus one. 0 if there is none.
+/// The id, plus one, of the process that is loading or has loaded a driver library; 0 if there is none.
 static LOADER: AtomicU32 = AtomicU32::new(0);
 
 /// Runs `load`, unless a parent of this process has started to load a driver library.

@@ -230,7 +230,7 @@ impl SmGroup {
         }
     }
 
-    /// Returns the SMs to the account, in quarantine: no floor gets them until the work of `contexts` is recorded.
+    /// Returns the SMs to the account in quarantine: no floor gets them until the work of `contexts` has been recorded.
     pub(crate) fn quarantine(&mut self, contexts: Vec<Stuck>) {
         let members = mem::take(&mut self.record.placement.members);
         let fences = mem::take(&mut self.fences);

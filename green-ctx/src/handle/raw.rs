@@ -30,7 +30,7 @@ impl<T> Clone for Raw<T> {
 
 impl<T> Copy for Raw<T> {}
 
-#[allow(unsafe_code, reason = "the driver's rule on threads is said here once")]
+#[allow(unsafe_code, reason = "the driver's threading rule is stated here once")]
 mod threads {
     use super::Raw;
 

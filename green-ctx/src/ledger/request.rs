@@ -313,8 +313,8 @@ impl SplitRequest {
         self.rests.first()
     }
 
-    /// Returns the shares of all groups but the rest, in order. They are counts if the request was
-    /// [counted](SplitRequest::counted).
+    /// Returns the shares of all groups except the one that takes the rest, in order. They are counts if the request
+    /// was [counted](SplitRequest::counted).
     pub(crate) fn shares(&self) -> Vec<Share> {
         self.groups.iter().map(|group| group.counted).collect()
     }

@@ -79,7 +79,7 @@ struct Inner {
 /// The escapes that a watch has collected.
 #[derive(Default)]
 struct Escapes {
-    /// The first escapes since the last call of `take_escapes`, at most [`Watch::MAX_ESCAPES`].
+    /// The first escapes since the last call of `take_escapes`. At most [`Watch::MAX_ESCAPES`] are kept.
     kept: Vec<Escape>,
     /// The number of escapes for which there was no room.
     omitted: u64,

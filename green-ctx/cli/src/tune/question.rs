@@ -65,7 +65,7 @@ impl Question {
         self.jobs.iter().map(|job| job.profile.clone()).collect()
     }
 
-    /// Returns the jobs for the model, with approximately their times on an H200.
+    /// Returns the jobs for the model, with their approximate times on an H200.
     pub(super) fn models(&self, pieces: UnitSizes) -> Vec<ModelJob> {
         let model = |job: &Named| {
             let mut model = jobs::model(&job.spec, pieces);

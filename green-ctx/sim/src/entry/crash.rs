@@ -6,7 +6,7 @@ use std::sync::Once;
 /// Ends the process like an access to an invalid pointer: by SIGSEGV, exit status 139 in a shell.
 pub(crate) fn segmentation_fault() {
     // Rust's own handler would return if no memory access caused the signal. SAFETY: `SIG_DFL` is a valid
-    // action, and no code of this program runs in the signal.
+    // action, and no code of this program runs as a signal handler.
     unsafe { libc::signal(libc::SIGSEGV, libc::SIG_DFL) };
     // SAFETY: `raise` has no precondition.
     unsafe { libc::raise(libc::SIGSEGV) };

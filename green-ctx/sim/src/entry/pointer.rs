@@ -214,7 +214,7 @@ impl Ptr<c_char> {
     }
 }
 
-/// An argument type and its form for handlers.
+/// An argument type and the form in which handlers receive it.
 pub(crate) trait Argument {
     /// The form that handlers get.
     type Checked;

@@ -33,7 +33,7 @@ pub(crate) mod cost {
     pub(crate) const LAUNCH: u64 = 2_500;
     /// The time from submission to start.
     pub(crate) const LATENCY: u64 = 2_000;
-    /// A block of a kernel that sets no duration.
+    /// The duration of a block of a kernel that sets no duration.
     pub(crate) const KERNEL: u64 = 2_000;
     /// The creation of a green context.
     pub(crate) const GREEN_CREATE: u64 = 800_000;

@@ -20,9 +20,9 @@ pub(crate) struct Allocate {
     pub(crate) address: u64,
     bytes: usize,
     device: usize,
-    /// Whether the node's own graph frees the memory; `None` while any graph may. The node's own graph may
-    /// do so only before it is instantiated and before another graph does. Other graphs may do so only if
-    /// the own graph does not (recorded).
+    /// Whether the node's own graph frees the memory; `None` while any graph may. The node's own graph may free the
+    /// memory only before it is instantiated and before another graph frees it. Other graphs may free it only if the
+    /// node's own graph does not (recorded).
     freed_within: Option<bool>,
 }
 

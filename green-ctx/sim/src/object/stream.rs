@@ -76,7 +76,7 @@ impl Stream {
         }
     }
 
-    /// Makes later work in this stream wait for a moment. Waits for the stream or its context include the
+    /// Makes later work in this stream wait until the given time. Waits for the stream or its context include the
     /// moment. `handle` is the stream's handle.
     pub(crate) fn hold(&mut self, handle: usize, contexts: &mut Table<Context>, moment: &Moment) {
         self.tail.join(moment);

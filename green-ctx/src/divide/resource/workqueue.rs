@@ -174,9 +174,9 @@ impl WorkqueueResource {
         &self.device
     }
 
-    /// Returns the number of streams whose work can run at the same time without sharing a queue. For a
-    /// device it is the budget, which `CUDA_DEVICE_MAX_CONNECTIONS` sets. For a context it is the number that
-    /// the context was provisioned with.
+    /// Returns the number of streams whose work can run at the same time without sharing a queue. For a device, this is
+    /// the number of queues that `CUDA_DEVICE_MAX_CONNECTIONS` sets. For a context it is the number that the context
+    /// was provisioned with.
     #[must_use]
     #[doc(alias = "wqConcurrencyLimit")]
     pub fn concurrency_limit(&self) -> u32 {

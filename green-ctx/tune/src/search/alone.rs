@@ -138,7 +138,7 @@ impl<M: Measure> Search<'_, M> {
         2.0 * self.alone[job].seconds / part <= LONGEST * self.question.budget.as_secs_f64()
     }
 
-    /// Lets the clocks rise before the first block that counts.
+    /// Lets the GPU clocks ramp up before the first block that counts.
     fn warm_up(&mut self) -> Found<(), M> {
         let streams = Arm::streams(self.question.jobs.len(), self.question.space.pieces.sms);
         let task = Task::Together(streams);
