@@ -2,7 +2,7 @@
 
 use core::fmt;
 
-/// Writes the constant's name, or the number if the header has no name for it.
+/// Writes the name that the header gives to the value, or the value itself if the header has no name for it.
 pub(crate) fn write(
     f: &mut fmt::Formatter<'_>,
     name: Option<&'static str>,

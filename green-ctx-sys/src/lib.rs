@@ -1,12 +1,12 @@
 //! The CUDA driver's C interface for green contexts, loaded at run time.
 //!
-//! Nothing is linked. [`Api::load`] opens the driver library and requests each function at the version that
-//! introduced the signature declared here. It fails with a [`LoadError`] if there is no driver. If the driver lacks
-//! a function, the function's accessor returns [`Unsupported`]. So one binary runs on every driver from CUDA 12.4
-//! on.
+//! Nothing is linked. [`Api::load`] opens the driver library. It requests each function with the CUDA version that
+//! introduced the signature declared in this crate. [`Api::load`] returns a [`LoadError`] if there is no driver. If
+//! the driver lacks a function, the function's accessor returns [`Unsupported`]. One binary therefore runs on every
+//! driver from CUDA 12.4 on.
 //!
-//! The types come from the headers of CUDA 13.5. C enums are newtypes with a `name()`, since new values arrive with
-//! every driver.
+//! The types come from the headers of CUDA 13.5. A C enum is a newtype over an integer, since a new driver may return
+//! new values. The method `name()` returns the header's name for a value, if the header has one.
 //!
 //! # Examples
 //!
@@ -30,7 +30,7 @@ mod version;
 #[allow(
     missing_docs,
     non_snake_case,
-    reason = "the names are the driver's own"
+    reason = "the functions have the driver's names"
 )]
 #[rustfmt::skip]
 mod api;
@@ -43,7 +43,7 @@ mod api;
     clippy::all,
     clippy::undocumented_unsafe_blocks,
     clippy::multiple_unsafe_ops_per_block,
-    reason = "bindgen's output: the names and the documentation are the header's"
+    reason = "bindgen keeps the names and the documentation of the header"
 )]
 #[rustfmt::skip]
 mod bindings;

@@ -11,7 +11,7 @@ use crate::bindings::{CUdriverProcAddress_flags, CUdriverProcAddressQueryResult,
 use crate::search;
 use crate::version::Version;
 
-/// The oldest driver version with green contexts.
+/// The oldest CUDA version whose driver supports green contexts.
 pub const OLDEST: Version = Version::new(12, 4);
 
 /// The driver library's name, which the system's loader resolves.
@@ -19,7 +19,7 @@ pub const LIBRARY: &str = if cfg!(windows) { "nvcuda.dll" } else { "libcuda.so.1
 
 /// The signature of `cuGetProcAddress_v2`, in CUDA 12.0 and newer.
 ///
-/// The library's symbol without `_v2` is an older function with four arguments.
+/// The driver library also exports `cuGetProcAddress` without `_v2`, which is an older function with four parameters.
 pub type GetProcAddress = unsafe extern "C" fn(
     symbol: *const core::ffi::c_char,
     function: *mut *mut c_void,
@@ -28,8 +28,9 @@ pub type GetProcAddress = unsafe extern "C" fn(
     status: *mut CUdriverProcAddressQueryResult,
 ) -> CUresult;
 
-/// A function that only a simulated driver library exports. It returns the name of the simulated device as a static
-/// string that ends with a NUL, or null if there is none.
+/// The name of a function that only a simulated driver library exports. The function returns the name of the
+/// simulated device as a static string that ends with a NUL, or null if the library could not create the simulated
+/// driver.
 const SIMULATED_PROFILE: &CStr = c"greenCtxSimulatedProfile";
 
 type SimulatedProfile = unsafe extern "C" fn() -> *const core::ffi::c_char;
@@ -44,7 +45,8 @@ pub struct Api {
     version: Version,
     entry: GetProcAddress,
     simulated_profile: Option<String>,
-    /// Never unloaded: the driver starts threads and registers handlers that outlive every handle.
+    /// The library is never unloaded, since the driver starts threads and registers handlers that outlive every
+    /// handle.
     _library: Option<ManuallyDrop<libloading::Library>>,
 }
 
@@ -59,21 +61,21 @@ impl Api {
         unsafe { Api::load_from(Path::new(LIBRARY)) }
     }
 
-    /// Opens the library at `path` and resolves every function. The system's loader searches for a path without a
-    /// separator.
+    /// Opens the library at `path` and resolves every function. If `path` has no separator, the system's loader
+    /// searches its folders for a library of that name.
     ///
     /// # Errors
     ///
-    /// [`LoadError`] with the path, for example [`LoadError::NotFound`], [`LoadError::Unloadable`],
+    /// A [`LoadError`] that contains the path, for example [`LoadError::NotFound`], [`LoadError::Unloadable`],
     /// [`LoadError::NoEntryPoint`] or [`LoadError::TooOld`].
     ///
     /// # Safety
     ///
-    /// The library must be a CUDA driver. Opening it runs its code, and its functions are called with the
-    /// signatures in `cuda.h`.
+    /// The library must be a CUDA driver. Opening a library runs its initialisers, and this crate calls the library's
+    /// functions with the signatures in `cuda.h`.
     pub unsafe fn load_from(path: impl AsRef<Path>) -> Result<Api, LoadError> {
         let path = path.as_ref();
-        // SAFETY: opening a library runs its initialisers. It is a CUDA driver by this function's contract.
+        // SAFETY: opening a library runs its initialisers. By this function's contract, the library is a CUDA driver.
         let library = unsafe { libloading::Library::new(path) }.map_err(|source| {
             match search::existing(path, &source) {
                 Some(path) => LoadError::Unloadable { path, source },
@@ -92,8 +94,8 @@ impl Api {
         Ok(api)
     }
 
-    /// Resolves every function through a `cuGetProcAddress_v2` that the caller has, for example that of a simulated
-    /// driver or of a library that the caller has loaded.
+    /// Resolves every function through the given `cuGetProcAddress_v2`, for example the one of a simulated driver or
+    /// of a library that the caller has loaded.
     ///
     /// # Errors
     ///
@@ -102,7 +104,7 @@ impl Api {
     /// # Safety
     ///
     /// `entry` must behave like `cuGetProcAddress_v2` of a CUDA driver. `entry` and the functions that it returns
-    /// must stay valid while the result, or a function taken from it, is in use.
+    /// must stay valid while the returned [`Api`], or a function obtained from that [`Api`], is in use.
     pub unsafe fn from_get_proc_address(entry: GetProcAddress) -> Result<Api, LoadError> {
         // SAFETY: the caller upholds the same contract.
         unsafe { Api::resolve(entry, None) }
@@ -139,8 +141,8 @@ impl Api {
         self.version
     }
 
-    /// Returns the entry point that resolved the functions. Two `Api`s with the same entry point are the same
-    /// driver.
+    /// Returns the entry point through which the functions were resolved. Two `Api`s with the same entry point use
+    /// the same driver.
     #[must_use]
     pub fn entry(&self) -> GetProcAddress {
         self.entry
@@ -160,8 +162,8 @@ impl Api {
 }
 
 fn simulated_profile(library: &libloading::Library) -> Option<String> {
-    // SAFETY: the simulated library exports this symbol with this signature. This assumes that no other driver
-    // exports a symbol of this name, which belongs to this project.
+    // SAFETY: the simulated library exports this symbol with this signature. The code assumes that no other driver
+    // exports a symbol with this name, which contains the name of this project.
     let function = unsafe { library.get::<SimulatedProfile>(SIMULATED_PROFILE) }.ok()?;
     // SAFETY: the function takes no arguments.
     let name = NonNull::new(unsafe { function() }.cast_mut())?;
@@ -182,8 +184,8 @@ unsafe fn ask_version(function: DriverGetVersion) -> Result<Version, CUresult> {
     }
 }
 
-/// Returns the error for a library without the entry point. A driver older than CUDA 12.0 exports its version. Any
-/// other library is not a driver.
+/// Returns the error for a library without the entry point. A library that exports a working `cuDriverGetVersion` is
+/// a driver older than CUDA 12.0. Any other library is not a CUDA driver.
 fn no_entry_point(
     path: &Path,
     library: &libloading::Library,
@@ -256,7 +258,7 @@ crate::debug_as_text!(LoadError, Unsupported);
 pub struct Unsupported {
     /// The function's name.
     pub call: &'static str,
-    /// The oldest CUDA version that has it.
+    /// The oldest CUDA version that has the function.
     pub needs: Version,
     /// The driver's version.
     pub found: Version,
@@ -270,7 +272,8 @@ impl fmt::Display for Unsupported {
 
 impl std::error::Error for Unsupported {}
 
-/// The reason why no driver was loaded. The path is empty if the caller passed an entry point instead of a path.
+/// The reason why no driver was loaded. The field `path` is empty if the caller passed an entry point instead of a
+/// path.
 #[non_exhaustive]
 pub enum LoadError {
     /// The file does not exist. No NVIDIA driver is installed, or the path is wrong.
@@ -283,12 +286,13 @@ pub enum LoadError {
     /// The library exists but cannot be loaded. The file may be damaged, built for another machine, or not a
     /// library, or it may need another library that is missing.
     Unloadable {
-        /// The file, or the name that was tried if only the loader knows the file.
+        /// The path of the file, or the name that was tried if only the system's loader knows the path.
         path: PathBuf,
         /// The message of the system's loader.
         source: libloading::Error,
     },
-    /// The library exports neither `cuGetProcAddress_v2` nor a version, so it is not a CUDA driver.
+    /// The library exports neither `cuGetProcAddress_v2` nor a working `cuDriverGetVersion`, so the library is not a
+    /// CUDA driver.
     NoEntryPoint {
         /// The path that was tried.
         path: PathBuf,
@@ -317,7 +321,7 @@ pub enum LoadError {
         path: PathBuf,
         /// The name of the function that failed.
         call: &'static str,
-        /// The status that it returned.
+        /// The status that the function returned.
         status: CUresult,
     },
 }

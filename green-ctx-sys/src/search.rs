@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 
 /// Returns the file that the loader tried to open, or `None` if there is no such file.
 ///
-/// `error` is the loader's answer. It names a file only in its text, and may be about a dependency of the library.
-/// If the text has an unknown form, the library counts as existing.
+/// `error` is the error of the system's loader. The error names a file only in its text, and that file may be a
+/// dependency of the library. If this function does not recognise the text, the library counts as existing.
 pub(crate) fn existing(path: &Path, error: &libloading::Error) -> Option<PathBuf> {
     if path.parent() != Some(Path::new("")) {
         return exists(path).then(|| path.to_owned());
@@ -28,7 +28,7 @@ fn exists(path: &Path) -> bool {
     }
 }
 
-/// Returns the text of the system's loader, without that of libloading.
+/// Returns the message of the system's loader, without the message of libloading.
 fn root(error: &libloading::Error) -> String {
     let mut root: &dyn Error = error;
     while let Some(source) = root.source() {
@@ -39,15 +39,17 @@ fn root(error: &libloading::Error) -> String {
 
 /// Returns whether the loader reports that it found no library of this name.
 ///
-/// glibc begins with the bare name only if it found no file, and otherwise with the file's path or a dependency's
-/// name. musl puts words before the name. Both may translate the words after it.
+/// A message of glibc begins with the bare name if glibc found no file, and with the file's path or a dependency's
+/// name otherwise. A message of musl has words before the name. Both libraries may translate the words after the
+/// name.
 #[cfg(not(windows))]
 fn is_absence(name: &Path, message: &str) -> bool {
     let name = format!("{}: ", name.display());
     message.starts_with(&name) || message.contains(&format!(" {name}"))
 }
 
-/// Windows reports a missing library and a missing dependency with the same code, so the folders decide.
+/// Returns whether the loader reports a missing file. Windows reports a missing library and a missing dependency with
+/// the same code, so `existing` searches the folders first.
 #[cfg(windows)]
 fn is_absence(_: &Path, message: &str) -> bool {
     // ERROR_MOD_NOT_FOUND

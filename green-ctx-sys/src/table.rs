@@ -1,11 +1,12 @@
-//! The macro behind `api.rs`, which turns a list of functions into a table and its accessors.
+//! The macro that turns the list of functions in `api.rs` into a table and accessors.
 
 /// Defines the table of functions, the code that fills it, and one method of [`Api`](crate::Api) per function. The
 /// method of a `required` function returns the function. The method of an `optional` function returns
 /// [`Unsupported`](crate::Unsupported) if the driver lacks the function.
 macro_rules! functions {
     ($($(#[$doc:meta])* $kind:ident $name:ident = $version:literal: $signature:ty;)*) => {
-        /// Every function that [`Api`](crate::Api) resolves, with the version at which it is requested.
+        /// The name of every function that [`Api`](crate::Api) resolves, with the CUDA version that is requested for
+        /// the function.
         pub const SYMBOLS: &[(&str, u32)] = &[$((stringify!($name), $version)),*];
 
         /// The functions of one driver.
@@ -33,9 +34,9 @@ macro_rules! functions {
                             },
                             $version,
                         )?;
-                        // SAFETY: the driver returned this address for the name at this version, and cudaTypedefs.h
-                        // gives the field's type as the signature of that version. A null address is the `None` of
-                        // an optional field.
+                        // SAFETY: the driver returned this address for the name at this version, and in
+                        // cudaTypedefs.h this version of the function has the signature `$signature`. In an optional
+                        // field, a null address becomes `None`.
                         unsafe { $crate::table::cast!($kind address, $signature) }
                     },)*
                 })

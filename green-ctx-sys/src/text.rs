@@ -1,4 +1,4 @@
-//! Errors as text, as a program prints them for debugging.
+//! Formatting of errors for `Debug`.
 
 use core::error::Error;
 use core::fmt;
@@ -15,8 +15,8 @@ pub fn fmt_with_sources(error: &dyn Error, f: &mut fmt::Formatter<'_>) -> fmt::R
     Ok(())
 }
 
-/// Implements `Debug` for errors so that it prints the message and the sources. A program whose `main` returns the
-/// error shows this text.
+/// Implements `Debug` for error types. The output consists of the error's message and the messages of its sources. A
+/// program whose `main` returns the error shows this text.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! debug_as_text {

@@ -5,7 +5,8 @@ use std::fs;
 
 /// A CUDA version: 13000 is 13.0, and 12040 is 12.4.
 ///
-/// `cuDriverGetVersion` returns such a number, and symbols are requested with one.
+/// `cuDriverGetVersion` returns a version as such a number, and `cuGetProcAddress` takes such a number as an
+/// argument.
 ///
 /// # Examples
 ///
@@ -56,8 +57,8 @@ impl fmt::Display for Version {
     }
 }
 
-/// Returns the version of the kernel driver, such as `580.159.04`, if the system reports it. Linux reports it in
-/// `/proc/driver/nvidia/version`. It does not depend on which driver library is loaded.
+/// Returns the version of the kernel driver, such as `580.159.04`, if the system reports it. Linux reports this
+/// version in `/proc/driver/nvidia/version`. The result does not depend on which driver library is loaded.
 ///
 /// For the newest CUDA version that the driver supports, use [`Api::version`](crate::Api::version).
 ///
@@ -71,7 +72,7 @@ pub fn kernel_driver() -> Option<String> {
     version_in(&fs::read_to_string("/proc/driver/nvidia/version").ok()?)
 }
 
-/// Returns the version in the first line, which follows the module's name.
+/// Returns the version in the first line of the text, where the version follows the module's name.
 fn version_in(text: &str) -> Option<String> {
     let is_version = |word: &&str| {
         word.contains('.') && word.chars().all(|letter| letter == '.' || letter.is_ascii_digit())

@@ -84,7 +84,7 @@ macro_rules! driver {
             _: u64,
             _: *mut CUdriverProcAddressQueryResult,
         ) -> CUresult {
-            // SAFETY: the loader passes these arguments as `only` expects them.
+            // SAFETY: the loader passes a valid name and a valid pointer, as `only` requires.
             unsafe { only(symbol, address, $version) }
         }
     };

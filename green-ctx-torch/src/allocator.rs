@@ -1,79 +1,81 @@
 //! An allocator for PyTorch that accounts for memory per partition.
 //!
-//! PyTorch uses it through the [C functions](self::c) of this library.
+//! PyTorch uses the allocator through the [C functions](self::c) of this library.
 //! `torch.cuda.memory.CUDAPluggableAllocator(path, "green_ctx_torch_alloc", "green_ctx_torch_free")` returns an
 //! allocator for `torch.cuda.MemPool(allocator.allocator())`. [`Allocator`] is the Rust interface to the same
-//! state.
+//! allocators.
 //!
-//! Each allocator has its own memory pool. It allocates in the order of the given stream, and frees in stream
-//! order too. Each block belongs to the account of its stream's partition. The accounts go by partition name.
-//! Streams outside any partition share one account, and streams of foreign green contexts share another. All
-//! memory together can have a limit, and so can each account.
+//! Each allocator has its own memory pool, and allocates and frees memory in stream order. Each block is counted in the
+//! account of its stream's partition. Partitions with the same name share an account. Streams outside any partition
+//! share one account, and streams of foreign green contexts share another. Each account can have a limit, and so can
+//! the allocator as a whole.
 //!
 //! # Out of memory
 //!
-//! A request that would exceed a limit fails immediately. If the driver has no memory, [`Allocator::allocate`]
-//! waits on the host for blocks that were freed behind running work, returns the pool's unused memory to the
-//! device, and tries again. It waits for the 64 streams on which blocks were freed last. It does not wait for a
-//! stream that is being captured, nor for a stream of green-ctx that no longer exists. Memory that was freed on
-//! the streams of a closed partition becomes available when their work is done.
+//! A request that would exceed a limit fails immediately. If the driver has no free memory, [`Allocator::allocate`]
+//! waits on the host for frees that are queued behind running work, returns the pool's unused memory to the device, and
+//! tries again. The host waits for the 64 streams on which blocks were freed most recently. The host does not wait for
+//! a stream that is being captured, or for a stream of green-ctx that no longer exists. Memory that was freed on the
+//! streams of a closed partition becomes available when their work is done.
 //!
 //! If a limit would be exceeded, or the driver still has no memory, [`c::green_ctx_torch_alloc`] returns null.
 //! The effect depends on how PyTorch uses the allocator:
 //!
-//! - In a `MemPool`, PyTorch's caching allocator requests segments. It treats null as
-//!   `cudaErrorMemoryAllocation` (`allocPrimitive` in c10/cuda/CUDACachingAllocator.cpp) and raises
-//!   `torch.OutOfMemoryError`. Before that it frees its cached memory and tries again. Some versions do not do
-//!   this inside `use_mem_pool` (PyTorch issue 159674). With those, call `torch.cuda.empty_cache()` outside it.
-//! - As the current allocator (`torch.cuda.memory.change_current_allocator`), PyTorch does not check the
-//!   pointer (`CUDAPluggableAllocator::malloc` in torch/csrc/cuda/CUDAPluggableAllocator.cpp; PyTorch issue
-//!   133280 is open). The tensor has no memory, and the first kernel that uses it fails. To enforce a limit,
-//!   use a `MemPool`.
+//! - In a `MemPool`, PyTorch's caching allocator requests segments from this allocator, and treats null as
+//!   `cudaErrorMemoryAllocation` (`allocPrimitive` in c10/cuda/CUDACachingAllocator.cpp). The caching allocator frees
+//!   its cached memory and tries again. If the second attempt fails, it raises `torch.OutOfMemoryError`. Inside
+//!   `use_mem_pool`, some versions of PyTorch do not free cached memory (PyTorch issue 159674). With these versions,
+//!   call `torch.cuda.empty_cache()` outside `use_mem_pool`.
+//! - If this allocator is PyTorch's current allocator (`torch.cuda.memory.change_current_allocator`), PyTorch does not
+//!   check the pointer (`CUDAPluggableAllocator::malloc` in torch/csrc/cuda/CUDAPluggableAllocator.cpp; the PyTorch
+//!   issue 133280 is open). The tensor then has no memory, and the first kernel that uses the tensor fails. To enforce
+//!   a limit, use a `MemPool`.
 //!
-//! Both are from PyTorch's sources. In a test, a limit in a `MemPool` raised `torch.OutOfMemoryError`, and the
-//! blocks allocated before it stayed intact (PyTorch 2.11, H200, driver 580.159.04).
+//! These two effects are taken from PyTorch's source code. In a test, a limit in a `MemPool` raised
+//! `torch.OutOfMemoryError`, and the blocks allocated before the error stayed intact (PyTorch 2.11, H200, driver
+//! 580.159.04).
 //!
 //! # Order
 //!
-//! A freed block can be reused by any allocation that follows the free in stream order. The free waits, on the
-//! device, for the stream on which the block was allocated and for each stream that was
-//! [recorded](Allocator::record_stream) for it. It covers the work submitted to them so far. The pool never
-//! makes an allocation wait for a free that its stream does not follow anyway
-//! (`CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES` is off). No partition therefore waits for another
-//! because of memory. If the device has no memory left, the host [waits](self#out-of-memory) instead.
+//! A freed block can be reused by any allocation that follows the free in stream order. The free waits, on the device,
+//! for the work submitted so far to the stream on which the block was allocated and to each stream that was
+//! [recorded](Allocator::record_stream) for the block. The pool never adds a wait to an allocation: it reuses a block
+//! only if the allocation's stream is already ordered after the free
+//! (`CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES` is off). One partition therefore never waits for another
+//! partition's memory on the device. If the device has no memory left, the host [waits](self#out-of-memory) instead.
 //!
-//! A block may have been used on the default stream of a foreign context, for example of one from
-//! `torch.cuda.green_contexts`. It goes back to the driver when that context is current again, or with
-//! [`empty_cache`](Allocator::empty_cache). A block that was used on a per-thread default stream goes back when
-//! that thread calls the allocator again, or with `empty_cache`.
+//! If a freed block was used on the default stream of a foreign context, such as a context from
+//! `torch.cuda.green_contexts`, the block is returned to the driver by a later call that is made while that context is
+//! current, or by [`empty_cache`](Allocator::empty_cache). A freed block that was used on a per-thread default stream
+//! is returned when that thread calls the allocator again, or by `empty_cache`.
 //!
-//! A block keeps alive the streams of green-ctx on which it was allocated or recorded, and so their partitions.
-//! Free memory (`torch.cuda.empty_cache()`) before closing a partition.
+//! A block keeps alive each stream of green-ctx on which the block was allocated or recorded, and therefore the
+//! stream's partition. Free memory (`torch.cuda.empty_cache()`) before closing a partition.
 //!
 //! # Graphs
 //!
-//! An allocation on a stream that is being captured is made outside the capture, as PyTorch does with
-//! `cudaMalloc`, because a graph with allocation nodes could not be moved to a partition. The block is ready
-//! for every stream when the function returns. The graph may use the block at every launch. The block therefore
-//! goes back to the driver when it is freed *and* the graph, its clones and its executables are all destroyed.
-//! The same applies to a block that is freed on, or recorded for, a stream that is being captured. Every free
-//! also waits until no stream of the block is in a capture.
+//! An allocation on a stream that is being captured is made outside the capture, as PyTorch does with `cudaMalloc`,
+//! because a graph with allocation nodes could not be moved to a partition. The block is ready for every stream when
+//! the function returns. The graph may use the block at every launch. The block is therefore returned to the driver
+//! only when the block has been freed *and* the graph, all its clones and all its executables have been destroyed. The
+//! same applies to a block that is freed on, or recorded for, a stream that is being captured. Every free also waits
+//! until none of the block's streams is being captured.
 //!
 //! # Sharing with other processes
 //!
-//! The driver has no IPC handles for pooled memory (recorded on an H200, driver 580.159.04). To get a handle,
-//! allocate the block while the allocator is [shareable](Allocator::set_shareable). Such a block comes from
-//! `cuMemAlloc`, which waits for nothing, and is freed with `cuMemFree`, which waits for the device's work.
+//! The driver provides no IPC handles for pooled memory (recorded on an H200, driver 580.159.04). To get a handle,
+//! allocate the block while the allocator is [shareable](Allocator::set_shareable). A shareable block is allocated with
+//! `cuMemAlloc`, which does not wait, and freed with `cuMemFree`, which waits until the device's work is done.
 //!
 //! # Threads
 //!
-//! All functions may be called on any thread, with or without Python's interpreter lock. No lock of this module
-//! is held during a driver call, during the clean-up hook, or while a handle is dropped, because the driver may
-//! wait for any other thread. An allocation reserves bytes under the lock, calls the driver without it, and
-//! enters the block under the lock again. A free removes the block first. If the free fails or has to wait, the
-//! block goes to a list that later calls check.
+//! All functions may be called on any thread, with or without Python's interpreter lock. No lock of this module is held
+//! during a driver call, during the clean-up hook, or while a handle is dropped, because the driver may wait for any
+//! other thread. An allocation reserves bytes under the lock, calls the driver without the lock, and takes the lock
+//! again to record the block. A free first removes the block from the records. If the free fails or has to wait, the
+//! block is added to a list, and later calls try to free it.
 
-#![allow(unsafe_code, reason = "takes raw streams and makes calls on them")]
+#![allow(unsafe_code, reason = "takes raw streams and passes them to the driver")]
 
 pub mod c;
 
@@ -111,14 +113,14 @@ pub use account::{Owner, Usage};
 pub use error::AllocatorError;
 pub use snapshot::{BlockInfo, Snapshot};
 
-/// The result of an operation of an allocator.
+/// The result of an allocator's operation.
 pub type Result<T, E = AllocatorError> = std::result::Result<T, E>;
 
-/// The default number of unused bytes that an allocator's pool keeps when the program waits for work: 64 MiB.
+/// The default number of unused bytes that an allocator's pool keeps when the host synchronises with the device: 64
+/// MiB.
 pub const RELEASE_THRESHOLD: u64 = 64 << 20;
 
-/// The allocator of one device. Its clones, and all results of [`Allocator::of`] for the same device, share one
-/// state.
+/// The allocator of one device. Clones share one state, and so do all results of [`Allocator::of`] for the same device.
 ///
 /// # Examples
 ///
@@ -155,14 +157,16 @@ struct Inner {
     /// Created at the first allocation. Dropped before `device`, which keeps the driver alive.
     source: OnceLock<Source>,
     books: Mutex<Books>,
-    /// The number of freed blocks that wait. If it is 0, calls need not take the lock.
+    /// The number of freed blocks that wait to be returned to the driver. If there are none, calls need not take the
+    /// lock.
     waiting: AtomicU64,
     shareable: AtomicBool,
     threshold: AtomicU64,
     device: Device,
 }
 
-/// The state under the lock. No driver call is made under the lock, and nothing is dropped that could make one.
+/// The state under the lock. While the lock is held, no driver call is made, and no object is dropped that could call
+/// the driver.
 #[derive(Default)]
 struct Books {
     accounts: Accounts,
@@ -172,14 +176,15 @@ struct Books {
 }
 
 impl Allocator {
-    /// Returns the allocator of a device. It lives until its last handle is dropped. To keep its limits, keep a
-    /// handle, or use the [`global`](Allocator::global) allocator.
+    /// Returns the allocator of a device. The allocator and its limits exist until the last handle is dropped. To keep
+    /// the limits, store a handle, or use the [`global`](Allocator::global) allocator.
     #[must_use]
     pub fn of(device: &Device) -> Allocator {
         global::of(device)
     }
 
-    /// Returns the allocator that the [C functions](self::c) use for a device. It stays alive for their use.
+    /// Returns the allocator that the [C functions](self::c) use for a device. The C functions keep the allocator
+    /// alive.
     ///
     /// # Errors
     ///
@@ -195,13 +200,13 @@ impl Allocator {
     ///
     /// # Errors
     ///
-    /// [`AllocatorError::InUse`] while blocks from the allocators of another driver are in use. They could no
-    /// longer be freed through the C functions.
+    /// [`AllocatorError::InUse`] while blocks from the allocators of another driver are in use. Blocks of the previous
+    /// driver could no longer be freed through the C functions.
     pub fn install(driver: &Driver) -> Result<()> {
         global::install(Some(driver))
     }
 
-    /// Makes the C functions drop the driver that they use.
+    /// Makes the C functions release their driver and its allocators.
     ///
     /// # Errors
     ///
@@ -232,19 +237,19 @@ impl Allocator {
     /// Allocates a block in stream order, in the account of the stream's partition. Returns the null address
     /// for 0 bytes.
     ///
-    /// A default-stream token means the default stream of the current context. If no context of this device is
-    /// current, it means the default stream of the primary context.
+    /// A default-stream token, such as null, means the default stream of the current context. If no context of this
+    /// device is current, the token means the default stream of the primary context.
     ///
     /// # Errors
     ///
-    /// [`AllocatorError::Limit`] or [`AllocatorError::Driver`]. If it fails, nothing is allocated. Before this
-    /// returns `CUDA_ERROR_OUT_OF_MEMORY`, the host waits for [freed memory](self#out-of-memory).
+    /// [`AllocatorError::Limit`] or [`AllocatorError::Driver`]. If the call fails, nothing is allocated. Before the
+    /// call returns `CUDA_ERROR_OUT_OF_MEMORY`, the host waits for [freed memory](self#out-of-memory).
     ///
     /// # Safety
     ///
-    /// `stream` must be a live stream of this driver. It must stay alive until the block is freed and, if the
-    /// block then waits for a graph, until that graph is gone. For a stream of green-ctx, the block itself
-    /// ensures this.
+    /// `stream` must be a live stream of this driver. The stream must stay alive until the block is freed. If the freed
+    /// block has to wait for a graph, the stream must stay alive until that graph is destroyed. The block itself keeps
+    /// streams of green-ctx alive.
     #[doc(alias = "cuMemAllocFromPoolAsync")]
     pub unsafe fn allocate(&self, bytes: usize, stream: CUstream) -> Result<CUdeviceptr> {
         if bytes == 0 {
@@ -267,7 +272,7 @@ impl Allocator {
         let allocate = || match capture {
             _ if shareable => source.allocate_shareable(bytes),
             Capture::None => place.with(driver, |raw| {
-                // SAFETY: `stream` is alive, by this function's contract, and it is not being captured:
+                // SAFETY: by this function's contract `stream` is alive. The stream is not being captured, because
                 // `capture` is `None`. `Place::with` has made the context of a default-stream token current.
                 unsafe { source.allocate(bytes, raw) }
             }),
@@ -292,23 +297,23 @@ impl Allocator {
         Ok(address)
     }
 
-    /// Frees a block in stream order: after the work on `stream`, on the stream on which the block was
-    /// allocated, and on every stream recorded for it. Does nothing for the null address.
+    /// Frees a block in stream order, after the work submitted so far to `stream`, to the stream on which the block was
+    /// allocated, and to every stream recorded for the block. Does nothing for the null address.
     ///
     /// # Errors
     ///
-    /// [`AllocatorError::UnknownBlock`] or [`AllocatorError::Driver`]. If the driver fails, the caller must not
-    /// use or free the block again. It stays in the accounts, and later calls try again to return it to the
+    /// [`AllocatorError::UnknownBlock`] or [`AllocatorError::Driver`]. If the driver fails, the caller must not use or
+    /// free the block again. The block stays in its account, and later calls try again to return the block to the
     /// driver.
     ///
     /// # Safety
     ///
-    /// - `stream` must be a live stream of this driver. If the block has to wait for a graph or a capture,
-    ///   `stream` must stay alive until that has ended. For a stream of green-ctx, the block itself ensures
-    ///   this.
+    /// - `stream` must be a live stream of this driver. If the block has to wait for graphs or captures, `stream` must
+    ///   stay alive until these graphs are destroyed and these captures have ended. The block itself keeps streams of
+    ///   green-ctx alive.
     /// - No work submitted from now on may use the block.
-    /// - Work that is already submitted may use the block only on these streams, or on streams that one of them
-    ///   waits for.
+    /// - Work that is already submitted may use the block only on the streams named above, or on a stream for which one
+    ///   of those streams already waits.
     #[doc(alias = "cuMemFreeAsync")]
     pub unsafe fn free(&self, address: CUdeviceptr, stream: CUstream) -> Result<()> {
         if address == 0 {
@@ -332,9 +337,8 @@ impl Allocator {
         Ok(())
     }
 
-    /// Records that a block is used on another stream than the one on which it was allocated. The memory is not
-    /// reused before the work that is submitted to that stream until the free is done. `address` may be any
-    /// address in the block.
+    /// Records that a block is used on a stream other than the stream of its allocation. The memory is not reused until
+    /// the work submitted to that stream before the free is done. `address` may be any address in the block.
     ///
     /// # Errors
     ///
@@ -342,9 +346,9 @@ impl Allocator {
     ///
     /// # Safety
     ///
-    /// As for [`allocate`](Allocator::allocate): `stream` must be a live stream of this driver. It must stay
-    /// alive until the block is freed and, if the block then waits for a graph, until that graph is gone. For a
-    /// stream of green-ctx, the block itself ensures this.
+    /// As for [`allocate`](Allocator::allocate): `stream` must be a live stream of this driver. The stream must stay
+    /// alive until the block is freed. If the freed block has to wait for a graph, the stream must stay alive until
+    /// that graph is destroyed. The block itself keeps streams of green-ctx alive.
     pub unsafe fn record_stream(&self, address: CUdeviceptr, stream: CUstream) -> Result<()> {
         let inner = &*self.inner;
         let driver = inner.checked_driver()?;
@@ -370,13 +374,13 @@ impl Allocator {
         Ok(())
     }
 
-    /// Sets the maximum number of bytes in use, or removes the limit with `None`. A new limit frees nothing.
+    /// Sets the maximum number of bytes in use, or removes the limit with `None`. Setting a limit frees no memory.
     pub fn set_limit(&self, bytes: Option<u64>) {
         self.inner.books.lock().accounts.set_limit(bytes);
     }
 
-    /// Sets the maximum number of bytes in use on streams of partitions with this name, or removes the limit
-    /// with `None`. It also applies to partitions that are created later.
+    /// Sets the maximum number of bytes in use on streams of partitions with this name, or removes the limit with
+    /// `None`. The limit also applies to partitions that are created later.
     ///
     /// # Examples
     ///
@@ -414,7 +418,7 @@ impl Allocator {
         self.inner.books.lock().accounts.set_foreign_limit(bytes);
     }
 
-    /// Limits the bytes in use to a fraction of the device's memory, from 0 to 1.
+    /// Limits the bytes in use to a fraction (from 0 to 1) of the device's memory.
     ///
     /// # Errors
     ///
@@ -432,8 +436,8 @@ impl Allocator {
         Ok(())
     }
 
-    /// Sets the number of unused bytes that the pool keeps when the program waits for work. The pool returns
-    /// the rest to the device. The default is [`RELEASE_THRESHOLD`].
+    /// Sets the number of unused bytes that the pool keeps when the host synchronises with the device. The pool returns
+    /// further unused bytes to the device. The default is [`RELEASE_THRESHOLD`].
     ///
     /// # Errors
     ///
@@ -445,8 +449,8 @@ impl Allocator {
         Ok(self.inner.source.get().map_or(Ok(()), |source| source.set_threshold(bytes))?)
     }
 
-    /// Sets whether blocks that are allocated from now on have IPC handles
-    /// ([`ipc_handle`](Allocator::ipc_handle)). Such blocks are slower to free.
+    /// Sets whether blocks that are allocated from now on have IPC handles ([`ipc_handle`](Allocator::ipc_handle)).
+    /// Blocks with IPC handles are slower to free.
     pub fn set_shareable(&self, shareable: bool) {
         self.inner.shareable.store(shareable, Ordering::Relaxed);
     }
@@ -457,8 +461,8 @@ impl Allocator {
     ///
     /// # Errors
     ///
-    /// [`AllocatorError::NotShareable`] if the block is in the pool, [`AllocatorError::UnknownBlock`], or
-    /// [`AllocatorError::Driver`].
+    /// [`AllocatorError::NotShareable`] if the block is in the pool, [`AllocatorError::UnknownBlock`] if no block
+    /// contains the address, and [`AllocatorError::Driver`] if a driver call fails.
     #[doc(alias = "cuIpcGetMemHandle")]
     pub fn ipc_handle(&self, address: CUdeviceptr) -> Result<[u8; 64]> {
         self.inner.checked_driver()?;
@@ -473,19 +477,19 @@ impl Allocator {
         Ok(self.inner.source()?.ipc_handle(begin)?)
     }
 
-    /// Returns the first address and the size in bytes of the block that contains `address`.
+    /// Returns the first address and the size in bytes of the block that contains `address`, if there is one.
     #[must_use]
     pub fn block_of(&self, address: CUdeviceptr) -> Option<(CUdeviceptr, u64)> {
         let mut books = self.inner.books.lock();
         books.find_mut(address).map(|(begin, block)| (begin, block.bytes))
     }
 
-    /// Returns to the device the freed blocks that can be returned now, and the memory that the pool keeps.
+    /// Returns memory to the device: the pool's unused memory, and all freed blocks that no longer have to wait.
     ///
-    /// A block may have been used on a default stream that this thread cannot name: of a foreign context that
-    /// is not current, or of another thread. For such blocks the call waits for the device's work, which
-    /// invalidates captures of the device's streams. Otherwise it waits only to free
-    /// [shareable](Allocator::set_shareable) blocks.
+    /// A freed block may have been used on a default stream that this thread cannot name: the default stream of a
+    /// foreign context that is not current, or the per-thread default stream of another thread. For such a block, the
+    /// call waits until the device's work is done, which invalidates captures of the device's streams. If there is no
+    /// such block, the call waits only to free [shareable](Allocator::set_shareable) blocks.
     ///
     /// # Errors
     ///
@@ -506,8 +510,8 @@ impl Allocator {
 
     /// Returns the usage on streams of partitions with this name, or `None` if there is no account.
     ///
-    /// An account begins with the first request for memory, or with a limit. It stays while bytes are in use or
-    /// a limit is set. Only the 64 other accounts that were used last are kept.
+    /// The first request for memory or the first limit creates an account. An account with bytes in use or a limit is
+    /// always kept. The 64 most recently used of the other accounts are kept too.
     #[must_use]
     pub fn partition(&self, name: &str) -> Option<Usage> {
         self.inner.books.lock().accounts.of(name)

@@ -7,7 +7,8 @@ use green_ctx::{Device, Error};
 /// The result of an operation of this crate.
 pub type Result<T, E = TorchError> = std::result::Result<T, E>;
 
-/// An error of this crate. Unless a function says otherwise, nothing was created or changed.
+/// An error of this crate. Unless the documentation of a function says otherwise, the failed call has created and
+/// changed nothing.
 #[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum TorchError {
@@ -34,7 +35,7 @@ pub enum TorchError {
          `torch.version.cuda` is not None"
     )]
     CpuBuild,
-    /// This PyTorch lacks a function that is needed.
+    /// This PyTorch is too old and lacks a function that the call needs.
     #[error("this PyTorch has no {function}: PyTorch {needs} or newer is needed")]
     TooOld {
         /// The name of the function.
@@ -42,7 +43,7 @@ pub enum TorchError {
         /// The first version of PyTorch that has the function.
         needs: &'static str,
     },
-    /// A function of libtorch failed. It wrote the reason to standard error.
+    /// A function of libtorch failed. libtorch wrote the reason to standard error.
     #[error("PyTorch's {call} failed with code {code}; it wrote the reason to standard error")]
     Call {
         /// The name of the function.
@@ -55,14 +56,15 @@ pub enum TorchError {
         "this thread has not entered the partition: enter it first; each enter allows one leave"
     )]
     NotEntered,
-    /// This thread tried to leave a partition before one that it entered later. Nothing was changed.
+    /// This thread tried to leave a partition before it left another partition that it entered later. Nothing was
+    /// changed.
     #[error("this thread entered another partition later: leave that one first")]
     NotInnermost,
     /// PyTorch's current stream cannot be restored while a guard that was created later exists.
     #[error("a later guard still sets torch's current stream: end that guard first")]
     StreamOrder,
-    /// The partition cannot be left while a context that was made current inside it is current. Nothing was
-    /// changed.
+    /// The partition cannot be left while a context that was made current inside the partition is still current.
+    /// Nothing was changed.
     #[error("a context made current in the partition is still current: restore the previous one")]
     ContextOrder,
     /// The request can never be fulfilled.

@@ -1,7 +1,7 @@
-//! PyTorch in partitions of one GPU's SMs.
+//! Runs PyTorch in partitions of one GPU's SMs.
 //!
-//! PyTorch submits work to a current stream, which each thread has once per device. If a partition's stream is
-//! the current one, PyTorch's work of that thread runs on the partition's SMs:
+//! PyTorch submits work to the current stream. Each thread has one current stream per device. If a partition's stream
+//! is a thread's current stream, PyTorch's work of that thread runs on the partition's SMs:
 //!
 //! ```no_run
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -26,7 +26,8 @@
 //! ```
 //!
 //! - [`Torch`]: libtorch's stable C functions, found at run time (PyTorch 2.10 and newer).
-//! - [`scope`]: makes a partition's stream current and orders the work before, inside and after.
+//! - [`scope`]: makes a partition's stream current, and orders the work inside the partition after earlier work and
+//!   before later work.
 //! - [`Torch::guard`]: makes a stream current without ordering any work.
 //! - [`allocator`]: an allocator for PyTorch with an account and a limit per partition.
 //! - [`runtime`]: the functions of `torch.cuda.cudart()`, implemented with the driver.

@@ -30,8 +30,8 @@ type CreateGuard =
     unsafe extern "C" fn(stream: *mut c_void, device: i32, guard: *mut RawGuard) -> i32;
 type DeleteGuard = unsafe extern "C" fn(guard: RawGuard) -> i32;
 
-/// Generates the table of functions from their names and signatures, with an accessor for each. If the function is
-/// missing, the accessor's error names the PyTorch that has it.
+/// Generates the table of functions from their names and signatures, with an accessor for each. If a function is
+/// missing, the accessor's error names the first version of PyTorch that has the function.
 macro_rules! functions {
     ($($function:ident: $signature:ty;)*) => {
         struct Functions {
@@ -92,10 +92,10 @@ fn check(call: &'static str, code: i32) -> Result<()> {
     if code == 0 { Ok(()) } else { Err(TorchError::Call { call, code }) }
 }
 
-/// The PyTorch of this process. Clones share it.
+/// The PyTorch of this process. Clones share the same state.
 ///
-/// It uses libtorch's stable C functions (PyTorch 2.10 and newer). Device ordinals are the driver's, which are also
-/// PyTorch's. No function holds or needs Python's interpreter lock.
+/// This type uses libtorch's stable C functions (PyTorch 2.10 and newer). Device ordinals are those of the driver;
+/// PyTorch uses the same numbers. No function holds or needs Python's interpreter lock.
 #[derive(Clone)]
 pub struct Torch {
     inner: Arc<Inner>,
@@ -108,19 +108,19 @@ type Hook = dyn Fn(&TorchError) + Send + Sync;
 
 struct Inner {
     functions: Functions,
-    /// One bit per device, set if PyTorch's stream pool exists there.
+    /// One bit per device. A bit is set if PyTorch has created its stream pool for the device.
     pools: AtomicU64,
     hook: RwLock<Arc<Hook>>,
 }
 
 impl Torch {
-    /// Finds the PyTorch that Python or the program has loaded into this process. The first success is kept for the
-    /// life of the process.
+    /// Finds the PyTorch that Python or the program has loaded into this process. After the first success, all calls
+    /// return the same PyTorch.
     ///
     /// # Errors
     ///
-    /// [`TorchError::NotLoaded`] if there is no PyTorch, and [`TorchError::CpuBuild`] if it was built without CUDA. A
-    /// function that PyTorch lacks is an error only when it is called.
+    /// [`TorchError::NotLoaded`] if there is no PyTorch, and [`TorchError::CpuBuild`] if it was built without CUDA. If
+    /// PyTorch lacks a function, the error occurs only when the function is called.
     pub fn find() -> Result<Torch> {
         if let Some(torch) = Torch::found() {
             return Ok(torch);
@@ -135,11 +135,12 @@ impl Torch {
         FOUND.get().cloned()
     }
 
-    /// Loads the libtorch in `folder`, or in its subfolder `lib`. It is never unloaded.
+    /// Loads the libtorch in `folder`, or in its subfolder `lib`. The library is never unloaded.
     ///
     /// # Errors
     ///
-    /// [`TorchError::NotFound`], [`TorchError::NotALibrary`] or [`TorchError::CpuBuild`].
+    /// [`TorchError::NotFound`] if the folder has no libtorch, [`TorchError::NotALibrary`] if the library cannot be
+    /// loaded, and [`TorchError::CpuBuild`] if PyTorch was built without CUDA.
     ///
     /// # Safety
     ///
@@ -149,8 +150,8 @@ impl Torch {
         unsafe { load::load_from(folder.as_ref()) }
     }
 
-    /// Takes the functions from the caller's lookup, for example if libtorch is linked into the program. `find` is
-    /// called once per name and returns null for a function that does not exist.
+    /// Creates a `Torch` from functions that the caller looks up, for example if libtorch is linked into the program.
+    /// `find` is called once per name and returns null for a function that does not exist.
     ///
     /// # Safety
     ///
@@ -171,7 +172,8 @@ impl Torch {
     ///
     /// # Errors
     ///
-    /// [`TorchError::TooOld`], or [`TorchError::Call`], for example if PyTorch does not have the device.
+    /// [`TorchError::TooOld`] if PyTorch lacks the function. [`TorchError::Call`] if the function fails, for example
+    /// because PyTorch does not have the device.
     pub fn current_stream(&self, device: u32) -> Result<*mut c_void> {
         self.get_current(index(device)?)
     }
@@ -195,8 +197,9 @@ impl Torch {
 
     /// Makes a stream the calling thread's current stream of a device. Null means the default stream.
     ///
-    /// PyTorch treats the handle as an external stream. A stream of PyTorch's pool therefore comes back as another
-    /// object, which does not equal the first. [`guard`](Torch::guard) restores the very stream that was current.
+    /// PyTorch treats the handle as an external stream. If the stream is from PyTorch's pool, PyTorch therefore returns
+    /// a stream object that does not compare equal to the original. [`guard`](Torch::guard) restores the original
+    /// stream.
     ///
     /// # Errors
     ///
@@ -212,7 +215,8 @@ impl Torch {
         unsafe { call!(self, torch_set_current_cuda_stream(stream, device)) }
     }
 
-    /// Returns a stream of PyTorch's pool for a device. PyTorch owns it, and other callers receive the same stream.
+    /// Returns a stream of PyTorch's pool for a device. PyTorch owns the stream, and may return it to other callers
+    /// too.
     ///
     /// # Errors
     ///
@@ -228,8 +232,8 @@ impl Torch {
     }
 
     /// Makes PyTorch create its stream pool in the primary context. PyTorch creates all streams of the pool on the
-    /// first request, in the context that is current at that moment, even if it is a partition's (observed with
-    /// PyTorch 2.11). It keeps them until the process ends.
+    /// first request, in the context that is current at that moment, even if that is the context of a partition
+    /// (observed with PyTorch 2.11). PyTorch keeps these streams until the process ends.
     pub(crate) fn make_pool(&self, device: &Device) -> Result<()> {
         let ordinal = device.ordinal();
         // Devices beyond the last bit request the streams every time.
@@ -250,7 +254,7 @@ impl Torch {
     ///
     /// # Errors
     ///
-    /// As for [`current_stream`](Torch::current_stream). Errors of the work are included.
+    /// As for [`current_stream`](Torch::current_stream). The call also returns errors of the stream's work.
     ///
     /// # Safety
     ///
@@ -282,16 +286,17 @@ impl Torch {
     ///
     /// # Safety
     ///
-    /// The guard must have been created on this thread and not be deleted yet. The stream that it restores must be
-    /// alive.
+    /// The guard must have been created on this thread and must not have been deleted yet. The stream that the guard
+    /// restores must be alive.
     pub(crate) unsafe fn delete_guard(&self, guard: RawGuard) -> Result<()> {
         // SAFETY: the caller guarantees that the guard belongs to this thread, is not deleted yet, and restores a
         // live stream.
         unsafe { call!(self, aoti_torch_delete_cuda_stream_guard(guard)) }
     }
 
-    /// Sets the hook for failed clean-ups, for example if the end of a guard cannot restore the previous stream.
-    /// Without a hook, such errors go to standard error. Errors of green-ctx itself go to the driver's hook.
+    /// Sets the hook that receives the errors of failed clean-ups, for example if dropping a guard cannot restore the
+    /// previous stream. Without a hook, such errors go to standard error. Errors of green-ctx itself go to the driver's
+    /// hook.
     pub fn on_cleanup_failure(&self, hook: impl Fn(&TorchError) + Send + Sync + 'static) {
         let former = std::mem::replace(&mut *self.inner.hook.write(), Arc::new(hook));
         // Dropped outside the lock, because dropping a hook runs the caller's code.
@@ -321,7 +326,7 @@ impl fmt::Debug for Torch {
     }
 }
 
-/// Converts a device ordinal for libtorch, which takes a negative number for the current device.
+/// Converts a device ordinal for libtorch, where a negative number means the current device.
 fn index(device: u32) -> Result<i32> {
     i32::try_from(device)
         .map_err(|_| TorchError::InvalidRequest(format!("there is no device {device}")))

@@ -1,7 +1,7 @@
-//! The functions of `torch.cuda.cudart()`, implemented with the driver. The CUDA runtime is neither needed nor
+//! The functions of `torch.cuda.cudart()`, implemented with the driver API. The CUDA runtime is neither needed nor
 //! loaded.
 //!
-//! These functions take a device where the runtime uses the current one.
+//! If a function of the CUDA runtime uses the current device, the function here takes the device as an argument.
 #![allow(unsafe_code, reason = "calls the driver")]
 
 mod code;
@@ -23,7 +23,7 @@ pub use code::ErrorCode;
 pub struct MemoryInfo {
     /// The memory that the driver could allocate now. Memory that PyTorch's allocator caches is not included.
     pub free: u64,
-    /// The memory that the device has.
+    /// The total memory of the device.
     pub total: u64,
 }
 
@@ -77,8 +77,8 @@ pub fn profiler_stop(device: &Device) -> Result<()> {
 /// Page-locks host memory so that copies to and from it can overlap with other work. Captures on other threads stay
 /// valid.
 ///
-/// `flags` are those of `cudaHostRegister`, which are also the driver's: 1 portable (for all contexts), 2 mapped, 4
-/// I/O memory of a device, 8 read-only.
+/// `flags` takes the flags of `cudaHostRegister`, which have the same values in the driver API: 1 portable (for all
+/// contexts), 2 mapped, 4 I/O memory of a device, 8 read-only.
 ///
 /// # Errors
 ///
@@ -87,7 +87,7 @@ pub fn profiler_stop(device: &Device) -> Result<()> {
 ///
 /// # Safety
 ///
-/// `address` must be the start of `bytes` bytes of this process's memory. They must stay mapped until they are
+/// `address` must be the start of `bytes` bytes of this process's memory. These bytes must stay mapped until they are
 /// unregistered.
 #[doc(alias("cudaHostRegister", "cuMemHostRegister"))]
 pub unsafe fn host_register(
@@ -119,7 +119,7 @@ pub unsafe fn host_unregister(device: &Device, address: *mut c_void) -> Result<(
     let primary = device.primary_context()?;
     let _relaxed = RelaxedCapture::enter(device.driver())?;
     let _current = primary.make_current()?;
-    // SAFETY: by this function's contract no work uses the memory. The driver checks that it is registered.
+    // SAFETY: by this function's contract no work uses the memory. The driver checks that the memory is registered.
     unsafe { call!(device.driver().api(), cuMemHostUnregister(address)) }?;
     Ok(())
 }
@@ -127,8 +127,9 @@ pub unsafe fn host_unregister(device: &Device, address: *mut c_void) -> Result<(
 /// Creates a stream in a context, as `cudaStreamCreate` does in the current context. The caller owns the handle and
 /// destroys it with [`destroy_stream`].
 ///
-/// The stream synchronises with the default stream in both directions, except in a partition, where no stream does.
-/// [`Context::create_stream`] creates a stream that is destroyed with its last handle.
+/// The stream synchronises with the default stream in both directions. In a partition, no stream synchronises with the
+/// default stream. Unlike this function, [`Context::create_stream`] creates a stream that is destroyed when its last
+/// handle is dropped.
 ///
 /// # Errors
 ///
@@ -144,7 +145,7 @@ pub fn create_stream(context: &Context) -> Result<*mut c_void> {
     Ok(stream.cast())
 }
 
-/// Destroys a stream from [`create_stream`]. Work submitted to it continues.
+/// Destroys a stream from [`create_stream`]. Work that is already submitted to the stream continues.
 ///
 /// # Errors
 ///
@@ -153,7 +154,7 @@ pub fn create_stream(context: &Context) -> Result<*mut c_void> {
 /// # Safety
 ///
 /// `stream` must be a live stream of the device, and must not be used afterwards. No [`Stream`](green_ctx::Stream)
-/// may represent it.
+/// object may use this handle.
 #[doc(alias("cudaStreamDestroy", "cuStreamDestroy"))]
 pub unsafe fn destroy_stream(device: &Device, stream: *mut c_void) -> Result<()> {
     check_process(device)?;

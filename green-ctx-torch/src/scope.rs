@@ -1,41 +1,44 @@
-//! Entering a partition: until the thread leaves it, PyTorch's work of this thread runs there.
+//! Entering a partition. Until the thread leaves the partition, PyTorch's work of this thread runs in it.
 //!
-//! [`enter`] makes a partition's stream PyTorch's current stream, and its device PyTorch's current device. [`leave`]
-//! restores both. Neither changes the thread's current context. The handle of a default stream means the stream of
-//! the current context, so PyTorch's default stream is the same inside a partition and outside, and other libraries
-//! find the context that they expect. Work submitted to other streams inside runs in the contexts of those streams.
+//! [`enter`] makes a partition's stream PyTorch's current stream, and the partition's device PyTorch's current device.
+//! [`leave`] restores the previous stream and device. [`enter`] and [`leave`] do not change the thread's current
+//! context. A default-stream handle refers to the current context, so PyTorch's default stream is the same inside a
+//! partition and outside, and other libraries find the context that they expect. Inside a partition, work that is
+//! submitted to another stream runs in the context of that stream.
 //!
-//! Both functions order the work. Work submitted before entering runs before the work submitted inside, which runs
-//! before the work submitted after leaving. Events order it on the device. This also works while a stream is being
-//! captured into a graph. The graph then contains the partition's work.
+//! [`enter`] and [`leave`] order the work with events on the device. Work submitted before entering runs before the
+//! work submitted inside the partition. The work submitted inside runs before work submitted after leaving. This order
+//! also holds if a stream is being captured into a graph, and the graph then contains the partition's work.
 //!
 //! - **Contexts.** [`enter_as`] with [`Mode::Context`] also makes the partition's context current, as PyTorch's
 //!   `GreenContext.set_context` does.
-//! - **Nesting.** A thread can enter several partitions, and the same partition several times. It leaves once for
-//!   each enter, the innermost first. [`leave`] for another partition returns [`TorchError::NotInnermost`] and
-//!   changes nothing. [`leave_when_innermost`] leaves that partition when the thread has left those that it entered
-//!   later.
-//! - **Captures.** [`enter`] makes the partition's stream part of a capture in its last step, because that cannot be
-//!   undone.
-//! - **Guards.** Scopes and the guards of [`Torch::guard`] must end in reverse order of creation, because each
-//!   restores the stream that was current before it. [`leave`] out of that order returns [`TorchError::StreamOrder`].
-//! - **After the last handle.** PyTorch uses streams after their last handle is dropped, because autograd and freed
-//!   tensors remember them. Entering therefore calls [`Stream::keep_alive`], after which the driver's stream lives until
-//!   the process ends.
+//! - **Nesting.** A thread can enter several partitions, and the same partition several times. The thread leaves once
+//!   for each enter, the innermost partition first. If [`leave`] is called for another partition, it returns
+//!   [`TorchError::NotInnermost`] and changes nothing. [`leave_when_innermost`] leaves such a partition as soon as the
+//!   thread has left the partitions that it entered later.
+//! - **Captures.** If PyTorch's current stream is being captured, the last step of [`enter`] makes the partition's
+//!   stream part of the capture, because this step cannot be undone.
+//! - **Guards.** Scopes and the guards of [`Torch::guard`] must end in reverse order of creation, because each restores
+//!   the stream that was current before it. If [`leave`] is called out of this order, it returns
+//!   [`TorchError::StreamOrder`].
+//! - **After the last handle.** PyTorch may use a stream after the stream's last handle is dropped, because autograd
+//!   and freed tensors remember streams. Entering therefore calls [`Stream::keep_alive`], so that the driver's stream
+//!   lives until the process ends.
 //! - **Tasks.** For tasks that share a thread, such as those of an event loop, [suspend](task::suspend) and
-//!   [resume](task::resume) make each task's partitions current only while it runs.
-//! - **Without entering.** [`leave`] returns [`TorchError::NotEntered`] and changes nothing.
-//! - **Threads.** Each thread enters and leaves for itself. A thread that ends leaves its partitions without ordering
-//!   work.
-//! - **Failures.** If [`enter`] fails, nothing has changed. If [`leave`] fails, the previous stream is current again
-//!   if that was possible, and the order of work is not certain. Four errors change nothing:
-//!   [`TorchError::NotEntered`], [`TorchError::NotInnermost`], [`TorchError::StreamOrder`] and
+//!   [resume](task::resume) make each task's partitions current only while that task runs.
+//! - **Without entering.** If the thread has not entered the partition, [`leave`] returns [`TorchError::NotEntered`]
+//!   and changes nothing.
+//! - **Threads.** Each thread enters and leaves partitions for itself. If a thread ends inside partitions, it leaves
+//!   them without ordering work.
+//! - **Failures.** If [`enter`] fails, nothing has changed. If [`leave`] fails, it has restored the previous stream if
+//!   that was possible, but the order of the work is not guaranteed. After four errors of [`leave`], nothing has
+//!   changed: [`TorchError::NotEntered`], [`TorchError::NotInnermost`], [`TorchError::StreamOrder`] and
 //!   [`TorchError::ContextOrder`].
-//! - **Changing the device inside.** PyTorch then replaces the thread's current context, and [`leave`] handles this.
-//!   If the previous stream was a default stream, its context is remembered with it, because the handle means a
-//!   stream of the current context.
+//! - **Changing the device inside.** If the program changes PyTorch's device inside a partition, PyTorch replaces the
+//!   thread's current context, and [`leave`] handles this. If the previous stream was a default stream, [`enter`]
+//!   remembers the stream's context, because a default-stream handle refers to the current context.
 //!
-//! A thread keeps one event per device for its next use. [`release_idle`] destroys these events.
+//! Each thread keeps one event per device for the next call of [`enter`]. [`release_idle`] destroys these events.
 
 mod slot;
 pub mod task;
@@ -52,14 +55,14 @@ use crate::stream::{Switched, raw_stream};
 use slot::Slot;
 use torch_stream::TorchStream;
 
-/// The state that entering a partition changes on the thread.
+/// The state of the thread that entering a partition changes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Mode {
-    /// PyTorch's current stream, but not the current context.
+    /// Entering changes PyTorch's current stream, but not the current context.
     #[default]
     Stream,
-    /// Also the current context, to the partition's. Inside, the handle of a default stream then means another
-    /// stream.
+    /// Entering also makes the partition's context current. Inside the partition, a default-stream handle then refers
+    /// to another stream.
     Context,
 }
 
@@ -67,14 +70,15 @@ pub enum Mode {
 struct Frame {
     stream: Stream,
     previous: TorchStream,
-    /// Orders the work: recorded in the previous stream on entering, and in the partition's stream on leaving.
+    /// The event that orders the work. It is recorded in the previous stream on entering, and in the partition's stream
+    /// on leaving.
     event: Event,
     /// With [`Mode::Context`], the partition's entry on the thread's context stack.
     slot: Option<Slot>,
     switched: Switched,
-    /// True if the partition is left as soon as those that were entered later are left.
+    /// True if the partition must be left as soon as the partitions that were entered later are left.
     ended: bool,
-    /// True if a task entered the partition. It can be suspended inside.
+    /// True if a task entered the partition. Such a task can be suspended while it is in the partition.
     of_task: bool,
 }
 
@@ -89,19 +93,21 @@ thread_local! {
     static THREAD: RefCell<Thread> = RefCell::default();
 }
 
-/// Uses the thread's state. `work` must not run foreign code, which could call this function again.
+/// Calls `work` with this thread's state. `work` must not run foreign code, because foreign code could call this
+/// function again.
 fn with_thread<R>(work: impl FnOnce(&mut Thread) -> R) -> Result<R> {
     THREAD
         .try_with(|thread| work(&mut thread.borrow_mut()))
         .map_err(|_| TorchError::InvalidRequest("the thread is ending".to_owned()))
 }
 
-/// Enters a stream's partition on this thread. PyTorch's work is submitted to the stream from now on. It runs after
-/// the work submitted so far to PyTorch's current stream of the device.
+/// Enters a stream's partition on this thread. From now on, PyTorch submits this thread's work to the stream. That work
+/// runs after the work submitted so far to the stream that was PyTorch's current stream of the device.
 ///
 /// # Errors
 ///
-/// [`TorchError::TooOld`], [`TorchError::Call`] or [`TorchError::Driver`]. If it fails, nothing has changed.
+/// [`TorchError::TooOld`] if PyTorch lacks a function, [`TorchError::Call`] if a function of PyTorch fails, and
+/// [`TorchError::Driver`] if an operation of green-ctx fails. In each case, nothing has changed.
 pub fn enter(torch: &Torch, stream: &Stream) -> Result<()> {
     enter_as(torch, stream, Mode::Stream)
 }
@@ -131,20 +137,21 @@ pub fn enter_as(torch: &Torch, stream: &Stream, mode: Mode) -> Result<()> {
 }
 
 /// Leaves the partition that this thread entered last, which must be `context`. PyTorch's previous stream is current
-/// again. Work submitted to it from now on runs after the work submitted so far to the partition's stream. If the
-/// program made another stream of the device current inside, it also runs after that stream's work.
+/// again. Work submitted to that stream from now on runs after the work submitted so far to the partition's stream. If
+/// the program made a third stream of the device current inside the partition, new work also runs after the work of the
+/// third stream.
 ///
 /// # Errors
 ///
-/// If the partition is still entered: [`TorchError::NotEntered`], [`TorchError::NotInnermost`],
-/// [`TorchError::StreamOrder`] or [`TorchError::ContextOrder`]. If it was left: [`TorchError::Call`] or
-/// [`TorchError::Driver`].
+/// [`TorchError::NotEntered`], [`TorchError::NotInnermost`], [`TorchError::StreamOrder`] or
+/// [`TorchError::ContextOrder`] if the thread cannot leave the partition now; in these cases, nothing has changed.
+/// [`TorchError::Call`] or [`TorchError::Driver`] if a step failed; in these cases, the thread has left the partition.
 pub fn leave(context: &Context) -> Result<()> {
     leave_innermost(|entered| entered == context).map(drop)
 }
 
-/// Leaves the partition that this thread entered last, like [`leave`]. `is_it` must return true for it. Returns
-/// whether [a task](task) had entered it.
+/// Leaves the partition that this thread entered last, like [`leave`]. `is_it` must return true for the partition's
+/// context. Returns whether [a task](task) had entered the partition.
 ///
 /// # Errors
 ///
@@ -163,13 +170,14 @@ pub fn leave_innermost(is_it: impl Fn(&Context) -> bool) -> Result<bool> {
     Ok(of_task)
 }
 
-/// Leaves the last partition that this thread has entered and for which `is_it` returns true, like [`leave`]. If the
-/// thread entered others later, the partition is left as soon as they are. This is for blocks that do not end in
-/// reverse order, such as those of generators and tasks. Returns whether [a task](task) had entered it.
+/// Leaves the innermost partition for which `is_it` returns true, like [`leave`]. If the thread entered other
+/// partitions later, leaving waits until the thread has left those partitions. This function is for blocks that do not
+/// end in reverse order, such as the blocks of generators and tasks. Returns whether [a task](task) had entered the
+/// partition.
 ///
 /// # Errors
 ///
-/// As for [`leave`], except [`TorchError::NotInnermost`].
+/// As for [`leave`], but never [`TorchError::NotInnermost`].
 pub fn leave_when_innermost(is_it: impl Fn(&Context) -> bool) -> Result<bool> {
     let (of_task, frame) = with_thread(|thread| {
         let open = |frame: &Frame| !frame.ended && is_it(frame.stream.context());
@@ -186,7 +194,7 @@ pub fn leave_when_innermost(is_it: impl Fn(&Context) -> bool) -> Result<bool> {
     Ok(of_task)
 }
 
-/// Leaves a partition that was the innermost and is no longer in the thread's list.
+/// Leaves the innermost partition, whose frame the caller has removed from the thread's list.
 fn leave_frame(mut frame: Frame) -> Result<()> {
     let ready = check_process(frame.stream.context().device())
         .and_then(|()| frame.switched.check_order())
@@ -228,9 +236,9 @@ fn leave_ended(torch: &Torch) -> Result<()> {
     }
 }
 
-/// Enters a partition with [`enter`]. Dropping the result leaves it with [`leave`], also during a panic.
+/// Enters a partition with [`enter`]. Dropping the result leaves the partition, even during a panic.
 ///
-/// Errors of [`leave`] go to [the hook](Torch::on_cleanup_failure).
+/// Errors of leaving go to [the hook](Torch::on_cleanup_failure).
 ///
 /// # Errors
 ///
@@ -241,7 +249,7 @@ pub fn entered(torch: &Torch, stream: &Stream) -> Result<Entered> {
     Ok(Entered { torch, context, _thread: PhantomData })
 }
 
-/// An entered partition, from [`entered`]. Dropping it leaves the partition.
+/// An entered partition, from [`entered`]. Dropping this object leaves the partition.
 #[derive(Debug)]
 #[must_use = "the partition is left when this is dropped"]
 pub struct Entered {
@@ -281,15 +289,15 @@ pub fn innermost() -> Option<Context> {
     with_thread(context).ok().flatten()
 }
 
-/// Destroys the events that this thread keeps for later use. Like every event, they hold references to
-/// the driver and the device's primary context.
+/// Destroys the events that this thread keeps for later use. Like every event, the kept events hold references to the
+/// driver and the device's primary context.
 pub fn release_idle() {
     let spares = with_thread(|thread| std::mem::take(&mut thread.spares));
     // Dropped outside `with_thread`, because the driver's hook may run.
     drop(spares);
 }
 
-/// Returns an event of a device: the thread's spare one, or a new one.
+/// Returns an event of a device: the event that the thread keeps for later use, or a new event.
 fn event(device: &Device) -> Result<Event> {
     let spare = with_thread(|thread| {
         let of_device = |event: &Event| event.context().device() == device;
@@ -299,7 +307,7 @@ fn event(device: &Device) -> Result<Event> {
     spare.map_or_else(|| Ok(device.create_event(EventOptions::default())?), Ok)
 }
 
-/// Keeps an event for later use. Returns it if the thread already has one.
+/// Keeps an event for later use. Returns the event if the thread already keeps one for the device.
 fn keep(event: Event) -> Option<Event> {
     let kept = with_thread(|thread| {
         let device = event.context().device();
@@ -313,7 +321,7 @@ fn keep(event: Event) -> Option<Event> {
 }
 
 impl Frame {
-    /// Makes a partition's stream current and, with [`Mode::Context`], its context.
+    /// Makes a partition's stream current and, with [`Mode::Context`], also the partition's context.
     fn make_current(
         torch: &Torch,
         stream: &Stream,

@@ -11,19 +11,20 @@ use green_ctx::Stream;
 use crate::error::{Result, TorchError, check_process};
 use crate::libtorch::{RawGuard, Torch};
 
-/// Returns a stream's handle in PyTorch's form, for `torch.cuda.ExternalStream` and [`Torch::set_current_stream`]. It
-/// is valid while a handle of the stream exists.
+/// Returns a stream's handle as the type that PyTorch takes, for `torch.cuda.ExternalStream` and
+/// [`Torch::set_current_stream`]. The handle is valid while a [`Stream`] object of the stream exists.
 #[must_use]
 pub fn raw_stream(stream: &Stream) -> *mut c_void {
     stream.as_raw().cast()
 }
 
-/// A guard. Until it is dropped, a stream is PyTorch's current stream on this thread, and its device is the current
-/// device. Dropping the guard, also during a panic, restores the previous stream and device.
+/// A guard. Until the guard is dropped, the guard's stream is PyTorch's current stream on this thread, and the stream's
+/// device is PyTorch's current device. Dropping the guard, also during a panic, restores the previous stream and
+/// device.
 ///
-/// Guards nest and must end in reverse order of creation. A guard that ends out of order changes nothing on the
-/// thread and reports to [the hook](Torch::on_cleanup_failure). It keeps its stream alive until the process ends,
-/// because a later guard restores that stream.
+/// Guards nest and must end in reverse order of creation. A guard that ends out of order changes nothing on the thread
+/// and reports an error to [the hook](Torch::on_cleanup_failure). If a guard has ended out of order, its stream stays
+/// alive until the process ends, because a later guard restores that stream.
 #[derive(Debug)]
 #[must_use = "the stream is current only while the guard lives"]
 pub struct StreamGuard {
@@ -60,12 +61,12 @@ impl Drop for StreamGuard {
 }
 
 thread_local! {
-    /// The number of streams on this thread that wait to be restored.
+    /// The number of guards on this thread that have not restored the previous stream yet.
     static DEPTH: Cell<usize> = const { Cell::new(0) };
 }
 
-/// A stream that was made PyTorch's current stream on this thread. Dropping it restores nothing, which is what
-/// happens if the thread ends.
+/// A stream that was made PyTorch's current stream on this thread. Only [`back`](Switched::back) restores the previous
+/// stream. If the thread ends first, the drop restores nothing.
 #[derive(Debug)]
 pub(crate) struct Switched {
     torch: Torch,
@@ -109,8 +110,8 @@ impl Switched {
         }
         DEPTH.set(self.depth);
         // SAFETY: the guard was created on this thread, which `Switched` cannot leave: it is `!Send`. Only this
-        // function deletes it, and it consumes `self`. Another `Switched` keeps the restored stream alive, or foreign
-        // code made it current and must keep it alive.
+        // function deletes the guard, and the function consumes `self`. The restored stream is alive, because another
+        // `Switched` or the foreign code that made it current keeps it alive.
         let deleted = unsafe { self.torch.delete_guard(self.guard) };
         if deleted.is_err() {
             // The stream may still be current.

@@ -33,14 +33,14 @@ fn a_forked_child_has_no_allocator() -> Result<(), Box<dyn std::error::Error>> {
         // SAFETY: the function does not use the block or the stream in a forked process.
         unsafe { c::green_ctx_torch_record_stream(block, null_mut()) };
         c::green_ctx_torch_reset();
-        // SAFETY: the buffer is null.
+        // SAFETY: the buffer is null, which the function allows.
         let error = unsafe { c::green_ctx_torch_last_error(null_mut(), 0) };
         // SAFETY: the function does not use the stream in a forked process.
         let refused = unsafe { allocator.allocate(64, stream.as_raw()) };
         let forked = matches!(refused, Err(AllocatorError::Driver(Error::Forked)));
         let right = [given.is_null(), error == 0, forked, (sim.live(), sim.calls()) == before];
         let wrong = right.iter().position(|right| !right).map_or(0, |step| step as i32 + 1);
-        // SAFETY: ends the child immediately, without exit handlers.
+        // SAFETY: the call ends the child immediately, without exit handlers.
         unsafe { libc::_exit(wrong) };
     }
     assert!(child > 0, "the fork failed");

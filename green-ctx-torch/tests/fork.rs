@@ -48,7 +48,7 @@ fn a_forked_child_gets_an_error() -> Result<(), Box<dyn std::error::Error>> {
         let called = sim.calls() != before || !fake::take_calls().is_empty();
         let quiet = !called && !REPORTED.load(Ordering::Relaxed);
         let code = wrong.map_or(if quiet { 0 } else { 100 }, |step| step as i32 + 1);
-        // SAFETY: ends the child immediately, without exit handlers.
+        // SAFETY: the call ends the child immediately, without exit handlers.
         unsafe { libc::_exit(code) };
     }
     assert!(child > 0, "the fork failed");

@@ -4,7 +4,7 @@ use green_ctx::sim::{KernelCall, Sim};
 use green_ctx::{DeviceBuffer, Driver, LaunchConfig, Library, Share, Stream};
 use green_ctx::{event::EventOptions, memory::PinnedBuffer};
 
-/// Adds 1 to each number. `nvcc -ptx` compiles CUDA C++ to such text.
+/// The PTX of a kernel that adds 1 to each number. `nvcc -ptx` compiles CUDA C++ to PTX.
 const PTX: &str = ".version 5.0 .target sm_52 .address_size 64
 .visible .entry add_one(.param .u64 numbers) {
     .reg .b32 %number; .reg .b64 %at, %offset;
@@ -37,7 +37,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut input = PinnedBuffer::from_slice(&device, &[1u32, 2, 3, 4])?;
     let numbers = DeviceBuffer::<u32>::zeroed(&device, 4)?;
     numbers.copy_from(&mut input, a)?;
-    // SAFETY: the kernel's parameter is the address of one number per thread, and all accesses are ordered.
+    // SAFETY: the kernel's parameter is the address of one number per thread, and the streams order all accesses.
     let add_one = |stream: &Stream| unsafe {
         stream.launch(&kernel, LaunchConfig::new(1, 4), (numbers.as_argument(),))
     };
@@ -49,7 +49,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let graph = a.capture(CaptureMode::default(), || add_one(a))?;
     let moved = graph.retarget(parts[1].context())?.instantiate()?;
     for _ in 0..2 {
-        // SAFETY: `numbers` is alive, and the launches are in the order of one stream.
+        // SAFETY: `numbers` is alive, and one stream runs the launches in order.
         unsafe { b.launch_graph(&moved) }?;
     }
     let mut output = PinnedBuffer::zeroed(&device, 4)?;

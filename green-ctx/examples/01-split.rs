@@ -1,4 +1,5 @@
-//! Divides a device into two partitions of given counts and one of the rest, and proves where each runs.
+//! Divides a device into two partitions with given SM counts and a third with the rest, and proves where each
+//! partition runs.
 //!
 //! ```text
 //! cargo run -p green-ctx --example 01-split                            # simulated H200

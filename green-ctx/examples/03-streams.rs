@@ -1,5 +1,5 @@
-//! Work in two partitions that depends on each other. As without partitions, streams run concurrently unless an
-//! event orders them.
+//! Two partitions whose work depends on each other. Like any other streams, streams of different partitions run
+//! concurrently unless an event orders them.
 //!
 //! ```text
 //! cargo run -p green-ctx --example 03-streams                          # simulated H200

@@ -1,4 +1,4 @@
-//! Plans: dividing the same SMs in one way, and later in another.
+//! Plans: dividing the same SMs in one way by day and in another way by night.
 //!
 //! ```text
 //! cargo run -p green-ctx --example 04-plans                            # simulated H200

@@ -1,4 +1,4 @@
-//! Escapes: finding work that runs outside its partition without any error.
+//! Escapes: finding work that runs outside its partition, which causes no error by itself.
 //!
 //! ```text
 //! cargo run -p green-ctx --example 07-watch                            # simulated H200
@@ -42,7 +42,8 @@ pub(crate) fn run(device: &Device, out: &mut dyn Write) -> Outcome {
     {
         // While the guard exists, launches that this thread makes through this crate are watched.
         let _watching = watch.launches();
-        // SAFETY: these are the kernel's three parameters. The buffer outlives the work, and the wait orders it.
+        // SAFETY: these are the kernel's three parameters. The buffer outlives the work, and `wait_for` orders the
+        // two launches.
         unsafe { decode.launch(&step, config, arguments) }?;
         pooled.wait_for(decode)?;
         // SAFETY: as for the launch above.

@@ -1,4 +1,4 @@
-//! Levels: closing a partition and dividing its SMs again.
+//! Levels: closing a partition and dividing its SMs into smaller partitions.
 //!
 //! ```text
 //! cargo run -p green-ctx --example 08-level                            # simulated H200

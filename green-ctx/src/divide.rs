@@ -1,4 +1,4 @@
-//! Dividing a device: resources and their splits, partitions, plans.
+//! Ways to divide a device: resources and their splits, partitions, and plans.
 
 mod device;
 pub mod partition;

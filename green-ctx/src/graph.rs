@@ -1,13 +1,14 @@
 //! Graphs: captured once, moved to partitions, launched many times.
 //!
-//! A graph keeps alive what its nodes need: contexts, and the libraries of its kernels. Its copies and executables
-//! keep the same alive. The driver reports a node's context as a raw handle, before CUDA 13.2 for kernels only, and
-//! the handle means nothing once the context is gone. So these needs are noted while a capture is open, by launches
-//! and by streams that end. For a foreign graph, the caller who passes its handle guarantees that the libraries and
-//! the contexts of its nodes stay alive.
+//! A graph keeps alive what its nodes need: contexts, and the libraries of its kernels. Copies and executables of the
+//! graph keep the same objects alive. The driver reports a node's context only as a raw handle, which is useless once
+//! the context is gone. Before CUDA 13.2, the driver reports the contexts of kernel nodes only. This crate therefore
+//! notes the contexts and libraries while a capture is open: before each launch, and when a stream is dropped. For a
+//! foreign graph, the caller who passes its handle guarantees that the libraries and the contexts of its nodes stay
+//! alive.
 //!
-//! The driver does not synchronise graphs (cuda.h, "Graph object thread safety"). Each graph and each executable
-//! has a lock, which is held while the driver uses it.
+//! The driver does not synchronise graphs (cuda.h, "Graph object thread safety"). Each graph and each executable has
+//! a lock, and this crate holds the lock during every driver call on the object.
 #![allow(unsafe_code, reason = "calls the driver")]
 
 mod audit;
@@ -46,16 +47,18 @@ pub use retarget::RetargetError;
 
 pub use crate::handle::capture::RelaxedCapture;
 
-/// A graph: work that was captured from streams, or a foreign graph. Clones share it. The last clone destroys it,
-/// unless it is borrowed.
+/// A graph: work that was captured from streams, or a foreign graph. Clones share the graph. Dropping the last clone
+/// destroys the graph, unless the graph is borrowed.
 ///
-/// Each node that uses SMs has the context of the stream on which it was captured. It runs on that context's SMs,
-/// whichever stream launches the graph (recorded on an H200, driver 580.159.04). [`retarget`](Graph::retarget)
-/// returns a copy that runs in another partition, and [`audit`](Graph::audit) lists where each node runs.
+/// Each node that uses SMs has the context of the stream on which it was captured. The node runs on the SMs of that
+/// context, whichever stream launches the graph (recorded on an H200, driver 580.159.04).
+/// [`retarget`](Graph::retarget) returns a copy that runs in another partition, and [`audit`](Graph::audit) lists
+/// where each node runs.
 ///
-/// A graph keeps the [contexts](Graph::contexts) of its nodes and the libraries of its captured kernels alive. It
-/// reads them once, when the object is created. Code that changes the graph through its raw handle must keep alive
-/// what it adds. The [manual](crate::guide::graphs) explains which graphs can be moved, and where to launch them.
+/// A graph keeps the [contexts](Graph::contexts) of its nodes and the libraries of its captured kernels alive. The
+/// contexts are read once, when the `Graph` is created. Code that changes the graph through its raw handle must keep
+/// alive what the added nodes need. The [manual](crate::guide::graphs) explains which graphs can be moved, and where
+/// to launch them.
 ///
 /// # Examples
 ///
@@ -112,7 +115,7 @@ impl Driver {
 }
 
 impl Graph {
-    /// Takes ownership of a foreign graph. The last handle destroys it.
+    /// Takes ownership of a foreign graph. Dropping the last handle destroys the graph.
     ///
     /// # Errors
     ///
@@ -124,9 +127,10 @@ impl Graph {
     ///
     /// # Safety
     ///
-    /// `raw` must be a live graph of the device's driver, and must not be a child graph. No other code may
-    /// destroy it, or use it on another thread during a call of this crate. The contexts of its nodes must be
-    /// alive. The code of its kernels must stay loaded while the graph, a copy of it or an executable of it exists.
+    /// `raw` must be a live graph of the device's driver, and must not be a child graph. No other code may destroy
+    /// the graph, or use the graph on another thread during a call to this crate. The contexts of the graph's nodes
+    /// must be alive. The code of the graph's kernels must stay loaded while the graph, or a copy or executable of
+    /// the graph, exists.
     pub unsafe fn from_raw_owned(device: &Device, raw: CUgraph) -> Result<Graph> {
         let raw = handle(device, raw)?;
         if device.driver().graphs().find(raw.address()).is_some() {
@@ -146,9 +150,9 @@ impl Graph {
     }
 
     /// Uses a foreign graph without taking ownership, such as PyTorch's
-    /// (`torch.cuda.CUDAGraph(keep_graph=True).raw_cuda_graph()`). This crate never destroys the graph. It keeps
-    /// `owner` alive until the last handle of the result is dropped. If a [`Graph`] for the handle exists, it is
-    /// returned and `owner` is dropped.
+    /// (`torch.cuda.CUDAGraph(keep_graph=True).raw_cuda_graph()`). This crate never destroys the graph, and keeps
+    /// `owner` alive until the last handle of the result is dropped. If a [`Graph`] for the handle exists, that
+    /// [`Graph`] is returned and `owner` is dropped.
     ///
     /// # Errors
     ///
@@ -157,10 +161,10 @@ impl Graph {
     ///
     /// # Safety
     ///
-    /// `raw` must be a live graph of the device's driver, and must stay alive until `owner` is dropped. No other
-    /// code may use it on another thread during a call of this crate. The contexts of its nodes must be alive. The
-    /// code of its kernels must stay loaded until `owner` is dropped. Copies and executables of the graph also keep
-    /// `owner` alive.
+    /// `raw` must be a live graph of the device's driver, and must stay alive until `owner` is dropped. No other code
+    /// may use the graph on another thread during a call to this crate. The contexts of the graph's nodes must be
+    /// alive. The code of the graph's kernels must stay loaded until `owner` is dropped. Copies and executables of
+    /// the graph also keep `owner` alive.
     pub unsafe fn from_raw_borrowed(
         device: &Device,
         raw: CUgraph,
@@ -192,8 +196,8 @@ impl Graph {
     /// Returns the contexts of this crate that the graph keeps alive: those in which its nodes run, and those whose
     /// streams took part in its [capture](crate::Stream::capture).
     ///
-    /// Before CUDA 13.2 the driver reports only the contexts of kernels. For a graph that was not captured through
-    /// this crate, the result then contains only those.
+    /// Before CUDA 13.2, the driver reports only the contexts of kernels. On such a driver, the result for a graph
+    /// that was not captured through this crate contains only the contexts of kernels.
     ///
     /// # Examples
     ///
@@ -231,7 +235,8 @@ impl Graph {
         node::count(self.device().functions()?, self.as_raw())
     }
 
-    /// Copies the graph. `needs` is what the copy's nodes will need once they have moved.
+    /// Copies the graph. `needs` contains the contexts and libraries that the copy's nodes will need after they have
+    /// been moved.
     fn copy(&self, needs: Needs) -> Result<Graph> {
         let mut raw = ptr::null_mut();
         {
@@ -255,7 +260,7 @@ impl Graph {
         Graph { inner }
     }
 
-    /// Excludes other threads from the graph while the guard exists.
+    /// Locks the graph, so that no other thread uses the graph while the guard exists.
     fn alone(&self) -> MutexGuard<'_, ()> {
         self.inner.calls.lock()
     }
@@ -286,8 +291,8 @@ impl Inner {
     }
 
     fn destroy(&self) -> Result<()> {
-        // SAFETY: `drop` is the only caller, and it destroys only a graph that this crate owns. No handle of it is
-        // left.
+        // SAFETY: `drop` is the only caller, and it destroys only a graph that this crate owns. No handle of the
+        // graph is left.
         unsafe { call!(self.driver().functions()?, cuGraphDestroy(self.raw.as_ptr())) }
     }
 }

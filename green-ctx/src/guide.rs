@@ -3,27 +3,27 @@
 //! 1. [`choosing`]: streams, priorities, green contexts, MPS and MIG compared, and when not to use partitions.
 //! 2. [`when_it_pays`]: which jobs gain from partitions, which lose, and why.
 //! 3. `first_program`, with the feature `sim`: partitions, a kernel, copies, an event and a graph in one program.
-//! 4. [`partitions`]: what a partition is, how a device is cut, what a partition does not promise.
+//! 4. [`partitions`]: what a partition is, how a device is divided, and what a partition does not promise.
 //! 5. [`shares`]: floors and ceilings, rounding, and what is promised.
-//! 6. [`launching`]: where PTX and cubins come from; arguments, memory and events.
-//! 7. [`explicit_model`]: why no call depends on the current context; threads and forks.
+//! 6. [`launching`]: how to obtain PTX and cubins, and how to use arguments, memory and events.
+//! 7. [`explicit_model`]: why no call depends on the current context, and what this means for threads and forks.
 //! 8. [`plans`]: several divisions of the same SMs, and switching between them.
 //! 9. [`graphs`]: captured graphs that move to another partition, and what cannot be moved.
-//! 10. [`fit`]: what a partition holds at the same time, and launches that would hang.
+//! 10. [`fit`]: the number of blocks that fit in a partition at the same time, and launches that would hang.
 //! 11. [`escapes`]: finding work that runs outside its partition.
-//! 12. [`ownership`]: the layer below: groups, the ledger, when SMs are free, what contexts cost.
+//! 12. [`ownership`]: the layer below partitions: groups, the ledger, when SMs are free, and what contexts cost.
 //! 13. [`errors`]: what each kind of error means, and what to do about it.
-//! 14. [`pitfalls`]: what surprises people, by symptom.
+//! 14. [`pitfalls`]: common surprises, listed by symptom.
 //! 15. `testing`, with the feature `sim`: testing programs that use partitions without a GPU.
 //! 16. [`versions`]: what each CUDA version adds, and what an older driver returns.
-//! 17. [`coming_from`]: the driver API, cuda.core, torch, FlashInfer, SGLang and cudarc.
-//! 18. [`glossary`]: the words of the manual.
+//! 17. [`coming_from`]: this crate compared with the driver API, cuda.core, torch, FlashInfer, SGLang and cudarc.
+//! 18. [`glossary`]: the terms that the manual uses, with their meanings.
 //!
 //! The crate [`green-ctx-tune`](https://docs.rs/green-ctx-tune) measures which division is best, and whether to divide
 //! at all.
 //!
-//! Statements about the driver name their source: the header (`cuda.h`), NVIDIA's documentation, or a
-//! record of hardware in `tests/conformance/records` of the repository.
+//! Statements about the driver name their source: the header (`cuda.h`), NVIDIA's documentation, or a record of the
+//! driver's behaviour on hardware, in `tests/conformance/records` of the repository.
 
 #[doc = include_str!("../guide/choosing.md")]
 pub mod choosing {}

@@ -1,5 +1,5 @@
-//! Objects for the driver's handles, and everything those objects need. No file in this module depends on the
-//! objects for streams, kernels, partitions or graphs.
+//! The objects that represent the driver's handles, and the code that these objects need. No file in this module
+//! depends on the objects for streams, kernels, partitions or graphs.
 
 pub(crate) mod capture;
 pub mod context;

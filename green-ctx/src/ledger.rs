@@ -1,15 +1,16 @@
 //! The ledger: the record of the free, held, shared and quarantined SMs of a device.
 //!
-//! A device is cut into units, and a group of SMs is a choice of units. `units` describes the cut and rounds
-//! counts. `request` holds requests, and `structure` holds the options that need the driver's structured
-//! split. `share` is a floor and a ceiling, and `percent` turns percentages into counts. `choose` does the
-//! arithmetic, `assign` gives each group its units, and `refusal` is the answer if they do not suffice.
-//! `account` records which group has which unit, and which fences the next owner of a free unit waits for.
-//! `recycle` holds idle contexts.
+//! A device is cut into units, and each group of SMs consists of whole units. The module `units` describes
+//! the cut and rounds SM counts. The module `request` defines requests, and `structure` defines the options
+//! that need the driver's structured split. The module `share` defines floors and ceilings, and `percent`
+//! turns percentages into counts. The module `choose` does the arithmetic, `assign` gives each group its
+//! units, and `refusal` reports that the units do not suffice. The module `account` records which group has
+//! which unit, and which fences the next owner of a free unit waits for. The module `recycle` holds idle
+//! contexts.
 //!
-//! Nothing here calls the driver, takes a lock or imports another module of the crate. The owner of a ledger
-//! keeps it under a lock. Values whose drop could run foreign code must not be dropped under it, so a call
-//! returns the values that it displaces.
+//! No code in these modules calls the driver, takes a lock or imports another module of the crate. The owner
+//! of a ledger protects the ledger with a lock. Values whose drop could run foreign code must not be dropped
+//! under that lock, so each method returns the values that it removes.
 #![forbid(unsafe_code)]
 
 mod account;

@@ -1,8 +1,9 @@
 //! Partition one GPU's SMs with CUDA green contexts.
 //!
-//! A partition is a part of a GPU's streaming multiprocessors (SMs), with a context and a stream. Work that
-//! is submitted to its streams runs only on its SMs. A partition has a *share*: a floor, which is the SMs
-//! that no other partition may use, and a ceiling, which is the maximum number of SMs that it may use itself.
+//! A partition is a part of a GPU's streaming multiprocessors (SMs), with a context and a stream. Work
+//! that is submitted to the streams of a partition runs only on the SMs of that partition. A partition
+//! has a *share*: a floor, which is the SMs that no other partition may use, and a ceiling, which is the
+//! maximum number of SMs that it may use itself.
 //!
 //! ```
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -41,21 +42,24 @@
 //! | find out how to divide, and whether to | the crate [`green-ctx-tune`](https://docs.rs/green-ctx-tune) |
 //! | work one layer below | [`SmResource::split`](resource::SmResource::split), [`SmGroup`](resource::SmGroup), [`Device::create_context`], [`Context`](context::Context) |
 //!
-//! The [manual](guide) explains each of these, with one page per concept.
+//! The [manual](guide) explains each of these tasks. It has one page per concept.
 //!
 //! # What is promised
 //!
-//! - **Floors are owned.** Each device has one ledger. Among the open partitions of a process, no block runs
-//!   on another partition's floor or outside its own partition's ceiling. A request that does not fit is an
-//!   error. The [exceptions](guide::shares#what-is-promised) are streams of the primary context, contexts of
-//!   other libraries, switches without a fence, and plans that are not active.
-//! - **Counts do not change silently.** A partition reports the requested share and the SMs that it came to.
-//!   The crate never makes fewer partitions than requested: that is an error.
+//! - **Floors are owned.** Each device has one ledger, which records the holder of each SM. Among the
+//!   open partitions of a process, no block runs on another partition's floor or outside its own
+//!   partition's ceiling. A request that does not fit returns an error. The
+//!   [exceptions](guide::shares#what-is-promised) are streams of the primary context, contexts of other
+//!   libraries, switches without a fence, and plans that are not active.
+//! - **Counts do not change silently.** A partition reports both the requested share and the number of
+//!   SMs that it has. The crate never creates fewer partitions than requested, and returns an error
+//!   instead.
 //! - **Nothing depends on the current context.** [`Context::make_current`](context::Context::make_current)
 //!   exists for other libraries.
-//! - **A handle keeps alive what it depends on**: stream, context, primary context, driver.
+//! - **A handle keeps alive what it depends on.** A stream keeps its context alive, a context keeps the
+//!   primary context alive, and all of them keep the driver alive.
 //! - **One binary runs on every driver since CUDA 12.4.** A function that the driver lacks returns
-//!   [`Error::Unsupported`], with the version that has it.
+//!   [`Error::Unsupported`], with the oldest CUDA version that has the function.
 //!
 //! Green contexts isolate SMs, not memory, caches or faults: an illegal address in one partition ends the
 //! work of all partitions. Disjoint SMs do not guarantee concurrency.
@@ -64,7 +68,7 @@
 //!
 //! - `sim`: `Driver::simulated`, for programs and tests without a GPU.
 //! - `tracing`: events and spans of the crate `tracing`. Spans cover creating, splitting and closing
-//!   partitions. Events report failed clean-ups and reused contexts. The target is `green_ctx`.
+//!   partitions. Events report failed clean-ups and reused contexts. The `tracing` target is `green_ctx`.
 //! - `serde`: serialisation, in both directions, of [`verify::Report`], [`DryRun`](resource::DryRun),
 //!   [`NotEnoughSms`](resource::NotEnoughSms), [`ContextCounts`](resource::ContextCounts),
 //!   [`DriverInfo`](driver::DriverInfo), [`Fit`](fit::Fit), [`DoesNotFit`](fit::DoesNotFit),
@@ -72,7 +76,7 @@
 //!
 //! # Other packages
 //!
-//! - `green-ctx-cudarc`: uses a partition's stream in the crate `cudarc`, for its kernels and cuBLAS.
+//! - `green-ctx-cudarc`: lets the crate `cudarc` run kernels and cuBLAS on a partition's stream.
 //! - `green-ctx-torch`: PyTorch in partitions, from Python and Rust.
 //! - `green-ctx-cli`: the command `green-ctx`, which also draws the results of [`verify`].
 

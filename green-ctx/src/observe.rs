@@ -1,4 +1,4 @@
-//! Observing where work runs: `watch` checks submitted work, and `verify` proves it with a kernel.
+//! Observing where work runs: `watch` checks submitted work, and `verify` runs a kernel that reports its SMs.
 
 pub(crate) mod probe;
 pub mod verify;

@@ -1,4 +1,4 @@
-"""The entry point that SGLang loads. It imports nothing unless `GREEN_CTX_SGLANG` is set.
+"""The entry point of the plug-in, which SGLang loads. It imports green_ctx_torch only if `GREEN_CTX_SGLANG` is set.
 
 The plug-in itself is `green_ctx_torch.engines.sglang`.
 """
@@ -9,7 +9,8 @@ VARIABLE = "GREEN_CTX_SGLANG"
 
 
 def plugin() -> None:
-    """Installs the plug-in if the variable is set and not `off`. If anything does not fit, the process ends."""
+    """Installs the plug-in if the variable is set and not `off`. Ends the process if the plug-in cannot be
+    installed."""
     text = os.environ.get(VARIABLE, "").strip()
     if text in ("", "off"):
         return

@@ -6,10 +6,10 @@
     with parts["decode"]:
         ...  # torch's work has 32 SMs for itself, and uses the others while prefill leaves them idle
 
-Each partition has a share of the SMs: a count such as 16, text ("32..", "16..48", "..100", "..", "25%", "rest") or
-a `Share`. The floor of a share is the number of SMs that no other partition may use, and the ceiling is the maximum
-number of SMs that the partition may use. Other partitions may use the SMs between the two. A count is both floor
-and ceiling. Partitions share memory, caches and bandwidth.
+Each partition has a share of the SMs: a count such as 16, text ("32..", "16..48", "..100", "..", "25%", "rest") or a
+`Share`. The floor of a share is the number of SMs that no other partition may use, and the ceiling is the maximum
+number of SMs that the partition may use. The SMs above the floor may be shared with other partitions. A count sets both
+the floor and the ceiling. All partitions share the device's memory, caches and bandwidth.
 """
 
 import sys
@@ -135,7 +135,7 @@ __all__ = [
 ]
 
 SUPPORTED: bool
-"""Same as `torch.cuda.green_contexts.SUPPORTED`; see `green_contexts`."""
+"""True if green contexts can be used, as `torch.cuda.green_contexts.SUPPORTED`. See `green_contexts`."""
 
 
 def __getattr__(name: str) -> bool:

@@ -1,4 +1,4 @@
-"""The command ``green-ctx``: ``python -m green_ctx_torch``."""
+"""The command ``green-ctx``, which ``python -m green_ctx_torch`` also runs."""
 
 import sys
 

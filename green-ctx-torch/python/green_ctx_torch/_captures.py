@@ -1,8 +1,8 @@
 """Makes torch capture and replay graphs in the partition that a thread is in.
 
-`torch.cuda.graph` captures on a stream of torch's own, and so does `torch.compile` with `mode="reduce-overhead"`.
-Without this module both graphs would run on all SMs, whatever partition the thread is in. The wrappers are
-installed when torch first gets a stream of a partition.
+`torch.cuda.graph` and `torch.compile(mode="reduce-overhead")` capture on streams that torch creates. Without this
+module the captured graphs would run on all SMs, even if the thread is in a partition. The module wraps torch's methods
+when torch first receives a stream of a partition.
 """
 
 from __future__ import annotations
@@ -27,10 +27,11 @@ _WITHOUT_TREES = (
 )
 
 _managers: dict[int, Any] = {}
-"""Weak references to the managers that have peers, by the managers' `id`."""
+"""Weak references to inductor's graph managers that have peers (managers for partitions), keyed by the `id` of
+inductor's manager."""
 
 _closed: list[Any] = []
-"""Peers of closed partitions that are still running, or whose outputs are still in use."""
+"""Graph managers of closed partitions that are still running, or whose outputs are still in use."""
 
 
 def install() -> None:
@@ -121,7 +122,8 @@ def _set(owner: Any, wrapper: Any, original: Any) -> None:
 
 
 def _refuse(owner: Any, names: tuple[str, ...], message: str) -> None:
-    """Makes methods raise an error in partitions, because their work would not stay in the partition."""
+    """Makes the named methods raise an error if the thread is in a partition, because their work would run outside the
+    partition."""
 
     def refusing(original: Any) -> Any:
         def refused(self: Any, *arguments: Any, **named: Any) -> Any:
@@ -140,7 +142,7 @@ def _refuse(owner: Any, names: tuple[str, ...], message: str) -> None:
 
 
 def _wrap_trees() -> None:
-    """Gives each partition its own graphs of the functions that `torch.compile` compiled. Inductor has one graph
+    """Gives each partition its own CUDA graphs of the functions that `torch.compile` compiled. Inductor has one graph
     manager per device, which warms up, captures and replays on one stream."""
     manager = _seams.TREE_MANAGER.find()
     if manager is None or hasattr(manager, _HOME):
@@ -187,7 +189,8 @@ def _wrap_trees() -> None:
 
 
 def _peers(manager: Any) -> dict[int, Any]:
-    """Returns the managers for partitions that belong to one of inductor's, by the handles of their contexts."""
+    """Returns the peers of one of inductor's graph managers: one manager per partition, keyed by the handle of the
+    partition's context."""
     peers: dict[int, Any] = vars(manager).setdefault(_PEERS, {})
     return peers
 
@@ -210,7 +213,7 @@ def _run_in(manager: Any, here: int, new_inputs: Any, function_id: Any) -> Any:
 
 
 def _peer(manager: Any, here: int) -> Any:
-    """Returns the manager for a partition that runs the same functions."""
+    """Returns the partition's own graph manager, which runs the same functions as `manager`."""
     peers = _peers(manager)
     if here not in peers:
         _check_state(manager)
@@ -237,7 +240,8 @@ def _peer(manager: Any, here: int) -> Any:
 
 
 def _check_state(manager: Any) -> None:
-    """Checks that a peer gets all the state that it needs. A peer may lack state that is not known."""
+    """Checks that a new peer receives every attribute that it needs. Warns if the manager has attributes that this
+    package does not know, because a peer does not share them."""
     has = [name for name in vars(manager) if not name.startswith("_green_ctx_torch")]
     lacking = _seams.misfit([_seams.TREE_MANAGER.lacks(has)], _WITHOUT_TREES)
     if lacking is not None:
@@ -252,10 +256,10 @@ def _check_state(manager: Any) -> None:
 
 
 def close(context: int) -> None:
-    """Releases the graphs of compiled functions in a closed partition.
+    """Releases the graphs that compiled functions captured in a partition, after the partition was closed.
 
-    Otherwise they would occupy the partition's SMs and memory. If the context has another open partition, its next
-    call of a function captures again.
+    Graphs that are not released would occupy the partition's SMs and memory. If another open partition has the same
+    context, the next call of a compiled function in that partition captures a new graph.
     """
     for reference in list(_managers.values()):
         manager = reference()
@@ -266,7 +270,7 @@ def close(context: int) -> None:
 
 
 def _shut_down() -> None:
-    """Shuts down the peers of closed partitions that do not run and whose outputs are no longer in use."""
+    """Shuts down each graph manager of a closed partition that is not running, if its outputs are no longer in use."""
     for peer in list(_closed):
         if getattr(peer, _RUNS):
             continue

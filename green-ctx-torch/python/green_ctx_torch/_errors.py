@@ -1,8 +1,8 @@
 """The exceptions of this module.
 
-Each class also derives from the built-in class that Python programs expect, `RuntimeError` or `ValueError`. The
-classes are written in Python, because an extension module for several versions of Python cannot create classes with
-two bases. The native code finds them by name.
+Most classes also derive from a built-in class that Python programs expect, `RuntimeError` or `ValueError`. The classes
+are written in Python, because an extension module that supports several versions of Python cannot create a class with
+two bases. The native code looks the classes up by name.
 """
 
 from __future__ import annotations
@@ -40,19 +40,21 @@ class Error(Exception):
 
 
 class NoDriverError(Error, RuntimeError):
-    """No CUDA driver or no device can be used, as in a child that was forked after the driver was loaded."""
+    """No CUDA driver or no device can be used, for example in a child process that was forked after the driver was
+    loaded."""
 
     kind = "no_driver"
 
 
 class UnsupportedError(Error, RuntimeError):
-    """The driver or torch is too old for the call, or lacks a feature that it needs."""
+    """The driver or torch is too old for the call, or lacks a feature that the call needs."""
 
     kind = "unsupported"
 
 
 class InvalidRequestError(Error):
-    """The call is wrong, whatever the device is doing. A different call can succeed."""
+    """The call is invalid, even if the whole device is free. The call can succeed with other arguments or in another
+    state."""
 
     kind = "invalid_request"
 
@@ -66,13 +68,14 @@ class InvalidStateError(InvalidRequestError, RuntimeError):
 
 
 class UnavailableError(Error, RuntimeError):
-    """The request is valid but does not fit now, because another object holds what it needs."""
+    """The request is valid but cannot be fulfilled now, because another object holds a resource that the request
+    needs."""
 
     kind = "unavailable"
 
 
 class DriverError(Error, RuntimeError):
-    """A call of the driver or of torch failed."""
+    """A function of the driver or of torch failed."""
 
     kind = "driver"
 

@@ -1,8 +1,8 @@
 """The names of torch and Triton, outside their public interfaces, that this package replaces or calls.
 
-Any release can change these names, so each is listed here once, with the properties that this package expects. All
-code takes the names from here. `misfit` describes how an imported torch differs, and `tests/python/seams.py`
-compares the list with the sources of any release. Importing this module does not import torch.
+Any release can change these names, so each is listed here once, with the properties that this package expects. The rest
+of the package uses only the names in this list. `misfit` describes how the imported torch differs from the list, and
+`tests/python/seams.py` compares the list with the sources of any release. Importing this module does not import torch.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any
 
 
 def import_torch(instead: str, purpose: str = "this") -> Any:
-    """Imports torch. If this fails, the error says what the program can do without torch."""
+    """Imports torch. If the import fails, the error message names an alternative that works without torch."""
     try:
         import torch
     except ImportError as error:
@@ -31,17 +31,18 @@ def import_torch(instead: str, purpose: str = "this") -> Any:
 
 @dataclass(frozen=True)
 class Seam:
-    """One name of torch or Triton."""
+    """One name in torch or Triton, with the properties that this package expects."""
 
     module: str
     name: str
     """The name within the module, such as `CUDAGraph.replay`."""
 
     parameters: tuple[str, ...] | None = None
-    """The first parameters of a function; others must have defaults. None if any parameters will do."""
+    """The expected first parameters of a function; all other parameters must have defaults. None if any parameters are
+    accepted."""
 
     optional: tuple[str, ...] = ()
-    """Parameters that some versions require and others do not have."""
+    """Parameters that some versions of torch require and other versions do not have."""
 
     attributes: tuple[str, ...] = ()
     """Fields of a class, and attributes that its methods set, which this package uses."""
@@ -50,7 +51,7 @@ class Seam:
     """All attributes of the object that this package knows."""
 
     since: str | None = None
-    """The version of torch that introduced the name. Older versions are handled without it."""
+    """The version of torch that introduced the name. With older versions, this package works without the name."""
 
     def __str__(self) -> str:
         return f"{self.module}.{self.name}"
@@ -77,13 +78,14 @@ class Seam:
         return Seam(self.module, outer).find() if outer else self._module()
 
     def import_module(self) -> None:
-        """Imports the module of the name."""
+        """Imports the module that contains the name, if the module exists."""
         # `problem` reports what torch lacks.
         with contextlib.suppress(ImportError):
             importlib.import_module(self.module)
 
     def problem(self) -> str | None:
-        """Returns how the imported torch differs from what is expected, or None if it does not."""
+        """Returns text that describes how the imported torch differs from the expectation, or None if there is no
+        difference."""
         found = self.find()
         if found is None:
             return None if self.is_newer() else f"{self} is absent"
@@ -102,15 +104,16 @@ class Seam:
         return self.differs(expected, [each.name for each in takes], needs)
 
     def is_newer(self) -> bool:
-        """Returns whether the name is newer than the imported torch. A torch of unknown version counts as old."""
+        """Returns whether the name is newer than the imported torch. If torch's version is unknown, torch counts as
+        older."""
         version = getattr(sys.modules.get("torch"), "__version__", "0.0")
         return self.since is not None and _numbers(version) < _numbers(self.since)
 
     def differs(
         self, expected: tuple[str, ...], takes: list[str], needs: Iterable[str]
     ) -> str | None:
-        """Returns how the parameters of a function differ, or None. `takes` has all of them, and `needs` those
-        without a default."""
+        """Returns text that describes how a function's parameters differ from `expected`, or None. `takes` lists all
+        parameters of the function, and `needs` lists the parameters without a default."""
         surplus = set(needs) - set(expected) - set(self.optional)
         if tuple(takes[: len(expected)]) == expected and not surplus:
             return None
@@ -122,13 +125,13 @@ class Seam:
         return f"{self} has no {', '.join(missing)}" if missing else None
 
     def unknown(self, has: Iterable[str]) -> str | None:
-        """Returns text that lists the attributes that are not known, or None."""
+        """Returns text that lists the attributes that this package does not know, or None."""
         others = sorted(set(has) - self.state) if self.state is not None else []
         return f"{self} has state that is not known: {', '.join(others)}" if others else None
 
 
 def _numbers(version: str) -> list[int]:
-    """Returns the first two numbers of a version."""
+    """Returns the first two numbers of a version string."""
     return [int(part) for part in re.findall(r"\d+", version)[:2]]
 
 
@@ -270,13 +273,14 @@ SANITIZER_ENABLED = Seam("torch.cuda._sanitizer", "CUDASanitizer", attributes=("
 OTHERS = (CLEAR_WORKSPACES, SANITIZER, SANITIZER_ENABLED)
 
 ALL = (*GRAPHS, *TREES, *SIZES, *WATCHED, *EXPORTS, *OTHERS)
-"""All names of torch."""
+"""All names of torch that this package uses."""
 
 
 def misfit(
     problems: Iterable[str | None], consequence: str, package: str = "torch"
 ) -> str | None:
-    """Describes a package that does not fit: its version, how it differs, and the consequence."""
+    """Returns a message about a package that differs from the expectation: its version, the differences, and the
+    consequence. Returns None if `problems` lists no difference."""
     found = [problem for problem in problems if problem]
     if not found:
         return None
@@ -288,27 +292,27 @@ def misfit(
 
 
 def problems(seams: Iterable[Seam]) -> list[str | None]:
-    """Returns for each name how the imported torch differs, or None if it does not."""
+    """Returns one entry per name: text that describes how the imported torch differs from the expectation, or None."""
     return [seam.problem() for seam in seams]
 
 
 def warn(message: str | None) -> None:
-    """Warns with the text that `misfit` returned, if any."""
+    """Gives a RuntimeWarning with a message from `misfit`. Does nothing for None."""
     if message is not None:
         warnings.warn(message, RuntimeWarning, stacklevel=3)
 
 
 def without_sanitizer() -> None:
-    """Warns that torch's CUDA sanitizer does not see the order of entering and leaving."""
+    """Warns that torch's CUDA sanitizer does not see how entering and leaving partitions order the work."""
     lacking = f"{SANITIZER}.enabled is absent"
     warn(misfit([lacking], "The CUDA sanitizer reports races in programs that have none."))
 
 
 def exporting() -> Any:
-    """Returns the module whose flag says whether torch.export runs, or None.
+    """Returns the torch module that has a flag for a running torch.export, or None if torch lacks the flag.
 
-    The caller reads the flag and does not call torch's function, because Python code must not run when a daemon
-    thread enters a partition while the interpreter shuts down.
+    The caller reads the flag instead of calling torch's function. Python code must not run when a daemon thread enters
+    a partition while the interpreter shuts down.
     """
     warn(misfit(problems(EXPORTS), "torch.export drops the blocks of partitions silently."))
     return None if IS_EXPORTING.find() is None else IS_EXPORTING.owner()

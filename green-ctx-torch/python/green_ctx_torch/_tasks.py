@@ -1,4 +1,4 @@
-"""Makes asyncio's event loops enter the partitions of a task each time that the task runs."""
+"""Makes asyncio's event loops enter a task's partitions whenever the task runs, and leave them when the task waits."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from green_ctx_torch._errors import InvalidStateError
 
 
 def watch(loop: Any) -> None:
-    """Makes an event loop report when it switches tasks. The first call wraps asyncio's handles.
+    """Makes an event loop report when it switches tasks. The first call replaces `asyncio.Handle._run`, which runs
+    every step of a task.
 
-    Raises RuntimeError for a loop that is not asyncio's own, such as uvloop's, because it does not report this:
-    other tasks would run in the partition too.
+    Raises RuntimeError for an event loop of another library, such as uvloop. Such a loop does not report when it
+    switches tasks, so other tasks would run in the partition too.
     """
     # A loop runs, so asyncio is imported completely, and this imports nothing.
     import asyncio

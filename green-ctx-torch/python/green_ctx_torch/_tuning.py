@@ -1,7 +1,8 @@
 """Tuning: measures jobs running together, and recommends how to divide the GPU between them, or advises against it.
 
-The search is native code. This module captures functions in graphs, which the search moves from partition to
-partition. It calls functions that torch cannot capture, with a stream of the search as torch's current stream.
+The search is native code. This module captures the functions in CUDA graphs, and the search moves the graphs from
+partition to partition. A function that torch cannot capture is called directly, with a stream of the search as torch's
+current stream.
 """
 
 from __future__ import annotations
@@ -38,22 +39,23 @@ class Job:
 
         Job(step, name="decode", arrival="closed:1", key="8B, batch 16")
 
-    Iterations must be repeatable. The tuner runs thousands of them, on any SMs and concurrently with the other
-    jobs. `before` is called before each block of 8 ms or more, on the stream of the iterations, to reset state that
-    would grow or run out. It is not measured.
+    Iterations must be repeatable. The tuner runs thousands of iterations, on any SMs and concurrently with the other
+    jobs. The function `before` resets state that would grow or run out. It is called before each measurement block of 8
+    ms or more, on the stream of the iterations, and is not measured.
 
-    `arrival` says when iterations are due:
+    `arrival` sets when iterations are due:
 
     - "closed:2": two iterations are always in flight.
     - "rate:1000": 1000 iterations per second, at equal intervals.
     - "poisson:1000:7": 1000 iterations per second, at random times from the seed 7.
     - a list of seconds from the start: a trace.
 
-    Without `arrival` two iterations are in flight, or one for the job whose percentile the goal names.
+    Without `arrival`, two iterations are always in flight. If the goal names a latency percentile of the job, only one
+    iteration is in flight.
 
-    `key` identifies the job beyond its name, for example by a model and a batch size: an outcome in a file is not
-    used for another key. `name` is the job's name in a list; without it, the function's name is used. In a mapping,
-    the mapping's key is the name.
+    `key` distinguishes jobs of the same name, for example by model and batch size. An outcome in a file is used only
+    for jobs with the same keys. `name` is the name of a job in a list, by default the function's name. If jobs are
+    given as a mapping, the keys of the mapping are their names.
 
     A graph, and the memory that it uses, must stay alive until `tune` returns.
     """
@@ -86,7 +88,7 @@ class Job:
 
 
 class PlainStream:
-    """The stream of a job if the verdict is not to partition. `with` makes it torch's current stream."""
+    """A job's stream if the verdict is not to partition. A `with` block makes the stream torch's current stream."""
 
     def __init__(self, name: str, native: _native._PlainStream) -> None:
         self.name = name
@@ -117,7 +119,8 @@ class PlainStream:
 
 
 class Applied(Mapping[str, "Partition | PlainStream"]):
-    """A verdict that is ready to run, as a mapping from the names of the jobs. See `TuningOutcome.apply`."""
+    """A verdict that is ready to run: a mapping from each job's name to its partition or plain stream. See
+    `TuningOutcome.apply`."""
 
     def __init__(self, outcome: TuningOutcome, device: Any = None) -> None:
         self.verdict: TuningVerdict = outcome.verdict
@@ -138,12 +141,12 @@ class Applied(Mapping[str, "Partition | PlainStream"]):
 
     @property
     def gain(self) -> float | None:
-        """The gain of the verdict."""
+        """The gain of the verdict, as in `TuningVerdict.gain`."""
         return self.verdict.gain
 
     @property
     def meets(self) -> bool:
-        """Whether the goal's bound is met, as in `TuningVerdict.meets`."""
+        """True if the goal's bound is met, as in `TuningVerdict.meets`."""
         return self.verdict.meets
 
     def __getitem__(self, name: str) -> Partition | PlainStream:
@@ -190,36 +193,38 @@ def tune(
             with applied["decode"]:
                 step()
 
-    The tuner measures several ways to run all jobs, called arms: one job after the other, plain streams,
-    priorities, and partitions of many sizes. At the end it compares the best partitions with the two best other
-    arms, in long blocks that alternate. The gain and its interval come from these blocks only. The tuner partitions
-    the SMs that are free, and closes its partitions at the end. Other work on the GPU changes the result;
-    `outcome.drift` shows it.
+    The tuner measures several ways to run all jobs, called arms: one job after the other, plain streams, priorities,
+    and partitions of many sizes. At the end it compares the best partitions with the best arms without partitions
+    (four, or all if there are fewer), in long alternating blocks. The gain and its interval come from these blocks
+    only. The tuner partitions the SMs that are free, and closes its partitions at the end. Other work on the GPU
+    distorts the result; `outcome.drift` shows how much the jobs' rates changed during the search.
 
-    A function is called once to warm up, and once more to be captured in a graph, which is then measured. A
-    function that cannot be captured is called for each iteration, and `outcome.notes` says why. These calls are
-    made on other threads. torch's modes of this thread, such as no_grad and autocast, do not apply there, and
-    functions wait for each other for the GIL. Each stream ends with its block, so a function must not keep state of
-    torch's autograd from one call to the next.
+    A function is called once to warm up, and once more to be captured in a graph, which is then measured. A function
+    that cannot be captured is called for each iteration, and `outcome.notes` gives the reason. The calls for the
+    iterations are made on other threads, where the functions compete for the GIL. Modes that this thread has set in
+    torch, such as no_grad and autocast, do not apply on those threads. Each block of measurements uses new streams, so
+    a function must not keep state of torch's autograd from one call to the next.
 
-    - `goal`: "throughput" maximises the sum of all jobs' rates, each relative to the job's rate alone. "makespan"
-      minimises the time for one iteration of every job. "keep:A:p99:500us" maximises the other jobs' rates while
-      the 99th percentile of A's latency is at most 500 µs. "least:A:p99:keep:B:0.8" minimises the 99th percentile
-      of A's latency while B keeps 0.8 of its rate alone.
+    - `goal`: "throughput" maximises the sum of all jobs' rates, each divided by the rate of the job when it runs alone.
+      "makespan" minimises the time for one iteration of every job. "keep:A:p99:500us" maximises the other jobs' rates
+      while the 99th percentile of A's latency is at most 500 µs. "least:A:p99:keep:B:0.8" minimises the 99th percentile
+      of A's latency while B keeps at least 0.8 of the rate that it has when it runs alone.
     - `weights`: the weight of each job's rate in "throughput"; 1 by default.
-    - `budget`: the maximum duration of the search in seconds. The default is 19 s for two jobs, plus 9.5 s for each
+    - `budget`: the maximum duration of the search in seconds. The default is 19.5 s for two jobs, plus 9.75 s for each
       further job.
-    - `step`: the step between the counts of SMs to try, rounded up to a count that the device can give.
-    - `floors`: the floor, in SMs, that a job must have, by name. Only partitions are chosen in this case.
+    - `step`: the step between the partition sizes to try, in SMs. It is rounded up to whole units.
+    - `floors`: the minimum floor of a job, in SMs, by the job's name. With a floor, the verdict is always to partition.
     - `leave_out`: the kinds of arms that are not tried: "sequential", "streams", "priority" or "partition".
-    - `progress`: a function that is called before each block with a TuningProgress. If it returns False, the search
-      ends, and the outcome is the best so far. Without it, a progress bar is drawn if standard error is a terminal.
+    - `progress`: a function that is called before each block with a TuningProgress. If the function returns False, the
+      search ends, and the outcome is the best result so far. Without `progress`, a progress bar is drawn if standard
+      error is a terminal.
 
-    An interrupt ends the search before the next block and is raised; the results so far are lost.
+    An interrupt such as Ctrl-C ends the search before the next block. The interrupt's exception is raised, and the
+    results so far are lost.
 
-    Passes on what a function's first call or `progress` raises. Raises ValueError if jobs, goal or budget are
-    invalid. Raises RuntimeError if no SMs are free, if a graph cannot be moved, or if the device fails. Raises
-    ImportError if a job is a function and torch cannot be imported. If it fails, no partition stays open.
+    Raises any exception from the first call of a function or from `progress`. Raises ValueError if jobs, goal or budget
+    are invalid. Raises RuntimeError if no SMs are free, if a graph cannot be moved, or if the device fails. Raises
+    ImportError if a job is a function and torch cannot be imported. If `tune` fails, no partition stays open.
     """
     named = _named(jobs)
     tuner = _tuner(named, goal, weights, device, budget, step, floors, leave_out)
@@ -240,24 +245,24 @@ def tuned(
     leave_out: str | Iterable[str] = (),
     progress: Callable[[TuningProgress], object] | None = None,
 ) -> Iterator[Applied]:
-    """Provides the verdict for these jobs, ready to run until the end of the `with` block. The verdict is read from a
-    file. If the file has none for these jobs, they are tuned first.
+    """Applies the verdict for these jobs until the end of the `with` block. The verdict is read from a file. If the
+    file contains no verdict for these jobs, the jobs are tuned first.
 
         with tuned("serving.json", {"decode": step, "prefill": graph}, "keep:decode:p99:2ms") as applied:
             with applied["decode"]:
                 ...
 
-    `applied` is what `TuningOutcome.apply` returns. The file is used if it was written for jobs of the same names,
-    keys and arrivals, with the same goal, weights, step, floors and kinds of arms, on the same kind of device with
-    the same driver, and with the version of torch that the program has imported, if any. Otherwise the logger
-    "green_ctx_torch" gives the reason at level INFO, the jobs are tuned as by `tune`, and the outcome is saved to
-    the file. An outcome that `progress` ended early is used but not saved. If the file cannot be written, a warning
+    `applied` is the result of `TuningOutcome.apply`. The file is used if it was written for jobs of the same names,
+    keys and arrivals, with the same goal, weights, step, floors and kinds of arms, on the same kind of device with the
+    same driver, and with the version of torch that the program has imported, if any. If the file is not used, the
+    reason is logged (logger "green_ctx_torch", level INFO), the jobs are tuned as by `tune`, and the outcome is saved
+    to the file. An outcome that `progress` ended early is used but not saved. If the file cannot be written, a warning
     is logged.
 
-    A program without the jobs can use a file with `load_tuning(path).apply()`.
+    A program that cannot run the jobs can apply a saved verdict with `load_tuning(path).apply()`.
 
-    A relative path is in the directory that the environment variable GREEN_CTX_TUNE_DIR names, if it is set. With
-    GREEN_CTX_TUNE_READ_ONLY=1, files are never written.
+    If the environment variable GREEN_CTX_TUNE_DIR names a directory, a relative path is relative to that directory.
+    With GREEN_CTX_TUNE_READ_ONLY=1, files are never written.
 
     Raises the same exceptions as `tune` and `TuningOutcome.apply`.
     """
@@ -334,7 +339,8 @@ def _measured(
 
 
 _Work = tuple[Any, Callable[[int], object] | None, Callable[[int], object] | None]
-"""A graph, or a function that submits an iteration to a raw stream, and a function to call before each block."""
+"""Three entries: a graph or None, a function that submits one iteration to a raw stream or None, and a function to call
+before each block or None."""
 
 
 def _prepare(tuner: _native._Tuner, named: list[tuple[str, Job]]) -> tuple[list[_Work], list[str]]:
@@ -372,7 +378,7 @@ def _torch() -> Any:
 
 
 def _warm_up(torch: Any, jobs: Iterable[tuple[Any, Job]]) -> None:
-    """Calls each function once, on its stream."""
+    """Calls the functions of each job once, on the job's stream."""
     for side, job in jobs:
         side.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(side):

@@ -1,9 +1,9 @@
 """Frees the workspaces of cuBLAS for streams of closed partitions.
 
-Up to torch 2.14 each pair of a handle and a stream has a workspace, 32 MiB on an H200, and torch never frees the
-workspace of a stream that is no longer used. torch can only free all workspaces together. A stream that is used
-again gets another one from the allocator's cache. A captured graph contains the address of its workspace, so
-nothing is freed while a graph is alive.
+Up to torch 2.14, torch allocates a workspace (32 MiB on an H200) for each pair of a cuBLAS handle and a stream, and
+never frees the workspace of a stream that is no longer used. torch can only free all workspaces together. When a stream
+is used again, torch takes a new workspace from its allocator's cache. A captured graph contains the address of its
+workspace, so this module frees nothing while a captured graph is alive.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _graphs: weakref.WeakSet[Any] = weakref.WeakSet()
 
 
 def note_graph(graph: Any) -> None:
-    """Records that torch captures a graph."""
+    """Remembers a graph that torch captures, until the graph is destroyed."""
     _graphs.add(graph)
 
 

@@ -8,7 +8,7 @@
     with torch.cuda.use_mem_pool(allocator.mem_pool()):
         ...  # beyond the limit: torch.OutOfMemoryError
 
-torch calls the C functions `green_ctx_torch_*` of the file that `library_path()` returns.
+torch calls the C functions `green_ctx_torch_*` in the shared library whose path `library_path()` returns.
 """
 
 from green_ctx_torch._native import Allocator, library_path, torch_allocator

@@ -1,24 +1,26 @@
-"""A drop-in for `flashinfer.green_ctx`.
+"""A drop-in replacement for `flashinfer.green_ctx`.
 
-The functions have FlashInfer's arguments, results and rounding. As in FlashInfer, the partitions of one call share
-no SMs, and those of different calls may share SMs, so a program can keep streams of every size. The differences:
+The functions have FlashInfer's arguments, results and rounding. As in FlashInfer, the partitions of one call share no
+SMs, but partitions of different calls may share SMs. A program can therefore keep streams of every size. The
+differences:
 
-- These partitions never have SMs of the floor of a partition or a `GreenContext`, and while they are open, their
-  SMs cannot become part of a floor. A conflict is an error with the driver's code 915 that names the holder.
-- Resources only describe SMs until `create_green_ctx_streams` creates partitions from them. A second call for the
-  same resource returns another stream of its partition, and creates no second context.
-- A partition ends when its resource and its streams are dropped, and its context is reused. FlashInfer never
-  destroys one.
-- Too few SMs are an error in `split_resource`. FlashInfer's function returns empty resources.
-- An H200 has 15 units of 8 SMs and one of 12. Counts that these do not add up to, such as 64, 64 and a remainder of
-  4, consist of units of 2 SMs, in which the driver may fit fewer clusters of blocks. They are possible only while
-  no SM is in a floor.
-- On devices of capability 8.x counts are multiples of 4. FlashInfer's are multiples of 2.
-- There is no function `empty_per_locality_domain`. FlashInfer's own allocates memory close to a domain, and its
-  tensors work with the streams of this module.
+- The partitions of this module never use SMs in the floor of a `Partition` or a `GreenContext`. While a partition of
+  this module is open, its SMs cannot become part of a floor. A conflict raises an error that has the driver's code 915
+  and names the partition that holds the SMs.
+- A resource only describes SMs until `create_green_ctx_streams` creates a partition from it. A second call for the same
+  resource returns another stream of the same partition, and does not create another context.
+- A partition ends when its resource and its streams are dropped, and its context is then reused. FlashInfer never
+  destroys a context.
+- `split_resource` raises an error if the resource has too few SMs. FlashInfer's function returns empty resources.
+- On an H200, which has 15 units of 8 SMs and one unit of 12, counts such as 64, 64 and a remainder of 4 are made of
+  units of 2 SMs, where fewer thread-block clusters may fit. Counts that are not made of whole units are possible only
+  while no SM is in a floor.
+- On devices of compute capability 8.x, counts are multiples of 4. In FlashInfer, counts are multiples of 2.
+- This module has no function `empty_per_locality_domain`. FlashInfer's function allocates tensors close to a locality
+  domain, and these tensors can be used on the streams of this module.
 
-`CUdevice` is cuda-python's class if cuda-python is installed. `CUdevResource` is always the class of this module:
-cuda-python's cannot own SMs, and naming SMs does not reserve them.
+`CUdevice` is cuda-python's class if cuda-python is installed. `CUdevResource` is always the class of this module,
+because cuda-python's class only describes SMs and cannot reserve them.
 """
 
 from __future__ import annotations
@@ -93,7 +95,7 @@ class CUdevSmResource:
 
 
 class CUdevResource:
-    """Some SMs of a device: their number and, after `create_green_ctx_streams`, the partition that has them."""
+    """A number of SMs of a device and, after `create_green_ctx_streams`, the partition that holds these SMs."""
 
     __slots__ = ("_context", "_device", "sm")
 
@@ -108,7 +110,7 @@ class CUdevResource:
 
     @property
     def type(self) -> CUdevResourceType:
-        """The type: SMs, or invalid for an empty remainder."""
+        """The type of the resource: SM, or INVALID if the resource is an empty remainder."""
         return CUdevResourceType(1 if self.sm.smCount else 0)
 
     @property
@@ -125,7 +127,8 @@ class CUdevResource:
 
 
 def get_sm_count_constraint(major: int, minor: int) -> tuple[int, int]:
-    """Returns the smallest partition in SMs, and the number that counts are multiples of, by compute capability."""
+    """Returns two numbers for a compute capability: the minimum SMs of a partition, and the step between valid SM
+    counts."""
     for name, value in (("major", major), ("minor", minor)):
         if not isinstance(value, int):
             message = f"{name} must be an int, such as 9, got {type(value).__name__}"
@@ -147,7 +150,7 @@ def get_compute_capability(device: _torch.device | int) -> tuple[int, int]:
 
 
 def get_cudevice(dev: _torch.device | int) -> _Any:
-    """Returns the device's handle: cuda-python's `CUdevice`, if cuda-python is installed."""
+    """Returns the device's handle: cuda-python's `CUdevice` if cuda-python is installed, otherwise this module's."""
     ordinal = _ordinal(dev)
     _native.sm_limits(ordinal)
     try:
@@ -158,7 +161,7 @@ def get_cudevice(dev: _torch.device | int) -> _Any:
 
 
 def get_device_resource(cu_dev: _Any) -> CUdevResource:
-    """Returns all SMs of a device as a resource. Takes no SMs."""
+    """Returns all SMs of a device as a resource. Reserves no SMs."""
     ordinal = _handle(cu_dev)
     count, minimum, alignment, _ = _native.sm_limits(ordinal)
     return CUdevResource(ordinal, CUdevSmResource(count, minimum, alignment))
@@ -168,7 +171,7 @@ def split_resource(
     resource: CUdevResource, num_groups: int, min_count: int
 ) -> tuple[list[CUdevResource], CUdevResource]:
     """Splits a resource into `num_groups` groups of at least `min_count` SMs. Returns the groups and the remainder.
-    Takes no SMs."""
+    Reserves no SMs."""
     num_groups = _count("num_groups", num_groups)
     min_count = _count("min_count", min_count)
     rounded = _rounded(_ours(resource), min_count)
@@ -188,7 +191,7 @@ def split_resource_by_sm_count(
     cu_dev: _Any, resource: CUdevResource, sm_counts: _Sequence[int]
 ) -> tuple[list[CUdevResource], CUdevResource]:
     """Splits a resource into one group per count, of at least that many SMs. Returns the groups and the remainder.
-    Takes no SMs."""
+    Reserves no SMs."""
     groups: list[CUdevResource] = []
     for sm_count in _each("sm_counts", sm_counts, "a list such as [16, 24]"):
         [group], resource = split_resource(resource, 1, sm_count)
@@ -201,7 +204,8 @@ def create_green_ctx_streams(
 ) -> list[_torch.cuda.Stream]:
     """Creates a stream for each resource, in a partition with the resource's SMs.
 
-    Resources without a partition get one. If one partition cannot be created, none is.
+    If a resource has no partition yet, the call creates one. If one partition cannot be created, no partition is
+    created.
     """
     device = _handle(cu_dev)
     example = "a list of resources from split_resource"
@@ -240,7 +244,7 @@ def split_device_green_ctx(
     """Divides a device into `num_groups` equal partitions, and one with the remainder. Returns `num_groups + 1`
     streams and resources.
 
-    Raises RuntimeError if the device has too few SMs, or none for the remainder.
+    Raises RuntimeError if the device has too few SMs, or if no SMs remain for the last partition.
     """
     cu_dev = get_cudevice(dev)
     groups, remaining = split_resource(get_device_resource(cu_dev), num_groups, min_count)
@@ -254,8 +258,8 @@ def split_device_green_ctx_by_sm_count(
     """Divides a device into one partition per count, and one with the remainder. Returns `len(sm_counts) + 1`
     streams and resources.
 
-    Raises ValueError if there are no counts, or if one is not positive. Raises RuntimeError if the device has too
-    few SMs, or none for the remainder.
+    Raises ValueError if `sm_counts` is empty or contains a count that is not positive. Raises RuntimeError if the
+    device has too few SMs, or if no SMs remain for the last partition.
     """
     counts = [_count("SM count", count) for count in _each("sm_counts", sm_counts, "a list such as [16, 24]")]
     if not counts:
@@ -274,7 +278,7 @@ def split_device_green_ctx_by_sm_count(
 
 
 def get_locality_domain_count(dev: _torch.device | int) -> int:
-    """Returns the number of locality domains of the device: 1 if it is not divided, or if the driver has none."""
+    """Returns the number of locality domains of the device: 1 if the device or the driver does not support several."""
     return _native.get_num_locality_domains(_ordinal(dev))
 
 
@@ -284,8 +288,8 @@ def split_device_green_ctx_by_locality_domain(
     """Creates a partition for each locality domain. Returns one stream and one resource per domain, in the domains'
     order.
 
-    With `backfill` all SMs are divided evenly, and SMs of no domain make up the difference. Needs CUDA 13.4 and a
-    device on which no other SMs are held; not yet run on hardware.
+    With `backfill` all SMs are divided evenly, and SMs that belong to no domain fill up the partitions. Needs CUDA 13.4
+    and a device whose SMs no other partition holds. This function has not run on hardware yet.
 
     Raises RuntimeError if the device has fewer than two domains.
     """
@@ -315,14 +319,14 @@ def split_device_green_ctx_by_locality_domain(
 
 
 def _rounded(resource: CUdevResource, count: int) -> int:
-    """Returns the count that the driver would give: whole units, or all SMs of the resource."""
+    """Returns the count rounded up as the driver rounds it: to whole units, or to all SMs of the resource."""
     total, (_, minimum, _, unit) = resource.sm.smCount, _native.sm_limits(resource._device)
     rounded = -(-max(count, minimum) // unit) * unit
     return total if count <= total < rounded else rounded
 
 
 def _count(name: str, value: int) -> int:
-    """Returns a positive count."""
+    """Checks that a value is a positive integer, and returns it."""
     try:
         count = operator.index(value)
     except TypeError:
@@ -334,14 +338,14 @@ def _count(name: str, value: int) -> int:
 
 
 def _each(name: str, values: _Any, example: str) -> _Any:
-    """Returns an iterable that is not text."""
+    """Checks that a value is iterable and not text, and returns it."""
     if isinstance(values, (str, bytes)) or not hasattr(values, "__iter__"):
         raise TypeError(f"{name} must be {example}, got {type(values).__name__}")
     return values
 
 
 def _handle(cu_dev: _Any) -> int:
-    """Returns the ordinal of a device's handle. cuda-python's handle converts to int by `__int__` only."""
+    """Returns the ordinal of a device's handle. cuda-python's handle can be converted to int only by `__int__`."""
     if isinstance(cu_dev, (str, bytes, float)) or not hasattr(cu_dev, "__int__"):
         message = f"cu_dev must be a CUdevice, as get_cudevice(0) returns it, got {type(cu_dev).__name__}"
         raise TypeError(message)
@@ -349,7 +353,7 @@ def _handle(cu_dev: _Any) -> int:
 
 
 def _ours(resource: CUdevResource) -> CUdevResource:
-    """Returns a resource of this module. Only these can own SMs."""
+    """Checks that a resource has this module's class, and returns it. Only such resources can hold SMs."""
     if not isinstance(resource, CUdevResource):
         raise TypeError(
             f"a {type(resource).__name__} cannot own SMs; use the resources of "
@@ -359,7 +363,7 @@ def _ours(resource: CUdevResource) -> CUdevResource:
 
 
 def _ordinal(dev: _Any) -> int:
-    """Returns the ordinal of a `torch.device`, or an ordinal as it is."""
+    """Returns the ordinal of a `torch.device`. An int is returned unchanged."""
     if isinstance(dev, int):
         return int(dev)
     kind, index = getattr(dev, "type", None), getattr(dev, "index", None)

@@ -1,8 +1,9 @@
-"""A drop-in for `torch.cuda.green_contexts`, with contexts whose SMs no other context uses.
+"""A drop-in replacement for `torch.cuda.green_contexts`. No other context uses the SMs of these contexts.
 
-Code written for torch 2.11 to 2.15 runs unchanged. `GreenContext` takes the arguments of 2.11, and as keywords those of
-2.12 to 2.14. With `SMPartition`, `GreenContext.split` and the two functions for locality domains it has the interface of
-2.15. Exceptions have the original's types. Everything works with torch 2.10 and newer.
+Code written for torch 2.11 to 2.15 runs unchanged. `GreenContext` accepts the arguments of torch 2.11 by position, and
+the arguments of torch 2.12 to 2.14 as keywords. `SMPartition`, `GreenContext.split` and the two functions for locality
+domains have the interface of torch 2.15. Exceptions have the same types as in torch. Everything works with torch 2.10
+and newer.
 
 | | torch | here |
 |---|---|---|
@@ -25,11 +26,11 @@ Code written for torch 2.11 to 2.15 runs unchanged. `GreenContext` takes the arg
 | failures | may leave the context current | the previous context and stream stay current, or are restored |
 | memory | the driver leaks 4 MiB with each context | the next context of the same SMs reuses it |
 
-On an H200, counts from 121 to 128 become 132, because partitions consist of units of 8 SMs and one unit of 12. A split
-does not round, and refuses these counts.
+On an H200, counts from 121 to 128 are rounded up to 132, because one unit has 12 SMs and the other units have 8 SMs.
+`GreenContext.split` does not round, and refuses these counts.
 
-A context lives as long as its object, one of its streams, or a `set_context` without its `pop_context`. Keep it alive
-for as long as tensors are recorded on its streams (`Tensor.record_stream`).
+A context stays alive while its object or one of its streams exists, and until each `set_context` is followed by its
+`pop_context`. Keep the context alive while tensors are recorded on its streams (`Tensor.record_stream`).
 """
 
 import sys
@@ -52,7 +53,7 @@ __all__ = [
 # `__getattr__` computes `SUPPORTED`, so that importing this module loads no driver. As in torch, `__all__` does not
 # contain it: `from green_ctx_torch import *` would initialise the driver, which does not survive a fork.
 SUPPORTED: bool
-"""Whether the driver has green contexts, and torch, if it is imported, can work in them."""
+"""True if the driver supports green contexts and the imported torch, if there is one, can submit work to them."""
 
 #: The oldest torch version whose library has the functions that `set_context` needs.
 _TORCH = (2, 10)

@@ -1,11 +1,11 @@
-"""The functions of torch.cuda.cudart(), without the CUDA runtime.
+"""The functions of torch.cuda.cudart(), implemented without the CUDA runtime.
 
     from green_ctx_torch import runtime
 
     free, total = runtime.memory_info()
 
-A function that in the CUDA runtime uses the current device or context takes a device or a partition here. Failures
-raise RuntimeError, and wrong arguments raise ValueError.
+If a function of the CUDA runtime uses the current device or context, the function here takes a device or a partition as
+an argument. Failures raise RuntimeError, and wrong arguments raise ValueError.
 """
 
 from enum import IntEnum, unique
@@ -38,8 +38,8 @@ __all__ = [
 
 @unique
 class Error(IntEnum):
-    """The error codes of the CUDA runtime, from driver_types.h of CUDA 13.5. The driver uses the same number for an
-    error that both have."""
+    """The error codes of the CUDA runtime, from driver_types.h of CUDA 13.5. An error that exists in both the driver
+    and the runtime has the same number in both."""
 
     cudaSuccess = 0
     cudaErrorInvalidValue = 1

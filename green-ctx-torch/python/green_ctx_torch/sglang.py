@@ -1,14 +1,16 @@
-"""A drop-in for `sgl_kernel.spatial`, SGLang's green-context helper.
+"""A drop-in replacement for `sgl_kernel.spatial`, SGLang's green-context helper.
 
-`create_greenctx_stream_by_value` has SGLang's arguments and results. As in SGLang, its pairs of streams may share
-SMs with other pairs: SGLang's multiplexing keeps six pairs, each of which divides all SMs. The differences:
+`create_greenctx_stream_by_value` has SGLang's arguments and results. As in SGLang, each call returns a pair of streams
+that may share SMs with the pairs of other calls. SGLang's multiplexing keeps six pairs, and each pair divides all SMs.
+The differences:
 
-- The streams never use SMs of the floor of a partition or a `GreenContext`, and while they are alive, their SMs
+- The streams never use SMs in the floor of a `Partition` or a `GreenContext`. While the streams are alive, their SMs
   cannot become part of a floor.
-- Both counts are rounded up if the device has that many SMs. SGLang rounds their sum and the first count, and the
-  second stream gets the rest. This module does that only if there are too few SMs.
+- Both counts are rounded up if the device has enough SMs for both. If the device has fewer SMs, the first count is
+  rounded up, and the second stream gets the remaining SMs. SGLang always rounds the sum and the first count, and gives
+  the rest to the second stream.
 - The SMs are free again when both streams are dropped. SGLang's contexts live as long as the process.
-- Devices that SGLang refuses, of compute capability 10 and 12, work like others.
+- Devices of compute capability 10 and 12, which SGLang refuses, are supported.
 """
 
 from __future__ import annotations
@@ -49,8 +51,8 @@ def create_greenctx_stream_by_value(
 def _pair(
     device: int, a: int, b: int, total: int, minimum: int, unit: int
 ) -> list[_native.GreenContext]:
-    """Creates two contexts with both counts rounded up. If the device has too few SMs, the second gets what the
-    first leaves."""
+    """Creates two contexts with both counts rounded up. If the device has too few SMs, the second context gets the SMs
+    that the first one leaves."""
     counts = [-(-max(count, minimum) // unit) * unit for count in (a, b)]
     if sum(counts) > total:
         counts = [counts[0], total - counts[0]] if counts[0] < total else [a, b]
@@ -70,7 +72,7 @@ def get_sm_available(device_id: int | None = None) -> int:
 
 
 def _device(device_id: int | None) -> int:
-    """Returns the given device, or torch's current one."""
+    """Returns the given device, or torch's current device for None."""
     if device_id is not None:
         return _integer("device_id", device_id)
     # Neither name exists while torch is being imported.

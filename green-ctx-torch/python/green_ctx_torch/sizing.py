@@ -1,23 +1,23 @@
-"""The number of SMs that work can use, for kernels that size their grids by it.
+"""Reports the number of SMs that work can use, for kernels whose grid size depends on this number.
 
-A persistent kernel has one block per SM. The driver reports all SMs of the device in a partition too, so the grid
-is too large there: with 132 blocks on 96 SMs, the last 36 blocks start when the first ones are done. `sm_count`
-returns the number of SMs that torch's current stream can use:
+A persistent kernel has one block per SM. Even in a partition the driver reports all SMs of the device, so the grid is
+too large: with 132 blocks on 96 SMs, the last 36 blocks start only when earlier blocks have ended. `sm_count` returns
+the number of SMs that torch's current stream can use:
 
     grid = (min(green_ctx_torch.sm_count(), tiles),)
 
-In a partition with a share such as "32..", some of these SMs are shared. A block on such an SM waits while blocks
-of another partition occupy it. `floor` returns the number of SMs that no other partition may use:
+In a partition with a share such as "32..", some of these SMs are shared with other partitions. A block on such an SM
+waits while blocks of another partition occupy it. `floor` returns the number of SMs that no other partition may use:
 
     grid = (min(green_ctx_torch.floor() or green_ctx_torch.sm_count(), tiles),)
 
 Use `floor` if the blocks stay until the kernel ends and depend on each other, or if the last block determines the
-duration. Use `sm_count` if a block that starts late costs little, because the others take its tiles. In an
-exclusive partition, and outside partitions, both are equal.
+duration. Use `sm_count` if a block that starts late costs little, because the others take its tiles. In an exclusive
+partition, and outside partitions, `floor` and `sm_count` return the same number.
 
-`install` makes functions of torch and Triton report the same numbers, for kernels that call those:
-`torch.cuda.get_device_properties`, Triton's `get_device_properties`, and the function by which torch.compile sizes
-its persistent templates. `uninstall` undoes this.
+`install` makes three functions of torch and Triton report the result of `sm_count`, for kernels that call them:
+`torch.cuda.get_device_properties`, Triton's `get_device_properties`, and the function by which torch.compile sizes its
+persistent templates. `uninstall` undoes this.
 """
 
 from __future__ import annotations
@@ -39,27 +39,27 @@ __all__ = ["floor", "install", "sm_count", "uninstall"]
 
 
 def sm_count(stream: torch.cuda.Stream | None = None) -> int:
-    """Returns the number of SMs that work on a stream can use: those of its partition, or all SMs of the device if
-    it is in no partition.
+    """Returns the number of SMs that work on a stream can use: the SMs of the stream's partition, or all SMs of the
+    device if the stream is in no partition.
 
         grid = (min(sm_count(), tiles),)
 
-    `stream` is torch's current stream of the current device by default. For a partition with a share, the result is
-    its ceiling.
+    The default for `stream` is torch's current stream of the current device. For a partition with a share, the result
+    is the ceiling of the share.
     """
     return _of_stream("sm_count", _native.current_sm_count, stream)
 
 
 def floor(stream: torch.cuda.Stream | None = None) -> int:
-    """Returns the number of SMs that work on a stream has for itself: the floor of its partition, or all SMs of the
-    device if it is in no partition.
+    """Returns the number of SMs that no other partition may use: the floor of the stream's partition, or all SMs of the
+    device if the stream is in no partition.
 
-    A persistent kernel with that many blocks starts all of them at the same time, because no other partition uses
-    these SMs. The floor is 0 for a share without one, such as "..100", and for a partition of an inactive plan;
-    `floor() or sm_count()` is a usable grid in these cases too. Outside partitions no SMs are guaranteed, and the
-    result is the usual size of a grid.
+    If a persistent kernel has this number of blocks, all blocks start at the same time, because no other partition uses
+    these SMs. The result is 0 for a share without a floor, such as "..100", and for a partition of an inactive plan;
+    `floor() or sm_count()` is a usable grid size in these cases. Outside partitions no SMs are guaranteed, and the
+    result is the usual grid size: all SMs of the device.
 
-    `stream` is torch's current stream of the current device by default.
+    The default for `stream` is torch's current stream of the current device.
     """
     return _of_stream("floor", _native.current_floor, stream)
 
@@ -67,8 +67,8 @@ def floor(stream: torch.cuda.Stream | None = None) -> int:
 def _of_stream(
     function: str, ask: Callable[[int], int | None], stream: torch.cuda.Stream | None
 ) -> int:
-    """Returns what the native function `ask` reports for a stream, or the number of the device's SMs if it is in no
-    partition."""
+    """Calls the native function `ask` for a stream and returns its result, or all SMs of the device if the stream is in
+    no partition."""
     torch = _seams.import_torch("read the sm_count and the floor of the partition")
     if stream is not None:
         if not hasattr(stream, "cuda_stream"):
@@ -92,7 +92,7 @@ class _State(threading.local):
     """True if the SM count was read, so the compiled code is valid for that count only."""
 
     of_device = False
-    """True while code needs the device's count, in a partition too."""
+    """True while code needs the SM count of the whole device, even in a partition."""
 
 
 _state = _State()
@@ -103,9 +103,9 @@ _installed = False
 _FOLLOWERS = _seams.FOLLOWING_MODULES
 """Modules of torch to which `torch.cuda.get_device_properties` reports the partition's SMs.
 
-The first calls it for the code that is compiled, and the second splits its grid by it. torch's other modules need
-the device's count: they cache it for the whole process, choose generator offsets by it, or decide with it whether
-the GPU is a large one.
+The modules of the first entry call the function on behalf of the code that is being compiled. The modules of the second
+entry divide their grid by the count. All other modules of torch need the SM count of the whole device: they cache the
+count for the process, derive generator offsets from it, or use it to decide whether the GPU is large.
 """
 
 
@@ -114,18 +114,18 @@ def install() -> None:
 
     Outside partitions nothing changes. In a partition:
 
-    - `torch.cuda.get_device_properties(...).multi_processor_count` is the partition's count for code outside torch,
-      and so is Triton's `multiprocessor_count`. Functions that were imported by name earlier are not replaced, and
-      values that a program has stored do not change.
-    - torch.compile builds the persistent templates of matrix products and cooperative reductions for the
-      partition's count. Code that contains a count is compiled again for another count, and the caches on disk have
-      one entry per count. torch.compile's limit of compilations per function,
-      `torch._dynamo.config.recompile_limit`, includes these.
+    - `torch.cuda.get_device_properties(...).multi_processor_count` is the partition's count for code outside torch, and
+      so is the `multiprocessor_count` that Triton reports. Functions that were imported by name earlier are not
+      replaced, and values that a program has stored do not change.
+    - torch.compile builds the persistent templates of matrix products and cooperative reductions for the partition's
+      count. Code that contains a count is compiled again for every other count, and the caches on disk have one entry
+      per count. The additional compilations count towards torch.compile's limit per function,
+      `torch._dynamo.config.recompile_limit`.
 
-    Call it before anything is compiled, because code that was compiled earlier does not record its count. It needs
-    torch, and imports torch.compile's modules. Calling it again does nothing.
+    Call `install` before anything is compiled, because code that was compiled earlier does not record its count.
+    `install` needs torch, and imports the modules of torch.compile. A second call does nothing.
 
-    Gives a RuntimeWarning if this version of torch does not fit. In this case nothing is replaced.
+    If this version of torch differs from what `install` expects, `install` gives a RuntimeWarning and replaces nothing.
     """
     global _installed
     with _lock:
@@ -154,7 +154,7 @@ def install() -> None:
 
 
 def uninstall() -> None:
-    """Undoes `install`. Compiled code keeps the counts that it was built for."""
+    """Undoes `install`. Code that is already compiled keeps the counts that it was compiled for."""
     global _installed
     with _lock:
         _installed = False
@@ -167,7 +167,8 @@ def _revert() -> None:
 
 
 def _replace(owner: Any, name: str, value: Any) -> None:
-    """Sets an attribute, and records how to restore it. A value that other code sets later stays."""
+    """Sets an attribute, and records how to restore it. Restoring keeps a value that other code has set in the
+    meantime."""
     before = owner.__dict__[name]
     setattr(owner, name, value)
 
@@ -179,7 +180,8 @@ def _replace(owner: Any, name: str, value: Any) -> None:
 
 
 def _count(device: int) -> int | None:
-    """Returns the SM count to report in place of the device's. Always None after `uninstall`."""
+    """Returns the SM count to report instead of the device's count, or None to report the device's count. Always None
+    after `uninstall`."""
     if not _installed or _state.of_device:
         return None
     count = _native.current_sm_count(device)
@@ -237,8 +239,8 @@ def _replace_properties() -> None:
 
 
 def _fold(*functions: Any) -> None:
-    """Makes torch.compile call functions while it compiles, and use the results as constants, as with the
-    original."""
+    """Makes torch.compile call these functions while it compiles, and use the results as constants, as it does for
+    torch's own `get_device_properties`."""
     # torch creates the map from the functions' names on the first request, so it contains the originals by now.
     rules = _seams.RULE_MAP.find()()
     folded, constants = _seams.FOLDED_FUNCTIONS.find(), _seams.CONSTANT_TYPES.find()
@@ -289,7 +291,7 @@ def _replace_triton() -> None:
 
 
 def _has_triton() -> bool:
-    """Returns whether Triton is installed and its driver can be wrapped. Warns if it cannot."""
+    """Returns whether Triton is installed and its driver can be wrapped. Warns if the driver cannot be wrapped."""
     try:
         importlib.import_module("triton")
     except ImportError:
@@ -370,12 +372,12 @@ def _replace_inductor() -> None:
 
 
 def _tunes_products() -> bool:
-    """Returns whether inductor tries its templates of matrix products."""
+    """Returns whether inductor tries its own templates for matrix products."""
     return bool(_seams.MAX_AUTOTUNE.find() or _seams.MAX_AUTOTUNE_GEMM.find())
 
 
 class _SameCount:
-    """A guard that accepts compiled code only for the count that it was built for."""
+    """A guard of torch.compile that accepts compiled code only for the SM count that the code was compiled for."""
 
     def __init__(self, device: int) -> None:
         self.device = device

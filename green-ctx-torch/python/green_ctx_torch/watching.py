@@ -4,9 +4,9 @@
         step()
     print(watched)      # <Watch decode: 3 of 41 kernels ran outside: ...>
 
-Work runs outside if a library submits it to another stream: a graph that was captured elsewhere, a stream of
-torch's pool, or a communicator's stream. torch cannot detect this, but the driver reports the context that each
-kernel ran in, and torch's profiler collects these reports.
+Work runs outside the partition if a graph was captured outside it, or if a library submits the work to another stream,
+such as a stream of torch's pool or a communicator's stream. torch cannot detect this, but the driver reports the
+context that each kernel ran in, and torch's profiler collects these reports.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 __all__ = ["Escape", "Watch", "watch"]
 
 _MARKER = "spin_kernel"
-"""The kernel of `torch.cuda._sleep`. It is launched on streams whose context is known."""
+"""The kernel that `torch.cuda._sleep` launches. `watch` launches it on streams whose context is known."""
 
 _NO_RESULTS = (
     "the watched block has not ended, or it raised an exception; read the results after a block that succeeds: "
@@ -42,7 +42,8 @@ _COLLECTIVE = re.compile(r"nccl|nvshmem|all_?reduce|all_?gather|reduce_?scatter|
 """Names of kernels that wait for other devices: those of NCCL, NVSHMEM, vLLM, SGLang and FlashInfer."""
 
 _MARGIN_SECONDS = 0.005
-"""The time by which the profiler's window extends beyond the markers, in case two clocks differ."""
+"""The time, in seconds, from the profiler's start to the first marker, and from the last marker to the profiler's end.
+This time allows for clocks that differ."""
 
 
 @dataclass(frozen=True)
@@ -65,14 +66,14 @@ class Escape:
     """The device's ordinal."""
 
     count: int
-    """The number of times that it ran."""
+    """The number of operations that ran."""
 
     duration_us: float
-    """The total duration in microseconds."""
+    """The total duration of these operations in microseconds."""
 
 
 class Watch:
-    """The result of `watch`. Its properties can be read once the block has ended."""
+    """The result of `watch`. The properties can be read after the `with` block has ended."""
 
     def __init__(self, partition: Partition | None = None) -> None:
         if partition is not None and not isinstance(partition, _native.Partition):
@@ -94,8 +95,8 @@ class Watch:
     def escapes(self) -> list[Escape]:
         """The work that ran outside the partition, the longest first.
 
-        It includes kernels, memsets and copies within the device, all of which use SMs. Copies from and to the host
-        use none.
+        The list includes kernels, memsets and copies within the device, all of which use SMs. Copies from and to the
+        host use no SMs and are not included.
         """
         if self._escapes is None:
             raise InvalidStateError(_NO_RESULTS)
@@ -103,17 +104,17 @@ class Watch:
 
     @property
     def ok(self) -> bool:
-        """Whether no work ran outside the partition."""
+        """True if no work ran outside the partition."""
         return not self.escapes
 
     @property
     def collectives(self) -> dict[int, int]:
-        """The number of kernels of collectives, by the number of the context that they ran in.
+        """The number of collective kernels that ran in each context, keyed by the profiler's number of the context.
 
-        If two partitions are among these contexts, the end of the block gives a warning. The kernels of one
-        communicator wait for their peers on other devices in the order of their launches. Two partitions do not
-        keep this order, so a communicator that is used from both can hang the GPUs. Use it from one partition, or
-        create one for each.
+        If collective kernels ran in two partitions, a warning is given at the end of the block. The kernels of a
+        communicator wait for the matching kernels on other devices in launch order. Launches in two partitions do not
+        keep a common order, so a communicator that is used from two partitions can hang the GPUs. Use a communicator
+        from one partition only, or create one communicator per partition.
         """
         if self._escapes is None:
             raise InvalidStateError(_NO_RESULTS)
@@ -213,7 +214,7 @@ class Watch:
             self._read(_exported(profiler))
 
     def _read(self, events: Iterable[dict[str, Any]]) -> None:
-        """Reads the results from a trace."""
+        """Computes the results from the events of a trace."""
         work = [event for event in events if _uses_sms(event)]
         work = [event for event in work if event["args"].get("device") == self._device]
         work.sort(key=lambda event: float(event["ts"]))
@@ -273,21 +274,21 @@ class Watch:
 
 
 def watch(part: Partition | None = None) -> Watch:
-    """Finds work of a block that runs outside a partition.
+    """Finds work in a `with` block that runs outside a partition.
 
         with parts["decode"], watch() as watched:
             step()
         assert watched.ok, watched
 
-    `part` is the partition; by default it is the one that the thread is in when the block begins. After the block,
-    `watched.ok` is True if all of the device's work ran in the partition, and `watched.escapes` lists the work that
-    did not. All work of the process on that device counts, including that of other threads.
+    `part` is the partition to watch. By default it is the partition that the thread is in when the block begins. After
+    the block, `watched.ok` is True if all of the device's work ran in the partition, and `watched.escapes` lists the
+    work that did not. All work of the process on that device counts, including that of other threads.
 
     Profiling slows launches down, so watch one step and not a whole service. The block begins and ends with a
     synchronisation of the device.
 
-    Raises RuntimeError if the answer cannot be known: no partition is given and the thread is in none, torch cannot
-    profile CUDA work, another profiler runs, or the driver does not report contexts.
+    Raises RuntimeError if the result cannot be determined: no partition is given and the thread is in none, torch
+    cannot profile CUDA work, another profiler runs, or the driver does not report contexts.
     """
     return Watch(part)
 
@@ -304,7 +305,7 @@ def _uses_sms(event: dict[str, Any]) -> bool:
 
 
 def _check_profiler(torch: Any) -> None:
-    """Checks that torch's profiler can record CUDA activity, and that it is not running."""
+    """Checks that torch's profiler can record CUDA activity and is not already running."""
     lacking = _seams.misfit(
         _seams.problems(_seams.WATCHED), "Nothing can be watched; use a version that fits."
     )

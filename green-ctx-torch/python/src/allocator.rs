@@ -1,4 +1,5 @@
-//! The Python class `Allocator`: the state behind this library's C functions, and torch's objects that call them.
+//! The Python class `Allocator`, which controls the memory allocator, and the torch objects that call the allocator's
+//! C functions.
 
 use std::sync::OnceLock;
 
@@ -17,7 +18,8 @@ use crate::made;
 use crate::named::not_copied;
 use crate::torch;
 
-/// The allocator of a device. All objects for one device, and the library's C functions, share one state.
+/// The memory allocator of a device. All `Allocator` objects of one device share one state, which the allocator's C
+/// functions use too.
 ///
 ///     allocator = Allocator()
 ///     allocator.set_partition_limit("decode", 2 << 30)
@@ -64,7 +66,7 @@ impl Allocator {
         self.device
     }
 
-    /// The maximum number of bytes in use; None, the default, for no limit. A new limit frees nothing.
+    /// The maximum number of bytes in use. None, the default, means no limit. Setting a limit frees no memory.
     #[getter]
     fn limit(&self, py: Python<'_>) -> PyResult<Option<u64>> {
         self.ask(py, |shared| Ok(shared.limit()))
@@ -78,7 +80,8 @@ impl Allocator {
         })
     }
 
-    /// Limits the bytes in use on streams of partitions with this name, now and later. None removes the limit.
+    /// Limits the bytes in use on the streams of all partitions with this name, including partitions created later.
+    /// None removes the limit.
     fn set_partition_limit(
         &self,
         py: Python<'_>,
@@ -100,8 +103,8 @@ impl Allocator {
         })
     }
 
-    /// Limits the bytes in use on streams of other libraries' green contexts, including torch's. None removes the
-    /// limit.
+    /// Limits the bytes in use on streams of green contexts that other libraries, including torch, created. None
+    /// removes the limit.
     fn set_foreign_limit(&self, py: Python<'_>, bytes: Option<Whole>) -> PyResult<()> {
         self.ask(py, |shared| {
             shared.set_foreign_limit(limit(bytes)?);
@@ -109,7 +112,7 @@ impl Allocator {
         })
     }
 
-    /// Sets whether new blocks have IPC handles. Blocks that have them are slower to free.
+    /// Sets whether new blocks have IPC handles. Freeing a block with an IPC handle takes longer.
     fn set_shareable(&self, py: Python<'_>, shareable: bool) -> PyResult<()> {
         self.ask(py, |shared| {
             shared.set_shareable(shareable);
@@ -117,7 +120,8 @@ impl Allocator {
         })
     }
 
-    /// Sets how many unused bytes the allocator keeps when the program waits for work: 64 MiB by default.
+    /// Sets the number of unused bytes that the allocator keeps when the program synchronises with a stream, an event
+    /// or a context. The default is 64 MiB.
     fn set_release_threshold(&self, py: Python<'_>, bytes: Whole) -> PyResult<()> {
         self.ask(py, |shared| {
             let bytes = fitting(bytes, "the threshold", "a number of bytes such as 1 << 30")?;
@@ -145,11 +149,13 @@ impl Allocator {
         })
     }
 
-    /// Returns the bytes and blocks in use, their peaks, the refusals and the limit, as a dict. `partition` is the
-    /// name of the partitions whose streams count; without it, all streams count.
+    /// Returns a dict with the bytes and blocks in use, their peaks, the limit, and the numbers of allocations,
+    /// refusals and failures. `partition` restricts the usage to streams of partitions with this name. Without
+    /// `partition`, the usage covers all streams.
     ///
-    /// An account with no limit and nothing in use is kept only for the 64 names that were used last. Raises
-    /// ValueError if there is no account for the name and no open partition has it.
+    /// The allocator keeps one account per partition name. The allocator drops accounts that have no limit and no
+    /// memory in use, except for the 64 that were used most recently. Raises ValueError if the name has no account
+    /// and belongs to no open partition.
     #[pyo3(signature = (partition=None))]
     fn usage<'py>(
         &self,
@@ -169,20 +175,20 @@ impl Allocator {
         dictionary(py, &self.ask(py, |shared| Ok(shared.outside()))?)
     }
 
-    /// Returns the usage on streams of other libraries' green contexts, including torch's.
+    /// Returns the usage on streams of green contexts that other libraries, including torch, created.
     fn usage_foreign<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         dictionary(py, &self.ask(py, |shared| Ok(shared.foreign()))?)
     }
 
-    /// Returns the state of the allocator at one moment, as a dict: the usage in total, of each partition and
-    /// outside partitions, every block, and the last error of the C functions.
+    /// Returns the state of the allocator at one moment, as a dict. The dict contains the usage in total, per
+    /// partition and outside partitions, every block, and the last error of the C functions.
     fn snapshot<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let json = self.ask(py, |shared| Ok(shared.snapshot().to_json()))?;
         import(py, "json")?.run_method("loads", (json,))
     }
 
-    /// Returns the handle with which another process opens the block that contains this address. The block must
-    /// have been allocated while the allocator was shareable.
+    /// Returns an IPC handle for the block that contains this address. Another process can open the block with the
+    /// handle. The block must have been allocated while `set_shareable(True)` was in effect.
     fn ipc_handle<'py>(&self, py: Python<'py>, address: Whole) -> PyResult<Bound<'py, PyBytes>> {
         let handle = self.ask(py, |shared| {
             let address = fitting(address, "the address", "an address such as tensor.data_ptr()")?;
@@ -191,13 +197,12 @@ impl Allocator {
         Ok(PyBytes::new(py, &handle))
     }
 
-    /// Returns unused memory to the device. torch keeps freed memory for itself, so call torch.cuda.empty_cache()
-    /// first.
+    /// Returns unused memory to the device. torch caches freed memory, so call torch.cuda.empty_cache() first.
     fn empty_cache(&self, py: Python<'_>) -> PyResult<()> {
         self.ask(py, |shared| Ok(shared.empty_cache()?))
     }
 
-    /// Returns a new torch.cuda.MemPool of the device, for torch.cuda.use_mem_pool.
+    /// Returns a new torch.cuda.MemPool on the device, for use with torch.cuda.use_mem_pool.
     fn mem_pool<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         self.ask(py, |_| Ok(()))?;
         let allocator = torch_allocator(py)?.bind(py).run_method("allocator", ())?;
@@ -219,14 +224,15 @@ impl Allocator {
     }
 }
 
-/// Returns the path of the library that exports the allocator's C functions: this module's own file.
+/// Returns the path of the shared library that exports the allocator's C functions. This library is the module's own
+/// file.
 #[pyfunction]
 pub(crate) fn library_path(py: Python<'_>) -> PyResult<Bound<'_, PyAny>> {
     import(py, "green_ctx_torch._native")?.getattr("__file__")
 }
 
-/// Returns the allocator as a torch.cuda.memory.CUDAPluggableAllocator for all devices, created on first use. The
-/// object is never freed, because a torch.cuda.MemPool does not keep its allocator alive.
+/// Returns the allocator for all devices as a torch.cuda.memory.CUDAPluggableAllocator. The first call creates the
+/// object. The object is never freed, because a torch.cuda.MemPool does not keep its allocator alive.
 #[pyfunction]
 pub(crate) fn torch_allocator(py: Python<'_>) -> PyResult<Py<PyAny>> {
     static KEPT: OnceLock<Py<PyAny>> = OnceLock::new();
@@ -255,7 +261,7 @@ fn import_torch(py: Python<'_>) -> PyResult<Bound<'_, PyAny>> {
     torch::import_or(py, "call the C functions of green_ctx_torch.allocator.library_path()")
 }
 
-/// Returns the usage of a name without an account: an empty one if a partition can have the name, or an error.
+/// Returns the usage of a name that has no account: zero if a partition can have the name, otherwise an error.
 fn unused(shared: &Shared, name: &str) -> Result<Usage, Fault> {
     let mut known = made::names_on(shared.device());
     if known.contains(name) || DropIn::of(name).is_some() {
@@ -276,7 +282,7 @@ fn limit(bytes: Option<Whole>) -> Result<Option<u64>, Fault> {
     bytes.map(|bytes| fitting(bytes, "the limit", advice)).transpose()
 }
 
-/// Returns a number that is neither negative nor clamped.
+/// Returns the number as a `u64`, or an error if the number is negative or too large.
 fn fitting(number: Whole, what: &str, advice: &str) -> Result<u64, Fault> {
     let wrong = match number.0 {
         ..0 => "negative",
@@ -286,7 +292,7 @@ fn fitting(number: Whole, what: &str, advice: &str) -> Result<u64, Fault> {
     Err(Fault::value(format!("{what} is {wrong}; give {advice}")))
 }
 
-/// Returns a usage as a dict with the names of a snapshot.
+/// Returns a usage as a dict that has the same keys as in a snapshot.
 fn dictionary<'py>(py: Python<'py>, usage: &Usage) -> PyResult<Bound<'py, PyDict>> {
     let output = PyDict::new(py);
     for (name, value) in [

@@ -11,8 +11,8 @@ use crate::device;
 use crate::fault::{Fault, kind};
 use crate::kept::once;
 
-/// An integer argument. An integer outside the range of `i64` is clamped to it, so that every range check rejects
-/// it.
+/// An integer argument. An integer outside the range of `i64` becomes `i64::MIN` or `i64::MAX`, which every range
+/// check rejects.
 #[derive(Clone, Copy)]
 pub(crate) struct Whole(pub(crate) i64);
 
@@ -39,8 +39,8 @@ impl<'py> FromPyObject<'_, 'py> for Whole {
     }
 }
 
-/// Converts an object to a Python int by its `__index__`, which NumPy's integers have too. Returns the error
-/// `wrong` for a `bool`, and for an object without `__index__`.
+/// Converts an object to a Python int by calling its method `__index__`. NumPy integers have this method too. Returns
+/// the error `wrong` for a `bool`, and for an object without `__index__`.
 pub(crate) fn index<'py>(
     object: &Bound<'py, PyAny>,
     wrong: impl Fn() -> PyErr,
@@ -55,8 +55,9 @@ pub(crate) fn index<'py>(
     if whole.is_instance_of::<PyInt>() { Ok(whole) } else { Err(wrong()) }
 }
 
-/// Returns the error to raise after an argument's own code raised `error`: `wrong` for an ordinary exception,
-/// `error` itself for an interrupt and every other `BaseException`.
+/// Selects the exception to raise after the Python code of an argument raised `error`. For an ordinary exception, the
+/// result is `wrong`. For an interrupt, or another `BaseException` that is not an `Exception`, the result is `error`
+/// itself.
 pub(crate) fn or_passed(py: Python<'_>, error: PyErr, wrong: impl FnOnce() -> PyErr) -> PyErr {
     if error.is_instance_of::<PyException>(py) { wrong() } else { error }
 }
@@ -76,7 +77,7 @@ pub(crate) fn shown(object: &Bound<'_, PyAny>) -> PyResult<String> {
     })
 }
 
-/// Text that must be one of a few words. Text that is not valid Unicode equals none of them.
+/// A text argument that must be one of a few words. Text that is not valid Unicode equals none of these words.
 pub(crate) struct Word(pub(crate) String);
 
 impl FromPyObject<'_, '_> for Word {
@@ -90,7 +91,8 @@ impl FromPyObject<'_, '_> for Word {
     }
 }
 
-/// Reads the name of a partition, plan or job: non-empty Unicode text without NUL characters, which end text in C.
+/// Reads the name of a partition, plan or job: non-empty Unicode text without NUL characters, because a NUL ends a C
+/// string.
 pub(crate) fn name(of: &str, object: &Bound<'_, PyAny>) -> PyResult<String> {
     let Ok(text) = object.cast::<PyString>() else {
         return Err(PyTypeError::new_err(format!(
@@ -109,8 +111,8 @@ pub(crate) fn name(of: &str, object: &Bound<'_, PyAny>) -> PyResult<String> {
     Err(Fault::value(reason).into())
 }
 
-/// Reads the items of a mapping, or pairs as `dict` accepts them. `expected` begins the error message, as in
-/// `partition takes names and SMs, as in partition({"decode": 16})`.
+/// Reads the items of a mapping, or pairs in a form that `dict` accepts. `expected` is the beginning of the error
+/// message, such as `partition takes names and SMs, as in partition({"decode": 16})`.
 pub(crate) fn pairs<'py>(
     object: &Bound<'py, PyAny>,
     expected: &str,
@@ -153,7 +155,7 @@ pub(crate) fn unexpected(object: &Bound<'_, PyAny>, expected: &str) -> PyErr {
 /// A device argument: a number, `"cuda:1"`, a `torch.device`, or None for the current device.
 #[derive(Clone, Copy)]
 pub(crate) enum DeviceId {
-    /// torch's current device. This is device 0 if torch is not imported or has not initialised CUDA, since
+    /// torch's current device. The current device is 0 if torch is not imported or has not initialised CUDA, because
     /// changing torch's device initialises CUDA.
     Current,
     Ordinal(i64),
@@ -205,8 +207,8 @@ fn current(py: Python<'_>) -> PyResult<i64> {
     Ok(device)
 }
 
-/// Returns torch if the program has imported it. While the import is running, torch's modules lack the names that
-/// they define last, so this returns `None`.
+/// Returns torch if the program has imported it. Also returns `None` while the import is still running, because
+/// torch's modules are incomplete until it ends.
 pub(crate) fn torch(py: Python<'_>) -> PyResult<Option<Bound<'_, PyAny>>> {
     let torch = modules(py)?.get_item(intern!(py, "torch"))?;
     let Some(torch) = torch.filter(|torch| !torch.is_none()) else { return Ok(None) };

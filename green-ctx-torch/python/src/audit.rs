@@ -1,4 +1,4 @@
-//! Audits of torch's graphs: the contexts that their nodes run in.
+//! Audits of torch's graphs. An audit reports the context that each node of a graph runs in.
 
 use green_ctx::graph as library;
 use pyo3::prelude::*;
@@ -8,7 +8,7 @@ use crate::device::device;
 use crate::gil::blocking;
 use crate::graph::{address, borrow};
 
-/// The locations of a graph's nodes. `str()` gives one line per node.
+/// The locations of a graph's nodes. `str()` of an audit has one line per node.
 #[pyclass(frozen, module = "green_ctx_torch")]
 pub(crate) struct Audit {
     audit: library::Audit,
@@ -28,13 +28,14 @@ impl Audit {
 
 #[pymethods]
 impl Audit {
-    /// The nodes in the driver's order. The nodes of a child graph follow the child's node.
+    /// The nodes, in the order in which the driver lists them. The nodes of a child graph come after the node that
+    /// contains the child graph.
     #[getter]
     fn nodes(&self) -> Vec<NodeAudit> {
         self.audit.nodes.iter().map(|node| NodeAudit { node: node.clone() }).collect()
     }
 
-    /// The locations of the nodes, each listed once. A graph that stays in one partition has one location.
+    /// The locations of the nodes, each listed once. A graph whose nodes all run in one partition has one location.
     #[getter]
     fn locations(&self) -> Vec<Location> {
         self.found().into_iter().map(|location| Location { location: location.clone() }).collect()
@@ -79,7 +80,7 @@ impl Audit {
     }
 }
 
-/// One node of a graph. `str()` gives a line.
+/// One node of a graph. `str()` of a node is one line of text.
 #[pyclass(frozen, module = "green_ctx_torch")]
 pub(crate) struct NodeAudit {
     node: library::NodeAudit,
@@ -93,7 +94,7 @@ impl NodeAudit {
         &self.node.node
     }
 
-    /// The kind of node: "kernel", "memcpy", "memset", "host function", "child graph" or another one.
+    /// The kind of node: "kernel", "memcpy", "memset", "host function", "child graph" or another kind.
     #[getter]
     fn kind(&self) -> String {
         self.node.kind.to_string()
@@ -105,8 +106,8 @@ impl NodeAudit {
         self.node.kernel.as_deref()
     }
 
-    /// The context that the node runs in. None if the node uses no SMs, or if the driver does not report the
-    /// context: before CUDA 13.2 it reports those of kernels only.
+    /// The context that the node runs in. None if the node uses no SMs, or if the driver does not report the context.
+    /// Before CUDA 13.2, the driver reports the contexts of kernel nodes only.
     #[getter]
     fn location(&self) -> Option<Location> {
         self.node.location.clone().map(|location| Location { location })
@@ -121,7 +122,7 @@ impl NodeAudit {
     }
 }
 
-/// The context that work runs in, and so the SMs that it may use.
+/// The context that work runs in. The context determines the SMs that the work may use.
 #[pyclass(frozen, eq, module = "green_ctx_torch")]
 #[derive(PartialEq)]
 pub(crate) struct Location {
@@ -136,8 +137,8 @@ impl Location {
         self.location.device
     }
 
-    /// The partition's name. "primary" is the primary context, in which torch works outside partitions, and
-    /// "borrowed" is a context that this library did not create.
+    /// The name of the partition. "primary" means the primary context, which torch uses outside partitions.
+    /// "borrowed" means a context that this library did not create.
     #[getter]
     fn context(&self) -> &str {
         &self.location.context
@@ -155,8 +156,8 @@ impl Location {
         self.location.sm_count
     }
 
-    /// Whether this is a green context that this library did not create. Its SMs may be in the floor of any
-    /// partition.
+    /// Whether this is a green context that this library did not create. The SMs of such a foreign context may belong
+    /// to the floor of any partition.
     #[getter]
     fn foreign(&self) -> bool {
         self.location.foreign
@@ -175,13 +176,14 @@ impl Location {
     }
 }
 
-/// Asks the driver in which partitions the nodes of a captured graph run.
+/// Asks the driver which partition each node of a captured graph runs in.
 ///
 ///     print(audit(graph))
 ///
-/// `graph` is a `torch.cuda.CUDAGraph(keep_graph=True)`, or the address of a CUgraph. The contexts of its nodes must be
-/// alive, so the partitions in which it was captured must stay open. The bodies of conditional nodes are not included.
-/// Partitions of several plans with the same SMs have one context; compare `context_id` with `Partition.id`.
+/// `graph` is a `torch.cuda.CUDAGraph(keep_graph=True)`, or the address of a CUgraph. The contexts of the graph's
+/// nodes must be alive, so the partitions in which the graph was captured must stay open. The bodies of conditional
+/// nodes are not included. If partitions of several plans have the same SMs, they share one context. To identify a
+/// partition, compare `context_id` with `Partition.id`.
 #[pyfunction]
 #[pyo3(signature = (graph, device=DeviceId::Current), text_signature = "(graph, device=None)")]
 pub(crate) fn audit(py: Python<'_>, graph: &Bound<'_, PyAny>, device: DeviceId) -> PyResult<Audit> {

@@ -14,7 +14,7 @@ use crate::gil::{Held, blocking};
 use crate::made;
 use crate::torch;
 
-/// Returns the partition of torch's current stream on this thread.
+/// Returns the partition that torch's current stream on this thread belongs to, if there is one.
 fn of_current_stream() -> Result<Option<Context>, Fault> {
     // If torch is missing or too old, nothing is submitted through it.
     let Ok(torch) = Torch::find() else { return Ok(None) };
@@ -22,12 +22,12 @@ fn of_current_stream() -> Result<Option<Context>, Fault> {
     of_stream(raw)
 }
 
-/// Returns the partition of a stream that torch holds, if the stream is in one.
+/// Returns the partition that a stream of torch belongs to, if there is one.
 fn of_stream(raw: *mut c_void) -> Result<Option<Context>, Fault> {
     Ok(find_green(raw)?.map(|stream| stream.context().clone()))
 }
 
-/// Returns the stream behind a handle that torch holds, if it belongs to a partition.
+/// Returns the stream with this handle, if the stream belongs to a partition.
 pub(crate) fn find_green(raw: *mut c_void) -> Result<Option<Stream>, Fault> {
     if raw.is_null() {
         return Ok(None);
@@ -44,15 +44,15 @@ fn address(context: &Context) -> usize {
     context.as_raw().addr()
 }
 
-/// Returns the driver's handle of the context of the partition that this thread, or torch's current stream, is in.
-/// Returns 0 if there is none.
+/// Returns the driver's handle of the context of the current partition, or 0 if there is no current partition. The
+/// current partition is the one that this thread has entered, or else the one of torch's current stream.
 #[pyfunction]
 pub(crate) fn _partition_here(py: Python<'_>) -> PyResult<usize> {
     blocking(py, || Ok(here()?.as_ref().map_or(0, address)))
 }
 
-/// Returns the number of SMs that torch's current stream can use, for a device on this thread. Returns None if the
-/// stream is not in a partition.
+/// Returns the number of SMs available to torch's current stream of `device` on the calling thread. Returns None if
+/// the stream is not in a partition.
 #[pyfunction]
 pub(crate) fn current_sm_count(py: Python<'_>, device: Whole) -> PyResult<Option<u32>> {
     blocking(py, || {
@@ -60,8 +60,8 @@ pub(crate) fn current_sm_count(py: Python<'_>, device: Whole) -> PyResult<Option
     })
 }
 
-/// Returns the floor, in SMs, of the partition that torch's current stream belongs to, for a device on this thread.
-/// Returns None if the stream is not in a partition.
+/// Returns the floor, in SMs, of the partition to which torch's current stream of `device` on the calling thread
+/// belongs. Returns None if the stream is not in a partition.
 #[pyfunction]
 pub(crate) fn current_floor(py: Python<'_>, device: Whole) -> PyResult<Option<u32>> {
     blocking(py, || Ok(of_torchs_stream(device)?.map(|context| made::floor_of(&context))))
@@ -73,8 +73,8 @@ fn of_torchs_stream(device: Whole) -> Result<Option<Context>, Fault> {
     of_stream(torch.current_stream(unsigned("a device", device.0)?)?)
 }
 
-/// Creates a stream in the partition that this thread, or torch's current stream, is in, as a
-/// torch.cuda.ExternalStream. Returns None if there is no partition.
+/// Creates a stream in the current partition, and returns it as a torch.cuda.ExternalStream. Returns None if there is
+/// no current partition. `_partition_here` describes the current partition.
 #[pyfunction]
 pub(crate) fn _stream_here(py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
     let made = blocking(py, || {
@@ -86,11 +86,11 @@ pub(crate) fn _stream_here(py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
     made.map(|(raw, stream)| torch::external_stream(py, raw, &stream)).transpose()
 }
 
-/// Notes that torch has begun to capture its current stream. If the thread is in a partition and the stream is not,
-/// the work that torch submits goes to the partition from now on, as part of the capture.
+/// Prepares a capture that torch has just begun on its current stream. If the thread is in a partition but the stream
+/// is not, this function enters the partition on a new stream, so that torch captures its work in the partition.
 ///
-/// Returns the driver's handle of the context that the graph's kernels run in, or 0 if it is not a partition's, and
-/// whether the partition was entered for the capture.
+/// Returns two values. The first is the driver's handle of the context that the graph's kernels run in, or 0 if the
+/// context does not belong to a partition. The second is True if this function entered the partition.
 #[pyfunction]
 pub(crate) fn _capture_begins(py: Python<'_>) -> PyResult<(usize, bool)> {
     blocking(py, || {
@@ -105,7 +105,7 @@ pub(crate) fn _capture_begins(py: Python<'_>) -> PyResult<(usize, bool)> {
     })
 }
 
-/// Leaves the partition that was entered for a capture, before the capture ends.
+/// Leaves the partition that `_capture_begins` entered. This function is called before the capture ends.
 #[pyfunction]
 pub(crate) fn _capture_ends(py: Python<'_>, raw_context: usize) -> PyResult<()> {
     blocking(py, || {
@@ -114,7 +114,8 @@ pub(crate) fn _capture_ends(py: Python<'_>, raw_context: usize) -> PyResult<()> 
     })
 }
 
-/// Calls a function while no capture, on this or another thread, restricts the calls of this thread.
+/// Calls a function in CUDA's relaxed capture mode, in which captures on this thread and other threads do not
+/// restrict the function's CUDA calls.
 #[pyfunction]
 pub(crate) fn _relaxed(py: Python<'_>, call: Py<PyAny>) -> PyResult<()> {
     blocking(py, || {
@@ -127,13 +128,14 @@ pub(crate) fn _relaxed(py: Python<'_>, call: Py<PyAny>) -> PyResult<()> {
 /// Whether torch.compile has captured graphs in a partition so far.
 static IN_PARTITIONS: AtomicBool = AtomicBool::new(false);
 
-/// Notes that torch.compile has captured a graph in a partition.
+/// Records that torch.compile has captured a graph in a partition.
 #[pyfunction]
 pub(crate) fn _compiled_in_partition() {
     IN_PARTITIONS.store(true, Ordering::Relaxed);
 }
 
-/// The graphs that torch.compile captured in a partition. They are released together with the partition.
+/// The graphs that torch.compile captured in a partition. The graphs are released when the partition is closed or
+/// dropped.
 pub(crate) struct Captured {
     pub(crate) raw_context: usize,
 }

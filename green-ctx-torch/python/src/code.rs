@@ -1,15 +1,15 @@
 //! Calls of Python code from Rust.
 //!
-//! Up to Python 3.13, a finalizing interpreter ends every daemon thread at the point where the thread next takes
-//! the GIL. It calls `pthread_exit`, which unwinds the thread's stack, and Rust code that catches panics then
-//! aborts the process. Python code can take the GIL at any of its steps. Therefore a thread that the interpreter
-//! ends inside Python code called from here sleeps forever and unwinds no further. From Python 3.14 on the
-//! interpreter lets all such threads sleep, and PyO3 does the same where it takes the GIL itself.
+//! Up to Python 3.13, an interpreter that shuts down ends every daemon thread when the thread next takes the GIL. The
+//! interpreter calls `pthread_exit`, which unwinds the thread's stack. Rust code that catches panics then aborts the
+//! process. Python code can take the GIL at any point. Therefore this module stops the unwinding: if the interpreter
+//! ends a thread inside Python code called from this module, the thread sleeps forever. From Python 3.14 on, the
+//! interpreter itself puts such threads to sleep. PyO3 does the same with a thread that takes the GIL through PyO3.
 //!
-//! Clippy rejects PyO3's own functions for calling Python code (clippy.toml). Python code that runs when an object
-//! is dropped, such as the callback of a weak reference, does not pass through here. The objects of this crate have
-//! no such code.
-#![allow(unsafe_code, reason = "calls the interpreter so that unwinding can occur there")]
+//! The configuration of Clippy (clippy.toml) forbids PyO3's own functions for calling Python code. Python code that
+//! runs when an object is dropped, such as the callback of a weak reference, is not called through this module.
+//! Dropping an object of this crate runs no Python code.
+#![allow(unsafe_code, reason = "calls the interpreter through functions that may unwind")]
 
 use std::hint::black_box;
 use std::time::Duration;
@@ -21,9 +21,9 @@ use pyo3::{BoundObject, ffi};
 
 type Object = *mut ffi::PyObject;
 
-/// Returns a function of the interpreter, as a function that may unwind. PyO3 declares that it does not unwind, and
-/// a second declaration of the same name would have no effect. So `black_box` hides from the compiler which
-/// function it is.
+/// Returns a C function of the interpreter, with a type that allows the function to unwind. PyO3 declares the
+/// function as one that does not unwind, and a second declaration of the same name would have no effect. Therefore
+/// `black_box` hides from the compiler which function is called.
 macro_rules! unwinding {
     ($function:ident($($kind:ty),*)) => {{
         // SAFETY: both ABIs pass arguments and results in the same way. `C-unwind` only adds that the function may
@@ -38,7 +38,8 @@ macro_rules! unwinding {
     }};
 }
 
-/// Puts the thread to sleep forever when it is dropped, which happens only while the thread unwinds.
+/// A value that puts the thread to sleep forever when it is dropped. [`stopping`] lets the drop happen only while the
+/// thread unwinds.
 struct Stop;
 
 impl Drop for Stop {

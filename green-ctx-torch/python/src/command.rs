@@ -10,8 +10,8 @@ use crate::argument::DeviceId;
 use crate::code::{Code, import};
 use crate::gil::blocking;
 
-/// Returns a description of the driver, the devices and how they can be split, as a dict with the fields of
-/// `green-ctx --json info`. `device` selects one device.
+/// Returns a dict that describes the driver, the devices, and the ways to split each device. The dict has the fields
+/// of `green-ctx --json info`. `device` restricts the description to one device.
 ///
 ///     info()["driver"]["version"]     # such as "13.0"
 #[pyfunction]
@@ -28,7 +28,7 @@ pub(crate) fn info(py: Python<'_>, device: Option<DeviceId>) -> PyResult<Bound<'
     import(py, "json")?.run_method("loads", (json,))
 }
 
-/// Runs the command with these arguments, without the program's name, and returns the exit status.
+/// Runs the command and returns its exit status. `arguments` does not contain the program's name.
 #[pyfunction]
 pub(crate) fn _main(py: Python<'_>, arguments: Vec<OsString>) -> u8 {
     py.detach(|| green_ctx_cli::run(std::iter::once(OsString::from("green-ctx")).chain(arguments)))

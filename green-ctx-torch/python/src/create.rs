@@ -1,4 +1,4 @@
-//! Creation of the drop-ins' contexts.
+//! Creation of the contexts behind `GreenContext`, the drop-in replacement for torch's class.
 
 use std::sync::Arc;
 
@@ -25,7 +25,7 @@ pub(crate) struct Request {
 /// The requested SMs.
 #[derive(Clone)]
 enum Sms {
-    /// All SMs that are in no floor, shared.
+    /// All SMs that are in no floor. Other contexts may use these SMs too.
     Shared,
     Count(i64),
     Described(Arc<Description>),
@@ -49,7 +49,7 @@ impl Request {
         let sms = match (num_sms, described) {
             (Some(_), Some(_)) => {
                 return Err(Fault::value(
-                    "num_sms and sm_partition cannot be combined; split the SMPartition, and give a part of it",
+                    "num_sms and sm_partition cannot be combined; split the SMPartition, and pass only a part",
                 ));
             }
             (None, None) if scope.is_none() => {
@@ -71,7 +71,7 @@ impl Request {
         Ok(Request { sms, workqueue })
     }
 
-    /// Returns this request for the SMs of one part of a split, with the same workqueue.
+    /// Returns a request for the SMs of one part of a split, with the workqueue of this request.
     pub(crate) fn of_part(&self, part: Arc<Description>) -> Request {
         Request { sms: Sms::Described(part), ..self.clone() }
     }
@@ -102,25 +102,25 @@ impl Request {
     }
 }
 
-/// A new context, and its request.
+/// A new context, with the requested number of SMs and the claim to the SMs.
 pub(crate) struct Created {
     pub(crate) context: Context,
     /// The requested number of SMs.
     pub(crate) requested: Option<u32>,
-    /// The claim to its SMs, if an `SMPartition` describes them.
+    /// The claim to the context's SMs, if the request gave an `SMPartition`.
     pub(crate) claim: Option<Arc<Claim>>,
 }
 
 impl Created {
-    /// Wraps a context that was requested by its number of SMs.
+    /// Wraps a context whose request gave only a number of SMs.
     pub(crate) fn counted(context: Context, requested: Option<u32>) -> Created {
         Created { context, requested, claim: None }
     }
 }
 
-/// Takes the SMs of a context. A count is rounded up as the driver rounds it. If that many SMs are not free, the
-/// ledger rounds the requested count instead. Without a count, the context takes every SM in no floor, shared with
-/// other such contexts.
+/// Takes the SMs for a new context. The count `wanted` is rounded up as the driver rounds counts. If too few SMs are
+/// free for the rounded count, the ledger rounds `wanted` itself. If `wanted` is `None`, the context takes every SM
+/// that is in no floor, and shares these SMs with other contexts.
 fn take(
     device: &Device,
     name: &Arc<str>,

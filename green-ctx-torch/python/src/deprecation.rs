@@ -1,4 +1,5 @@
-//! The warning that `set_context` and `pop_context` give, as torch does from 2.14 on.
+//! The deprecation warning of `set_context` and `pop_context`. torch deprecates these methods too, from version 2.14
+//! on.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -10,11 +11,13 @@ const MESSAGE: &std::ffi::CStr = c"GreenContext.set_context and GreenContext.pop
     `with context:`, which changes the current stream only, or use the streams of GreenContext.Stream() with \
     torch.cuda.stream";
 
-/// The number of calls that still check whether their line has already given the warning. The check takes a tenth
-/// of the time of the call itself, and a program with that many calls has seen its warnings.
+/// The number of further calls that issue the warning. For each warning, Python checks whether the caller's line has
+/// already warned. This check takes a tenth of the time of the call itself. After 1000 calls, a program has seen its
+/// warnings.
 static LEFT: AtomicU32 = AtomicU32::new(1000);
 
-/// Warns about the line that makes the call, as Python's filters specify: by default once per line.
+/// Issues the warning for the line of the caller. Python's warning filters apply, which by default show the warning
+/// once per line.
 pub(crate) fn warn(py: Python<'_>) -> PyResult<()> {
     let left = LEFT.load(Ordering::Relaxed);
     if left == 0 {

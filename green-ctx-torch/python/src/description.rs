@@ -1,4 +1,4 @@
-//! Descriptions of SMs that are not taken yet, as in an `SMPartition`.
+//! Descriptions of SMs that no context has taken yet. Each `SMPartition` contains a description.
 
 use std::sync::{Arc, Weak};
 
@@ -10,8 +10,8 @@ use crate::fault::Fault;
 use crate::limits::{Limits, limits, runtime};
 use crate::locality;
 
-/// Some SMs of a device: their number, and how to take them. Which SMs they are is decided when a context takes
-/// them.
+/// A description of some SMs of a device: their number, and how to take them. The SMs themselves are chosen when a
+/// context takes them.
 pub(crate) struct Description {
     device: u32,
     sm_count: u32,
@@ -20,21 +20,22 @@ pub(crate) struct Description {
     locality_domain: Option<u32>,
     kind: Kind,
     parent: Option<Arc<Description>>,
-    /// The claims of contexts to this description, and to all others that come from the same one by splitting.
+    /// The claims of contexts to this description, and to all other descriptions that were split from the same one.
     claims: Arc<Mutex<Vec<Weak<Claim>>>>,
 }
 
 enum Kind {
-    /// Any free SMs, `sm_count` in number.
+    /// Any free SMs. Their number is `sm_count`.
     Count,
-    /// A group of a structured split, by its position. The rest comes after the last group.
+    /// A group of a structured split (`cuDevSmResourceSplit`): all groups of the split, and the position of this
+    /// group. The rest of the split has the position after the last group.
     Piece(Arc<[Group]>, usize),
 }
 
 /// One requested group of a split.
 #[derive(Clone, Copy)]
 pub(crate) struct Group {
-    /// 0 requests as many SMs as can be scheduled together.
+    /// The number of SMs. A count of 0 requests as many SMs as can be scheduled together.
     pub(crate) sm_count: u32,
     pub(crate) coscheduled: u32,
     pub(crate) preferred: u32,
@@ -43,7 +44,7 @@ pub(crate) struct Group {
 }
 
 impl Group {
-    /// Returns whether only the driver's structured split can make the group.
+    /// Returns whether the group requires the driver's structured split (`cuDevSmResourceSplit`).
     fn is_structured(self) -> bool {
         self.coscheduled > 0
             || self.preferred > 0
@@ -55,14 +56,15 @@ impl Group {
 /// The groups of a split, and the SMs left over.
 pub(crate) type Parts = (Vec<Arc<Description>>, Option<Arc<Description>>);
 
-/// A context's claim to described SMs. It exists from before the context is created until the context is closed.
+/// A context's claim to described SMs. The claim is made before the context is created, and ends when the context is
+/// closed.
 pub(crate) struct Claim {
     description: Arc<Description>,
     name: Arc<str>,
 }
 
 impl Claim {
-    /// Returns the name of the SMs in the ledger.
+    /// Returns the name under which the ledger records the SMs.
     pub(crate) fn name(&self) -> &str {
         &self.name
     }
@@ -79,7 +81,7 @@ impl Description {
         Ok(Arc::new(Description::counted(device.ordinal(), limits.sizes.sms, limits.alignment)))
     }
 
-    /// Describes the SMs of the context with this name, and claims them for it.
+    /// Describes the SMs of the context with this name, and claims these SMs for the context.
     pub(crate) fn of_context(device: u32, sm_count: u32, name: &str) -> Result<Arc<Claim>, Fault> {
         let alignment = limits(i64::from(device))?.1.alignment;
         Arc::new(Description::counted(device, sm_count, alignment)).claim(Arc::from(name))
@@ -114,7 +116,7 @@ impl Description {
         self.locality_domain
     }
 
-    /// Returns whether these SMs are the other ones, or a part of them.
+    /// Returns whether this description is `other` or was split from `other`.
     fn is_within(self: &Arc<Self>, other: &Arc<Description>) -> bool {
         let mut next = Some(self);
         while let Some(description) = next {
@@ -126,7 +128,7 @@ impl Description {
         false
     }
 
-    /// Claims the SMs for a context with this name. Fails if another context has claimed some of them.
+    /// Claims the SMs for a context with this name. Fails if another context has claimed some of these SMs.
     pub(crate) fn claim(self: &Arc<Self>, name: Arc<str>) -> Result<Arc<Claim>, Fault> {
         let claim = Arc::new(Claim { description: Arc::clone(self), name });
         let mut claims = self.claims.lock();
@@ -247,10 +249,10 @@ impl Description {
     }
 }
 
-/// The number of SMs in a pair. The two are always in the same group.
+/// The number of SMs in a pair. The driver always puts both SMs of a pair into the same group.
 const PAIR: u32 = 2;
 
-/// Returns a structured request in which the group at `place` has this name. The rest comes last.
+/// Returns a structured request in which the group at `place` has this name. The rest of the split comes last.
 fn structured(groups: &[Group], place: usize, name: &str) -> SplitRequest {
     let named = |index: usize| match index == place {
         true => name.to_owned(),

@@ -1,4 +1,4 @@
-//! Devices by ordinal, and the check for forked processes.
+//! The look-up of devices by ordinal, and the check for forked processes.
 
 use std::sync::OnceLock;
 
@@ -21,9 +21,11 @@ pub(crate) fn device(ordinal: i64) -> Result<Device, Fault> {
     Ok(driver.device(known)?)
 }
 
-/// Refuses to use, in a forked child, an object that the parent created: CUDA does not survive a fork.
+/// Returns an error in a forked child if the parent created the object that the caller wants to use. CUDA does not
+/// survive a fork.
 ///
-/// Every Python object calls this before it returns an object of this crate, unless the Python object is closed.
+/// Every open Python object calls this function before it gives access to its `green_ctx` object. A closed Python
+/// object does not call this function.
 pub(crate) fn check_process(device: &Device) -> Result<(), Fault> {
     device.driver().device(device.ordinal())?;
     Ok(())
@@ -32,7 +34,7 @@ pub(crate) fn check_process(device: &Device) -> Result<(), Fault> {
 /// Whether the driver has exactly one device. Set when the driver is loaded.
 static SINGLE: OnceLock<bool> = OnceLock::new();
 
-/// Returns whether the driver is known to have exactly one device. It is then torch's current device.
+/// Returns whether the driver is known to have exactly one device. A single device is always torch's current device.
 pub(crate) fn is_single() -> bool {
     SINGLE.get().is_some_and(|single| *single)
 }

@@ -18,7 +18,7 @@ pub(crate) struct Division {
 }
 
 impl Division {
-    /// Reads the division that `function` takes: a mapping, or pairs as `dict` accepts them.
+    /// Reads the division that `function` takes: a mapping, or pairs in a form that `dict` accepts.
     pub(crate) fn of_call(function: &str, division: &Bound<'_, PyAny>) -> PyResult<Division> {
         Division::read(
             division,
@@ -56,7 +56,7 @@ impl Division {
         Ok(Division { groups })
     }
 
-    /// Returns the division as a request for the library.
+    /// Converts the division to a request of the `green_ctx` crate.
     pub(crate) fn request(&self, fine: bool) -> SplitRequest {
         let granularity = if fine { Granularity::Fine } else { Granularity::Coarse };
         let request = SplitRequest::new().granularity(granularity);
@@ -75,7 +75,7 @@ impl Division {
         self.groups.iter().map(|(name, _)| name.clone()).collect()
     }
 
-    /// Returns the position of a name. Unknown names come last.
+    /// Returns the position of a name in the division. The position of an unknown name is after the last one.
     pub(crate) fn place(&self, name: &str) -> usize {
         self.groups.iter().position(|(known, _)| known == name).unwrap_or(self.groups.len())
     }

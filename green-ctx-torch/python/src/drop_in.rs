@@ -1,10 +1,11 @@
-//! The drop-ins for other libraries' green contexts, and the names of their contexts.
+//! The drop-in replacements for other libraries' green contexts, and the names that the replacements give to
+//! contexts.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The drop-in that a context belongs to. The names of its contexts in the ledger are numbered, because the
-/// allocator keeps one account per name.
+/// The drop-in that a context belongs to. The name of each context in the ledger contains a unique number, because
+/// the allocator keeps one account per name.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum DropIn {
     GreenContext,
@@ -26,7 +27,7 @@ impl DropIn {
         }
     }
 
-    /// Returns a name that no other context has or had.
+    /// Returns a new name, which no context has had before.
     pub(crate) fn fresh_name(self) -> Arc<str> {
         let mut number = NAMED.fetch_add(1, Ordering::Relaxed) + 1;
         // Not with `format!`, which would add a fifth to the cost of reusing a context.
@@ -43,7 +44,7 @@ impl DropIn {
         Arc::from(std::str::from_utf8(&text[begin..]).unwrap_or_default())
     }
 
-    /// Returns the drop-in whose context has this name.
+    /// Returns the drop-in that gave this name to a context, if one did.
     pub(crate) fn of(name: &str) -> Option<DropIn> {
         let (of, number) = name.split_once(' ')?;
         let number: u64 = number.parse().ok()?;

@@ -14,7 +14,7 @@ use crate::partitions::no_rest;
 use crate::request::{Keywords, Request};
 
 /// The result of a dry run: the partitions that `partition` would have created at that moment. A dry run takes no
-/// SMs, so other code may have taken SMs since.
+/// SMs, so other code may have taken SMs in the meantime.
 #[pyclass(frozen, module = "green_ctx_torch")]
 pub(crate) struct DryRun {
     given: Option<Given>,
@@ -52,22 +52,23 @@ impl DryRun {
         self.given.is_some()
     }
 
-    /// The reason why the request does not fit, as the exception of `partition` states it; None if it fits.
+    /// The reason why the request does not fit, with the text of the exception that `partition` would raise. None if
+    /// the request fits.
     #[getter]
     fn reason(&self) -> Option<&str> {
         self.refusal.as_ref().map(|refusal| &*refusal.reason)
     }
 
-    /// Shares that would fit in place of a request that does not, as text and in the request's order. Empty if none
-    /// are known.
+    /// If the request does not fit: shares that would fit instead, as text, in the order of the request. The list is
+    /// empty if the request fits or if no such shares are known.
     #[getter]
     fn nearest(&self) -> Vec<String> {
         let nearest = self.refusal.iter().flat_map(|refusal| &refusal.nearest);
         nearest.map(Share::to_string).collect()
     }
 
-    /// The SMs that each partition would get, by name and in the request's order. Empty if the request does not
-    /// fit.
+    /// A dict from the name of each partition to the SMs that the partition would get, in the order of the request.
+    /// The dict is empty if the request does not fit.
     #[getter]
     fn groups<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let groups = PyDict::new(py);
@@ -83,23 +84,23 @@ impl DryRun {
         self.given.as_ref().map(|given| given.unit)
     }
 
-    /// The SMs that no partition would use, or the SMs of the partition that takes the rest; None if the request
-    /// does not fit.
+    /// The number of SMs that no partition would use. If one partition takes the rest, this is the number of SMs of
+    /// that partition. None if the request does not fit.
     #[getter]
     fn remainder(&self) -> Option<u32> {
         self.given.as_ref().map(|given| given.remainder)
     }
 
-    /// The SMs that later floors could have; None if the request does not fit. An unbounded share ("32..", "..")
-    /// leaves none.
+    /// The number of SMs that would remain for the floors of later requests. None if the request does not fit. An
+    /// unbounded share ("32..", "..") leaves no SMs for later floors.
     #[getter]
     fn free_for_floors(&self) -> Option<u32> {
         self.given.as_ref().map(|given| given.free_for_floors)
     }
 
-    /// The SMs in quarantine; None if the request does not fit. They are not given out, because the work of an earlier
-    /// context could not be recorded. `partition` tries again to record it, and can then use these SMs; a dry run
-    /// only reads.
+    /// The number of SMs in quarantine; None if the request does not fit. No partition gets these SMs, because the
+    /// library could not record the work of the context that used them before. `partition` tries again to record that
+    /// work, and can use the SMs if this succeeds. A dry run does not try.
     #[getter]
     fn quarantined(&self) -> Option<u32> {
         self.given.as_ref().map(|given| given.quarantined)
@@ -132,7 +133,7 @@ impl DryRunGroup {
         self.0.share.to_string()
     }
 
-    /// The SMs that no other partition may use.
+    /// The number of SMs that no other partition may use.
     #[getter]
     fn floor(&self) -> u32 {
         self.0.floor
@@ -159,12 +160,12 @@ impl std::fmt::Display for Group {
     }
 }
 
-/// Computes what `partition` would give for the same arguments, without taking SMs.
+/// Computes the partitions that `partition` would create for the same arguments, without taking SMs.
 ///
 ///     dry_run({"decode": 17, "prefill": "rest"}).groups["decode"].sm_count   # 24
 ///
-/// If too few SMs are free, or the device is currently divided into other units, `fits` is False and `reason` says
-/// why. A request that is not valid, such as a share of 0 SMs, raises an exception.
+/// If too few SMs are free, or if open partitions divide the device into units of another size, `fits` is False and
+/// `reason` explains the cause. An invalid request, such as a share of 0 SMs, raises an exception.
 #[pyfunction]
 #[pyo3(signature = (division, device=DeviceId::Current, *, fine=false, coscheduled=None,
     preferred_coscheduled=None, backfill=None, locality_domain=None, supplemental=None, workqueue=None,

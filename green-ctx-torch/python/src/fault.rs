@@ -1,4 +1,4 @@
-//! Errors as Python exceptions. Their classes are in `green_ctx_torch._errors`.
+//! The conversion of errors to Python exceptions. The classes of the exceptions are in `green_ctx_torch._errors`.
 
 use std::error::Error as StdError;
 
@@ -18,7 +18,7 @@ use crate::code::{Code, import};
 use crate::drop_in::DropIn;
 use crate::named::is_set;
 
-/// The reason why a call failed. It becomes an exception once the GIL is held.
+/// The reason why a call failed. The fault is converted to an exception once the thread holds the GIL.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Fault {
     /// This module refuses the call.
@@ -29,15 +29,15 @@ pub(crate) enum Fault {
         /// The message of the exception.
         message: String,
     },
-    /// The request would fit if something else were closed.
+    /// The request would fit if the caller closed other partitions.
     #[error("{}; {advice}", fault.message())]
     Advised {
-        /// Why the request does not fit.
+        /// The reason why the request does not fit.
         fault: Box<Fault>,
-        /// How to make it fit.
+        /// Advice on how to make the request fit.
         advice: String,
     },
-    /// A drop-in failed. Its original raises RuntimeError for every failure.
+    /// A drop-in failed. The original class or function raises RuntimeError for every failure.
     #[error("{}", .0.message())]
     Runtime(Box<Fault>),
     /// The library refused the call, or the driver failed.
@@ -49,18 +49,19 @@ pub(crate) enum Fault {
     /// A graph could not be retargeted.
     #[error(transparent)]
     Retarget(#[from] RetargetError),
-    /// PyTorch is missing, too old or built without CUDA, or a thread's entered partitions are not left in order.
+    /// PyTorch is missing, too old or built without CUDA, or a thread left partitions in the wrong order.
     #[error(transparent)]
     Torch(#[from] TorchError),
     /// The allocator refused the call.
     #[error(transparent)]
     Allocator(#[from] AllocatorError),
-    /// Python code raised this exception, a signal handler for example.
+    /// Python code, for example a signal handler, raised this exception.
     #[error(transparent)]
     Python(PyErr),
 }
 
-/// The class of an exception: one per [`ErrorKind`], but two for invalid requests, and one for closed objects.
+/// The class of an exception. There is one class per [`ErrorKind`], a second one for invalid requests, and one for
+/// closed objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reason {
     NoDriver,
@@ -142,7 +143,7 @@ impl Fault {
         Fault::Advised { fault: Box::new(self), advice: advice.into() }
     }
 
-    /// Returns the message of the exception: this error, its sources, and advice.
+    /// Returns the message of the exception, which consists of this error, its sources, and advice.
     pub(crate) fn message(&self) -> String {
         let mut message = self.to_string();
         let mut source = self.source();
@@ -154,7 +155,7 @@ impl Fault {
         message
     }
 
-    /// Returns the library's error, if this fault is one.
+    /// Returns the error of the `green_ctx` crate that this fault contains, if there is one.
     pub(crate) fn library(&self) -> Option<&Error> {
         match self {
             Fault::Library(error)
@@ -209,7 +210,8 @@ impl Fault {
         }
     }
 
-    /// Creates the exception. If a request does not fit, it has the figures as attributes.
+    /// Creates the exception. If the request does not fit, the exception has the attributes `requested`, `free` and
+    /// `holders`.
     fn exception(&self, py: Python<'_>) -> PyResult<PyErr> {
         let class = import(py, "green_ctx_torch._errors")?.getattr(self.reason().class())?;
         let raised = class.run((self.message(),))?;
@@ -284,7 +286,7 @@ fn least(share: Share, total: u32) -> u64 {
     }
 }
 
-/// Converts a number that must not be negative.
+/// Converts a number to an unsigned type, or returns an error if the number does not fit into it.
 pub(crate) fn unsigned<T: TryFrom<i64>>(what: &str, number: i64) -> Result<T, Fault> {
     let advice = match number < 0 {
         true => "give a whole number, 0 or greater",

@@ -14,11 +14,11 @@ use crate::fault::{Fault, kind, unsigned};
 use crate::gil::blocking;
 use crate::report;
 
-/// The number of blocks of a kernel that fit on a partition's SMs at the same time, according to the driver.
-/// `str()` gives one line per figure.
+/// The number of blocks of a kernel that fit on a partition's SMs at the same time, according to the driver. `str()`
+/// of a fit has one line per figure.
 ///
-/// The figures are for SMs on which nothing else runs. Work submitted earlier, or to other streams of the
-/// partition, occupies its part of the SMs until it is done.
+/// The figures are for SMs on which nothing else runs. Other work in the partition, whether submitted earlier or to
+/// other streams, occupies part of the SMs until that work is done.
 #[pyclass(frozen, eq, module = "green_ctx_torch")]
 #[derive(PartialEq)]
 pub(crate) struct Fit {
@@ -52,14 +52,14 @@ impl Fit {
         self.fit.shared_bytes
     }
 
-    /// The number of blocks per cluster in each dimension, as given or as the kernel requires. None if the kernel
-    /// is launched without clusters.
+    /// The number of blocks per cluster in each dimension. The argument `cluster` sets this size, or the kernel
+    /// itself requires it. None if the kernel is launched without clusters.
     #[getter]
     fn cluster(&self) -> Option<(u32, u32, u32)> {
         self.fit.cluster
     }
 
-    /// Whether the launch is cooperative: all blocks of the grid run at the same time.
+    /// Whether the launch is cooperative, so that all blocks of the grid must run at the same time.
     #[getter]
     fn cooperative(&self) -> bool {
         self.cooperative
@@ -71,8 +71,8 @@ impl Fit {
         self.fit.sm_count
     }
 
-    /// The number of these SMs that other partitions may use too. They count in full: blocks run on them as soon as
-    /// the other partitions leave room.
+    /// The number of the partition's SMs that other partitions may use too. The figures count these shared SMs in
+    /// full, although blocks run there only while the other partitions leave space.
     #[getter]
     fn shared_sms(&self) -> u32 {
         self.fit.shared_sms
@@ -84,21 +84,23 @@ impl Fit {
         self.fit.blocks_per_sm
     }
 
-    /// The number of blocks that are on the SMs at the same time; 0 if not even one block or cluster fits.
+    /// The maximum number of blocks that can be resident on the partition's SMs at the same time; 0 if not even one
+    /// block or cluster fits.
     #[getter]
     fn resident_blocks(&self) -> u32 {
         self.fit.resident_blocks
     }
 
-    /// The number of clusters that fit at the same time, by cluster size. The keys are those of the sizes 1, 2, 4,
-    /// 8 and 16 that fit. Empty before compute capability 9.0. A kernel that requires a cluster size has only that
-    /// key.
+    /// A dict from each cluster size to the number of clusters that fit at the same time. The keys are the sizes that
+    /// fit, out of 1, 2, 4, 8 and 16. The dict is empty on devices before compute capability 9.0. If the kernel
+    /// requires a cluster size, only that size is a key.
     #[getter]
     fn clusters(&self) -> std::collections::BTreeMap<u32, u32> {
         self.fit.clusters.iter().map(|cluster| (cluster.size, cluster.count)).collect()
     }
 
-    /// The number of blocks in the largest cluster that fits, whatever `cluster` is; 0 if none fits.
+    /// The number of blocks in the largest cluster that fits, regardless of the argument `cluster`; 0 if no cluster
+    /// fits.
     #[getter]
     fn largest_cluster(&self) -> u32 {
         self.fit.largest_cluster
@@ -114,27 +116,29 @@ impl Fit {
         }
     }
 
-    /// Whether all blocks of the grid are on the SMs at the same time, so that they can wait for each other.
+    /// Whether all blocks of the grid can be resident on the SMs at the same time, so that the blocks can wait for
+    /// each other.
     #[getter]
     fn fits_at_once(&self) -> bool {
         self.fit.fits_at_once()
     }
 
-    /// The maximum number of blocks of a cooperative launch, all of which must be on the SMs at the same time.
+    /// The maximum number of blocks in a cooperative launch. All blocks of such a launch must be resident at the same
+    /// time.
     #[getter]
     fn cooperative_blocks(&self) -> u32 {
         self.fit.cooperative_blocks()
     }
 
-    /// The grid for a persistent kernel: as many blocks as fit at the same time, in whole clusters. Its first
-    /// dimension is 0 if not even one block or cluster fits.
+    /// The grid for a persistent kernel: as many blocks as fit at the same time, in whole clusters. The first
+    /// dimension of the grid is 0 if not even one block or cluster fits.
     #[getter]
     fn persistent_grid(&self) -> (u32, u32, u32) {
         self.fit.persistent_grid()
     }
 
-    /// Returns the number of blocks (CTAs) that each of `concurrent` collectives may use, if they run on these SMs
-    /// at the same time, on streams that do not wait for each other.
+    /// Returns the maximum number of blocks (CTAs) that each of `concurrent` collectives may use. The collectives run
+    /// on these SMs at the same time, on streams that do not wait for each other.
     #[pyo3(signature = (concurrent=Whole(1)), text_signature = "($self, concurrent=1)")]
     fn collective_blocks(&self, concurrent: Whole) -> PyResult<u32> {
         let concurrent = unsigned("a number of collectives", concurrent.0)?;
@@ -151,19 +155,21 @@ impl Fit {
     }
 }
 
-/// Asks the driver how many blocks of a kernel fit in a partition, before anything is launched.
+/// Asks the driver how many blocks of a kernel fit in a partition, without launching the kernel.
 ///
 ///     fit(compiled, parts["decode"], grid=64, block=128, cooperative=True).fits
 ///
-/// `kernel` is a `CUfunction` or `CUkernel` of cuda.bindings, or an object that has one as its `handle` (cuda.core)
-/// or its `function` (Triton's compiled kernels). It can also be an address: of a CUfunction, or of a CUkernel if
-/// `handle_type` is "CUkernel". The kernel must be alive, and a CUfunction must be of the partition's device.
+/// `kernel` is a `CUfunction` or `CUkernel` of cuda.bindings, or an object with such a handle in its attribute
+/// `handle` (cuda.core) or `function` (compiled Triton kernels). `kernel` can also be the address of a CUfunction, or
+/// the address of a CUkernel if `handle_type` is "CUkernel". The kernel must be alive, and a CUfunction must belong
+/// to the partition's device.
 ///
-/// `partition` is a Partition or a GreenContext. `grid`, `block` and `cluster` are each a number or a tuple of up
-/// to three. `shared_memory` is the dynamic shared memory per block, in bytes.
+/// `partition` is a Partition or a GreenContext. `grid`, `block` and `cluster` are each a number or a tuple of up to
+/// three numbers. `shared_memory` is the dynamic shared memory per block, in bytes.
 ///
-/// A launch that does not fit is not an error: the figures of the result show it. Raises ValueError if a dimension
-/// is 0, if the cluster does not divide the grid, or if it is not the cluster that the kernel requires.
+/// A launch that does not fit raises no exception, but `fits` of the result is False. Raises ValueError if a
+/// dimension is 0, if the cluster does not divide the grid, or if the cluster is not the one that the kernel
+/// requires.
 #[pyfunction]
 #[pyo3(signature = (kernel, partition, *, grid, block, shared_memory=Whole(0), cluster=None,
     cooperative=false, handle_type=Word("CUfunction".to_owned())),
@@ -195,8 +201,8 @@ pub(crate) fn fit(
     };
     let fit = blocking(py, move || {
         let context = context.into_inner();
-        // SAFETY: the documentation of this function requires that the handle is alive and of the stated type, and
-        // that a CUfunction is of the partition's device.
+        // SAFETY: the documentation of this function requires that the kernel is alive, that an address has the type
+        // in `handle_type`, and that a CUfunction belongs to the partition's device.
         Ok(unsafe { handle.raw().fit(&context, config) }?)
     })?;
     Ok(Fit { fit, cooperative })
@@ -251,7 +257,7 @@ impl Handle {
         match address {
             Some(address) => Ok(Some(form(address))),
             None => Err(Fault::value(format!(
-                "{} is not the address of a kernel; give a CUfunction, a CUkernel or its address",
+                "{} is not the address of a kernel; give a CUfunction, a CUkernel, or the address of one",
                 shown(&number)?
             ))
             .into()),
@@ -268,7 +274,7 @@ impl Handle {
     }
 }
 
-/// Reads the dimensions of a grid, a block or a cluster: a number, or a tuple of up to three.
+/// Reads the dimensions of a grid, a block or a cluster: a number, or a tuple of up to three numbers.
 fn sides(what: &str, given: &Bound<'_, PyAny>) -> PyResult<(u32, u32, u32)> {
     let expected =
         format!("{what} must be a whole number or a tuple of up to three, as in (8, 4, 1)");

@@ -1,20 +1,22 @@
-//! The rules for the GIL and this crate's locks, and the types that follow them.
+//! The rules for the GIL and this crate's locks, and the functions and types that follow these rules.
 //!
-//! **Code that can block runs without the GIL, and no thread waits for a lock of this crate while it holds the
-//! GIL.** Otherwise two threads can deadlock: one holds a lock and waits for the GIL, and the other holds the GIL
-//! and waits for the lock. PyTorch has the same problem with its `cudaMutex`, because freeing a tensor can take it deep
-//! inside a call, with the GIL held. Other code that takes it therefore only tries to, and releases the GIL between
-//! two attempts (`THCPModule_cudaLockMutex` in torch/csrc/cuda/Module.cpp). The ledger, the registries and the
-//! driver have locks of this kind. A thread that creates a context holds them for about a millisecond, and a
-//! function that the driver calls in that time may be a Python function.
+//! **Code that can block runs without the GIL, and no thread waits for a lock of this crate while the thread holds
+//! the GIL.** Otherwise two threads can deadlock: one holds a lock and waits for the GIL, and the other holds the GIL
+//! and waits for the lock. PyTorch has the same problem with its `cudaMutex`, because freeing a tensor can lock this
+//! mutex deep inside a call, with the GIL held. Therefore other PyTorch code does not block on the mutex: it tries to
+//! lock the mutex, and releases the GIL between two attempts (`THCPModule_cudaLockMutex` in
+//! torch/csrc/cuda/Module.cpp). The ledger, the registries of handles and the driver have locks with the same
+//! problem. A thread that creates a context holds these locks for about a millisecond. During that time, the driver
+//! may call a Python function.
 //!
 //! Therefore, in this crate:
 //! - A call of `green_ctx` that does more than read a field goes through [`blocking`].
-//! - A value whose destructor calls the driver is in a [`Held`], because Python drops objects with the GIL held.
+//! - A value whose destructor calls the driver is wrapped in a [`Held`], because Python drops objects with the GIL
+//!   held.
 //! - No lock of this crate is held while Python code runs, because Python code can let other threads run at any
-//!   point. Shared state is in an `ArcSwap`, which has no lock, or in Python objects.
-//! - Python code is called through [`crate::code`], because the interpreter can end a thread inside it.
-//! - A raw handle is read once, without the GIL, because reading it enters the handle in a registry.
+//!   point. Shared state is stored in an `ArcSwap`, which has no lock, or in Python objects.
+//! - Python code is called through [`crate::code`], because the interpreter can end a thread inside Python code.
+//! - A raw handle is read once, without the GIL, because the reading function adds the handle to a locked registry.
 
 use std::ops::Deref;
 use std::sync::mpsc;
@@ -33,8 +35,8 @@ pub(crate) fn blocking<T: Send>(
     py.detach(call).map_err(PyErr::from)
 }
 
-/// Runs a call that can take long, on its own thread and without the GIL. An interrupt is raised immediately, and
-/// the call finishes in the background.
+/// Runs a call that can take a long time, on its own thread and without the GIL. An interrupt raises its exception
+/// immediately, and the call finishes in the background.
 pub(crate) fn interruptible<T: Send + 'static>(
     py: Python<'_>,
     call: impl FnOnce() -> Result<T, Fault> + Send + 'static,
@@ -61,7 +63,7 @@ pub(crate) fn interruptible<T: Send + 'static>(
     })
 }
 
-/// Checks for signals of Python, such as an interrupt, while a call waits without the GIL.
+/// Checks for Python signals, such as an interrupt, while a call waits without the GIL.
 #[derive(Default)]
 pub(crate) struct Signals {
     asked: Option<Instant>,
@@ -72,7 +74,8 @@ impl Signals {
     /// The time between two checks.
     const PERIOD: Duration = Duration::from_millis(20);
 
-    /// Checks for signals if it is time to. Returns whether no signal handler has raised an exception so far.
+    /// Checks for signals, at most once per `PERIOD`. Returns whether no signal handler has raised an exception so
+    /// far.
     pub(crate) fn is_quiet(&mut self) -> bool {
         if self.asked.is_some_and(|asked| asked.elapsed() < Signals::PERIOD) {
             return self.raised.is_none();
@@ -96,7 +99,7 @@ impl From<Signals> for Fault {
     }
 }
 
-/// A `green_ctx` value in a Python object. It is dropped without the GIL.
+/// A `green_ctx` value in a Python object. `Held` drops the value without the GIL.
 pub(crate) struct Held<T: Send>(Option<T>);
 
 impl<T: Send> Held<T> {
@@ -104,7 +107,7 @@ impl<T: Send> Held<T> {
         Held(Some(value))
     }
 
-    /// Returns the value. The caller must drop it without the GIL.
+    /// Returns the value. The caller must drop the value without the GIL.
     pub(crate) fn into_inner(mut self) -> T {
         match self.0.take() {
             Some(value) => value,

@@ -13,20 +13,22 @@ use crate::gil::{Held, blocking};
 use crate::graph_end;
 use crate::partition::Partition;
 
-/// A copy of a graph whose kernels run in a partition. It keeps the original alive, whose memory it uses.
+/// A copy of a graph whose kernels run in a partition. The copy uses the memory of the original graph, and keeps the
+/// original alive.
 #[pyclass(frozen, module = "green_ctx_torch")]
 pub(crate) struct RetargetedGraph {
     executable: Held<GraphExec>,
     raw: usize,
     partition: Py<Partition>,
-    /// The kernels read and write this graph's memory.
+    /// The original graph. The kernels of the copy read and write its memory.
     original: Py<PyAny>,
 }
 
 #[pymethods]
 impl RetargetedGraph {
-    /// Launches the graph on the partition's stream. It waits for work already submitted to that stream, and for
-    /// nothing else. If another stream writes the graph's inputs, make the partition's stream wait for it.
+    /// Launches the graph on the partition's stream. The graph waits for work already submitted to that stream, but
+    /// for no other work. If another stream writes the graph's inputs, make the partition's stream wait for the other
+    /// stream.
     fn replay(&self, py: Python<'_>) -> PyResult<()> {
         let live = self.partition.get().live()?;
         let executable = &*self.executable;
@@ -61,7 +63,7 @@ impl RetargetedGraph {
 }
 
 impl RetargetedGraph {
-    /// Wraps an executable in a partition's context. `original` is the graph that the caller passed.
+    /// Wraps an executable graph that runs in a partition's context. `original` is the graph that the caller passed.
     pub(crate) fn new(
         py: Python<'_>,
         executable: GraphExec,
@@ -78,7 +80,7 @@ impl RetargetedGraph {
         Py::new(py, graph)
     }
 
-    /// Returns the same executable for another Python object of the same partition.
+    /// Returns the same executable graph, wrapped for another Python object of the same partition.
     pub(crate) fn in_partition(
         &self,
         py: Python<'_>,
@@ -122,7 +124,7 @@ pub(crate) fn address(graph: &Bound<'_, PyAny>) -> PyResult<usize> {
     })
 }
 
-/// Borrows the graph at an address. The result must not outlive the caller's argument.
+/// Borrows the graph at an address. The result must not outlive the graph that the caller passed.
 pub(crate) fn borrow(device: &Device, address: usize) -> Result<Graph, Fault> {
     let raw = std::ptr::with_exposed_provenance_mut(address);
     // SAFETY: the caller's argument keeps torch's graph alive for as long as the result is used. For an address,
@@ -131,7 +133,7 @@ pub(crate) fn borrow(device: &Device, address: usize) -> Result<Graph, Fault> {
     Ok(unsafe { Graph::from_raw_borrowed(device, raw, ()) }?)
 }
 
-/// Returns an executable copy of a graph in a partition's context.
+/// Copies a graph into a partition's context, and returns the copy as an executable graph.
 pub(crate) fn executable(
     py: Python<'_>,
     address: usize,
@@ -144,15 +146,16 @@ pub(crate) fn executable(
     })
 }
 
-/// Copies a captured graph so that its kernels, copies and fills run on a partition's SMs, and makes the copy ready
-/// to replay. The original does not change.
+/// Copies a captured graph so that its kernels, memory copies and memory fills run on a partition's SMs. The copy is
+/// ready to replay. The original does not change.
 ///
 ///     retarget(graph, parts["decode"]).replay()
 ///
-/// `graph` is a `torch.cuda.CUDAGraph(keep_graph=True)`, or the address of a CUgraph. In the latter case the
-/// CUgraph, and everything that it uses, must live as long as the result.
+/// `graph` is a `torch.cuda.CUDAGraph(keep_graph=True)`, or the address of a CUgraph. If `graph` is an address, the
+/// CUgraph and everything that it uses must live as long as the result.
 ///
-/// Raises ValueError if a node cannot be moved or does not fit in the partition. In this case nothing is created.
+/// Raises ValueError if a node cannot be moved or does not fit in the partition. If the call fails, nothing is
+/// created.
 #[pyfunction]
 pub(crate) fn retarget(
     py: Python<'_>,

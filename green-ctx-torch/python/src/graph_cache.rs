@@ -9,8 +9,8 @@ use crate::graph::{self, RetargetedGraph};
 use crate::named::not_copied;
 use crate::partition::Partition;
 
-/// A cache of retargeted graphs, one copy for each graph and partition. Replaying a graph in another partition then
-/// costs a look-up.
+/// A cache of retargeted graphs, one copy for each graph and partition. Once a copy exists, finding it costs only a
+/// dictionary look-up.
 ///
 ///     cache = GraphCache()
 ///     cache.get(graph, parts["decode"]).replay()
@@ -19,12 +19,13 @@ use crate::partition::Partition;
 /// snapshot: call `forget_graph` after changing a graph, and before resetting it.
 #[pyclass(frozen, weakref, module = "green_ctx_torch")]
 pub(crate) struct GraphCache {
-    /// From the addresses of a graph and a context to a [`RetargetedGraph`]. The copies keep both alive.
+    /// Maps the addresses of a graph and a context to a [`RetargetedGraph`]. Each copy holds a reference to its graph
+    /// and its context.
     known: Py<PyDict>,
 }
 
 impl GraphCache {
-    /// Drops the copies whose key has this address at this position.
+    /// Drops the copies whose key contains `address` at the index `place`.
     fn remove(&self, py: Python<'_>, place: usize, address: usize) -> PyResult<()> {
         let known = self.known.bind(py);
         for key in known.keys() {
@@ -45,9 +46,9 @@ impl GraphCache {
         GraphCache { known: PyDict::new(py).unbind() }
     }
 
-    /// Returns the copy of a graph that runs in a partition. The first call creates it with `retarget`; later calls
-    /// return it again. Takes the arguments of `retarget`, and raises its exceptions. If it fails, nothing is
-    /// cached.
+    /// Returns the copy of a graph that runs in a partition. The first call creates the copy with `retarget`, and
+    /// later calls return the same copy. `get` takes the arguments of `retarget` and raises the same exceptions. If
+    /// the call fails, nothing is cached.
     fn get(
         &self,
         py: Python<'_>,
@@ -79,12 +80,13 @@ impl GraphCache {
         }
     }
 
-    /// Drops the copies for a partition, which may be closed. The program can still use a copy that it holds.
+    /// Drops the copies for a partition, which may already be closed. If the program still holds such a copy, the
+    /// copy remains usable.
     fn forget(&self, py: Python<'_>, partition: &Bound<'_, Partition>) -> PyResult<()> {
         self.remove(py, 1, partition.get().context_address())
     }
 
-    /// Drops the copies of a graph. The program can still use a copy that it holds.
+    /// Drops the copies of a graph. If the program still holds such a copy, the copy remains usable.
     fn forget_graph(&self, py: Python<'_>, graph: &Bound<'_, PyAny>) -> PyResult<()> {
         self.remove(py, 0, graph::address(graph)?)
     }

@@ -1,9 +1,9 @@
 //! The memset that follows each graph launch on a stream of a partition.
 //!
-//! The waits of the primary context do not cover a graph in a partition: `cudaDeviceSynchronize` and `cudaFree`
-//! return while it runs, and torch's allocator would unmap memory that the graph still uses (recorded on an H200,
-//! driver 580.159.04: `tests/conformance`, `graph/primary-context-waits-for-…`). They cover a memset on the same
-//! stream, and the memset waits for the graph.
+//! Synchronising the primary context does not wait for a graph in a partition. `cudaDeviceSynchronize` and `cudaFree`
+//! return while the graph runs, and torch's allocator would unmap memory that the graph still uses (recorded on an
+//! H200, driver 580.159.04: `tests/conformance`, `graph/primary-context-waits-for-…`). Synchronising the primary
+//! context does wait for a memset on the same stream, and the memset waits for the graph.
 #![allow(unsafe_code, reason = "calls the driver")]
 
 use green_ctx::{Device, DeviceBuffer, Stream, call};
@@ -15,14 +15,15 @@ use crate::capture::find_green;
 use crate::fault::Fault;
 use crate::gil::blocking;
 
-/// The size of a device's scratch memory, in bytes. Streams write to different bytes if possible, so that a race
-/// detector has nothing to report.
+/// The size of a device's scratch memory, in bytes. Different streams write to different bytes if possible, so that a
+/// race detector does not report these writes.
 const LEN: usize = 4096;
 
-/// The scratch memory of each device. It is never freed.
+/// The scratch memory of each device. The memory is never freed.
 static SCRATCH: Mutex<Vec<(Device, DeviceBuffer<u8>)>> = Mutex::new(Vec::new());
 
-/// Makes the primary context's waits cover the graphs launched on a stream so far.
+/// Submits a memset to a stream, so that synchronising the primary context also waits for the graphs launched on the
+/// stream so far.
 pub(crate) fn cover(stream: &Stream) -> Result<(), Fault> {
     let address = scratch(stream)?;
     // SAFETY: `address` is in a buffer of `SCRATCH`, which is never freed, and its bytes are never read. `stream`
@@ -51,8 +52,8 @@ fn scratch(stream: &Stream) -> Result<u64, Fault> {
     Ok(address)
 }
 
-/// Notes that torch has launched a graph: on its current stream of the device of the partition that this thread is
-/// in, or on its current stream if this thread is in none.
+/// Submits the memset after torch has launched a graph on its current stream. If this thread is in a partition, the
+/// memset goes to torch's current stream of that partition's device.
 #[pyfunction]
 pub(crate) fn _graph_replayed(py: Python<'_>) -> PyResult<()> {
     blocking(py, || {

@@ -1,4 +1,5 @@
-//! The drop-in for `torch.cuda.green_contexts.GreenContext`. Its contexts are partitions.
+//! The drop-in replacement for `torch.cuda.green_contexts.GreenContext`. The context of each `GreenContext` is a
+//! partition of this library.
 
 use std::sync::{Arc, OnceLock};
 
@@ -31,18 +32,21 @@ use crate::sm_partition::{Argument, Options, SMPartition};
 use crate::task;
 use crate::torch;
 
-/// The number of streams of a context. After the last one, `Stream()` returns the first one again, as torch does.
+/// The maximum number of streams that `Stream()` creates for a context. Later calls return the same streams again in
+/// order, as in torch.
 const STREAMS: usize = 32;
 
-/// The state of an open context. Its streams keep the partition alive, but not this.
+/// The state of an open context. The context's streams keep the partition alive, but they do not keep this state
+/// alive.
 pub(crate) struct Open {
-    /// Dropped first, while the context is alive.
+    /// This field is dropped first, while the context is alive.
     _captured: Captured,
     context: Context,
     own: OnceLock<Own>,
-    /// The claim to the SMs that `sm_partition` describes. While it exists, no other context is created on them.
+    /// The claim to the SMs that `sm_partition` describes. While the claim exists, no other context is created on
+    /// these SMs.
     claim: OnceLock<Arc<Claim>>,
-    /// Locked only without the GIL.
+    /// This mutex is locked only without the GIL.
     given: Mutex<Given>,
 }
 
@@ -85,7 +89,8 @@ impl Open {
         Ok(self.own.get_or_init(|| Own { stream, raw }))
     }
 
-    /// Creates a stream that torch and other libraries can use for the rest of the process, by its handle.
+    /// Creates a stream whose handle stays valid for the rest of the process, so that torch and other libraries can
+    /// use the handle at any time.
     fn create_stream(&self) -> Result<green_ctx::Stream, Fault> {
         let stream = self.context.create_stream(StreamOptions::default())?;
         stream.keep_alive()?;
@@ -115,23 +120,23 @@ impl Open {
     }
 }
 
-/// A CUDA green context: some of a GPU's SMs for torch's work. No other context or partition uses these SMs, unless
-/// this context was created without a number of SMs.
+/// A CUDA green context: some of a GPU's SMs for torch's work. No other context or partition uses these SMs, except
+/// if this context was created with neither `num_sms` nor `sm_partition`.
 ///
 ///     context = GreenContext.create(num_sms=16)
 ///     with context:
 ///         y = a @ b
 ///
 /// `with context:` makes a stream of the context torch's current stream on this thread. Work submitted before the
-/// block runs before the block's work, and work submitted after the block runs after it. Blocks can be nested,
-/// including those of one context, and they can be inside the capture of a graph. Each thread enters and leaves for
-/// itself. `set_context` and `pop_context` are for programs that use torch's calls: they change the thread's CUDA
-/// context too.
+/// block runs before the block's work, and work submitted after the block runs after it. Blocks can be nested, even
+/// blocks of the same context. A block can also be inside a graph capture. Entering and leaving a block affects only
+/// the calling thread. `set_context` and `pop_context` are for programs that already use these methods of torch. Both
+/// methods change the thread's CUDA context too.
 ///
-/// The SMs are free again when the object is dropped or closed, and no stream of it is held.
+/// The SMs are free again when the object is dropped or closed and the program holds no stream of the context.
 #[pyclass(frozen, subclass, weakref, module = "green_ctx_torch")]
 pub(crate) struct GreenContext {
-    /// Empty until `__init__` has run. A subclass calls it.
+    /// Empty until `__init__` has run. A subclass must call `__init__`.
     made: OnceLock<Made>,
 }
 
@@ -140,7 +145,7 @@ struct Made {
     /// `None` after `close`.
     open: ArcSwapOption<Held<Open>>,
     raw_context: usize,
-    /// Identifies the entered context when the thread leaves it, even after `close`.
+    /// Identifies the context when a thread leaves the context, even after `close`.
     context: WeakContext,
     requested: Option<u32>,
     sm_count: u32,
@@ -199,7 +204,8 @@ impl GreenContext {
         self.made()?.live()
     }
 
-    /// Reads the argument `sm_partition`. Returns its description, and the ordinal of the device.
+    /// Reads the argument `sm_partition`. Returns the description of the given `SMPartition`, if there is one, and
+    /// the ordinal of the device.
     fn described(
         py: Python<'_>,
         sm_partition: Option<&Bound<'_, PyAny>>,
@@ -212,7 +218,7 @@ impl GreenContext {
         let own = i64::from(description.device());
         match device {
             DeviceId::Ordinal(other) if other != own => Err(Fault::value(format!(
-                "device_id is {other}, but the SMPartition is of device {own}; leave device_id out"
+                "device_id is {other}, but the SMPartition is on device {own}; leave device_id out"
             ))
             .into()),
             _ => Ok((Some(Arc::clone(description)), own)),
@@ -247,7 +253,7 @@ impl GreenContext {
 }
 
 impl Made {
-    /// Leaves the context. Returns whether a task had entered it.
+    /// Leaves the context. Returns whether an asyncio task had entered the context.
     fn leave(&self) -> Result<bool, Fault> {
         // This does not go through `live`, because a context that was closed inside its block can still be left.
         match scope::leave_innermost(|context| self.context.is(context)) {
@@ -303,17 +309,19 @@ impl GreenContext {
         })
     }
 
-    /// Creates a context with at least `num_sms` SMs, rounded up as the driver rounds them, or with the SMs that an
+    /// Creates a context with `num_sms` SMs, rounded up to a count that the device can give, or with the SMs that an
     /// `SMPartition` describes.
     ///
-    /// Without either, the context has no floor: it shares every SM that is in no floor when it is created. While
-    /// it is open, no SMs are available for other floors, so create it last.
+    /// If both `num_sms` and `sm_partition` are left out, the context has no floor. Such a context shares every SM
+    /// that is in no floor at the time of its creation. While such a context is open, no SMs are available for new
+    /// floors, so create this context last.
     ///
-    /// Takes the arguments of torch 2.11, and as keywords those of torch 2.12 to 2.15. `device_id=None` selects
-    /// torch's current device.
+    /// Accepts the arguments of torch 2.11. The arguments that torch 2.12 to 2.15 added are accepted as keywords.
+    /// `device_id=None` selects torch's current device.
     ///
-    /// Raises RuntimeError if the device does not have that many SMs, if other partitions hold them, or if there is
-    /// no such device. Raises ValueError for an unknown workqueue scope. If the call fails, no context is created.
+    /// Raises RuntimeError if the device has fewer than `num_sms` SMs, if other partitions hold the SMs, or if the
+    /// device does not exist. Raises ValueError for an unknown workqueue scope. If the call fails, no context is
+    /// created.
     #[staticmethod]
     #[pyo3(signature = (num_sms=None, device_id=DeviceId::Current, *, sm_partition=None,
         workqueue_scope=None, workqueue_concurrency_limit=None),
@@ -334,8 +342,9 @@ impl GreenContext {
         Ok(GreenContext { made: OnceLock::from(made) })
     }
 
-    /// Creates a context for each group into which `SMPartition.split` divides all SMs of a device. If one context
-    /// cannot be created, none is. The workqueue arguments apply to each context. SMs in no group stay free.
+    /// Divides all SMs of a device into groups, as `SMPartition.split` does, and creates a context for each group. If
+    /// one context cannot be created, no context is created. The workqueue arguments apply to each context. SMs that
+    /// belong to no group stay free.
     #[staticmethod]
     #[pyo3(signature = (*, num_sms=Argument::default(), coscheduled_sm_count=Argument::default(),
         preferred_coscheduled_sm_count=Argument::default(), backfill=Argument::default(),
@@ -376,7 +385,7 @@ impl GreenContext {
         PyTuple::new(py, made.collect::<PyResult<Vec<_>>>()?)
     }
 
-    /// Returns the greatest `workqueue_concurrency_limit` of a device. Needs CUDA 13.1.
+    /// Returns the maximum `workqueue_concurrency_limit` that a device accepts. Needs CUDA 13.1.
     #[staticmethod]
     #[pyo3(signature = (device_id=DeviceId::Current), text_signature = "(device_id=None)")]
     fn max_workqueue_concurrency(py: Python<'_>, device_id: DeviceId) -> PyResult<u32> {
@@ -390,10 +399,10 @@ impl GreenContext {
     /// Makes the context current on this thread, and its own stream torch's current stream. The stream waits for
     /// work already submitted to the previously current stream.
     ///
-    /// While the context is current, the handle of a default stream means this context's default stream. So
-    /// `torch.cuda.default_stream()` is a different stream inside and outside, and nothing orders the two. For this
-    /// reason torch deprecated both calls in 2.14, and they give a FutureWarning. `with context:` changes the
-    /// current stream only, and no context.
+    /// While the context is current, the handle of a CUDA default stream refers to this context's default stream. So
+    /// `torch.cuda.default_stream()` is one stream inside the context and a different stream outside, and no ordering
+    /// exists between these two streams. For this reason torch 2.14 deprecated `set_context` and `pop_context`, and
+    /// both methods give a FutureWarning. `with context:` changes only the current stream, not the current context.
     ///
     /// Raises RuntimeError if this thread is already in the context.
     fn set_context(&self, py: Python<'_>) -> PyResult<()> {
@@ -409,12 +418,13 @@ impl GreenContext {
         self.begin(py, Mode::Context)
     }
 
-    /// Restores the context and the stream that were current before `set_context`. That stream waits for the work
-    /// submitted in the context.
+    /// Restores the context and the stream that were current before `set_context`. The restored stream waits for the
+    /// work submitted in the context.
     ///
     /// Deprecated, like `set_context`.
     ///
-    /// Raises RuntimeError if the context is not the one that this thread set last. In this case nothing changes.
+    /// Raises RuntimeError if the context is not the one that this thread set last. If the call fails, nothing
+    /// changes.
     fn pop_context(&self, py: Python<'_>) -> PyResult<()> {
         deprecation::warn(py)?;
         self.end(py)
@@ -430,8 +440,8 @@ impl GreenContext {
         self.end(py)
     }
 
-    /// Returns a torch.cuda.ExternalStream of the context. A context has at most 32 such streams; later calls
-    /// return them again in order, as torch does. They are not ordered with other streams.
+    /// Returns a torch.cuda.ExternalStream of the context. A context has at most 32 such streams; later calls return
+    /// the same streams again in order, as in torch. Work on these streams is not ordered with work on other streams.
     #[allow(non_snake_case, reason = "the name in torch")]
     fn Stream(this: &Bound<'_, Self>) -> PyResult<Py<PyAny>> {
         let (py, context) = (this.py(), this.get());
@@ -447,21 +457,21 @@ impl GreenContext {
         Ok(made)
     }
 
-    /// The number of SMs that the context's work can run on: the requested number, or the next one that the device
+    /// The number of SMs that the context's work can run on. A requested number is rounded up to one that the device
     /// can give.
     #[getter]
     fn sm_count(&self) -> PyResult<u32> {
         Ok(self.made()?.sm_count)
     }
 
-    /// The context's SMs as an SMPartition, which can be split. When this context is closed, others can be created
-    /// on these SMs or on parts of them.
+    /// The context's SMs as an SMPartition, which can be split. Once this context is closed, other contexts can be
+    /// created from this SMPartition or from parts of it.
     #[getter]
     fn sm_partition(&self, py: Python<'_>) -> PyResult<SMPartition> {
         blocking(py, || Ok(SMPartition::new(Arc::clone(self.live()?.claim()?.description()))))
     }
 
-    /// The requested locality domain, or None. Raises RuntimeError before CUDA 13.4.
+    /// The requested locality domain, or None. Raises RuntimeError if the driver is older than CUDA 13.4.
     #[getter]
     fn locality_domain_id(&self, py: Python<'_>) -> PyResult<Option<u32>> {
         blocking(py, || {
@@ -503,8 +513,8 @@ impl GreenContext {
         Ok(made.raw_context)
     }
 
-    /// The driver's ID of the context. Profilers report it, and `audit` reports it as `context_id`. A later
-    /// partition of the same SMs may have the same context.
+    /// The driver's ID of the context. Profilers report this ID, and `audit` reports it as `context_id`. A later
+    /// partition of the same SMs may have the same context and ID.
     #[getter]
     fn id(&self, py: Python<'_>) -> PyResult<u64> {
         blocking(py, || Ok(self.live()?.context.id()?))
@@ -519,13 +529,15 @@ impl GreenContext {
         })
     }
 
-    /// Returns the stream for other libraries, by their common protocol: version 0 and the stream's address.
+    /// Implements the `__cuda_stream__` protocol, through which other libraries obtain the stream. Returns the
+    /// protocol version 0 and the stream's address.
     fn __cuda_stream__(&self, py: Python<'_>) -> PyResult<(u32, usize)> {
         Ok((0, self.raw_stream(py)?))
     }
 
-    /// Gives the SMs back as soon as the program holds no stream of the context and no thread is in it. A thread in
-    /// a closed context can still call `pop_context`, which restores what was current before.
+    /// Closes the context. Its SMs are free again as soon as the program holds no stream of the context and no thread
+    /// is in the context. A thread in a closed context can still call `pop_context`, which restores the previous
+    /// context and stream.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         if let Some(made) = self.made.get() {
             made.open.store(None);

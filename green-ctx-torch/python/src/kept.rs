@@ -8,7 +8,8 @@ use pyo3::sync::PyOnceLock;
 /// Returns the value of a cell, and creates it on first use.
 ///
 /// Creating the value runs Python code, which may be a signal handler that calls this function for the same cell.
-/// So the cell is not locked in the meantime. If two callers create a value, the first one is kept.
+/// Therefore the cell is not locked while the value is created. If two callers each create a value, the first one is
+/// stored in the cell.
 pub(crate) fn once<'a, T: Send + Sync>(
     py: Python<'_>,
     cell: &'a PyOnceLock<T>,
@@ -21,8 +22,8 @@ pub(crate) fn once<'a, T: Send + Sync>(
     Ok(cell.get_or_init(py, || fresh))
 }
 
-/// Returns the object in a cell, and creates it on first use. Creating it runs Python code, so two threads may both
-/// create it. The first one is kept, and no thread waits.
+/// Returns the object in a cell, and creates it on first use. Creating the object runs Python code, so two threads
+/// may each create an object. The first object is stored in the cell, and no thread waits.
 pub(crate) fn kept(
     py: Python<'_>,
     cell: &OnceLock<Py<PyAny>>,

@@ -1,5 +1,5 @@
-//! The counts into which a device's SMs can be divided, for the drop-ins. Counts are rounded as the driver rounds
-//! them.
+//! The SM counts that a device can give, for the drop-in replacements of other libraries. Counts are rounded as the
+//! driver rounds them.
 
 use green_ctx::{
     Device, Driver, Version,
@@ -25,7 +25,7 @@ pub(crate) struct Limits {
 }
 
 impl Limits {
-    /// Returns the count that the driver would give: whole units, or all SMs.
+    /// Returns the number of SMs that the driver would give for `count`: whole units, or all SMs of the device.
     pub(crate) fn rounded(self, count: u32) -> u32 {
         let rounded = self.sizes.round_up(count.max(self.min), false);
         if count <= self.sizes.sms { rounded.min(self.sizes.sms) } else { rounded }
@@ -63,7 +63,7 @@ impl Limits {
         units * self.sizes.unit + if odd { self.sizes.odd } else { 0 }
     }
 
-    /// Returns the units of a count as text.
+    /// Describes, as text, the units that make up a count.
     fn pieces(self, count: u32) -> String {
         match self.sizes.exactly(count) {
             Some((units, true)) => {
@@ -73,7 +73,7 @@ impl Limits {
         }
     }
 
-    /// Returns the error for a count that no combination of whole units makes up.
+    /// Returns the error for a count that is not a sum of whole units.
     fn inexact(self, count: u32, sm_count: u32) -> Fault {
         let is_exact = |count: &u32| self.sizes.exactly(*count).is_some();
         let end = sm_count.saturating_add(1);
@@ -89,7 +89,8 @@ impl Limits {
     }
 }
 
-/// The limits of each device, kept so that later calls need no driver call. Locked only without the GIL.
+/// The limits of each device, cached so that later look-ups need no driver call. This mutex is locked only without
+/// the GIL.
 static KNOWN: Mutex<Vec<(u32, Limits)>> = Mutex::new(Vec::new());
 
 /// Returns a device and its limits.
@@ -109,7 +110,8 @@ pub(crate) fn limits(ordinal: i64) -> Result<(Device, Limits), Fault> {
     Ok((device, limits))
 }
 
-/// Turns an error into a RuntimeError, the exception that the originals of the drop-ins raise for every failure.
+/// Turns an error into a RuntimeError. The classes and functions that the drop-ins replace raise this exception for
+/// every failure.
 pub(crate) fn runtime(error: impl Into<Fault>) -> Fault {
     Fault::Runtime(Box::new(error.into()))
 }
@@ -120,8 +122,8 @@ pub(crate) fn supported(py: Python<'_>) -> bool {
     py.detach(|| Driver::load().is_ok_and(|driver| driver.version() >= OLDEST))
 }
 
-/// Returns four counts of a device, in SMs: all its SMs, the smallest partition, the alignment, and the unit that
-/// counts are multiples of.
+/// Returns four numbers of SMs for a device: all its SMs, the smallest partition, the alignment, and the unit to
+/// which counts are rounded.
 #[pyfunction]
 pub(crate) fn sm_limits(py: Python<'_>, device: Whole) -> PyResult<(u32, u32, u32, u32)> {
     let Limits { sizes, min, alignment } = blocking(py, || Ok(limits(device.0)?.1))?;

@@ -1,4 +1,4 @@
-//! Locality domains: parts of a device whose SMs are close to one memory.
+//! Locality domains: parts of a device whose SMs are close to the same part of its memory.
 
 use green_ctx::{Device, Driver, Error, Version};
 use pyo3::prelude::*;
@@ -12,7 +12,7 @@ use crate::limits::runtime;
 /// The first driver version with locality domains.
 const OLDEST: Version = Version::new(13, 4);
 
-/// Returns whether the installed driver has locality domains.
+/// Returns whether the installed driver supports locality domains.
 fn is_known() -> Result<bool, Fault> {
     match Driver::load() {
         Ok(driver) => Ok(driver.version() >= OLDEST),
@@ -21,12 +21,13 @@ fn is_known() -> Result<bool, Fault> {
     }
 }
 
-/// Returns the number of locality domains of a device. The driver must have locality domains.
+/// Returns the number of locality domains of a device. The driver must support locality domains.
 fn count(device: &Device) -> Result<u32, Fault> {
     Ok(device.locality_domains().map_err(runtime)?.count)
 }
 
-/// Returns an error for a domain that the device does not have. If the driver is too old, the split reports it.
+/// Returns an error for a domain that the device does not have. If the driver is too old, this function returns no
+/// error, because the later split returns one.
 pub(crate) fn check(device: &Device, domain: u32) -> Result<(), Fault> {
     if !is_known()? {
         return Ok(());
@@ -53,7 +54,8 @@ pub(crate) fn ensure_known() -> Result<(), Fault> {
     }
 }
 
-/// Returns the number of locality domains of a device: 1 if the driver has no locality domains, before CUDA 13.4.
+/// Returns the number of locality domains of a device. If the driver is older than CUDA 13.4, it does not support
+/// locality domains, and the result is 1.
 #[pyfunction]
 #[pyo3(signature = (device_id=DeviceId::Current), text_signature = "(device_id=None)")]
 pub(crate) fn get_num_locality_domains(py: Python<'_>, device_id: DeviceId) -> PyResult<u32> {

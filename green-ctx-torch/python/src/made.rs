@@ -1,4 +1,5 @@
-//! The open partitions, GreenContexts and plan sets of this module, so that callers need not pass them in.
+//! A list of the open partitions, GreenContexts and plan sets that this module created, so that functions can find
+//! them without an argument.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Weak};
@@ -6,12 +7,12 @@ use std::sync::{Arc, Weak};
 use green_ctx::{Device, Share, context::Context, resource::SmGroup};
 use parking_lot::Mutex;
 
-/// A context, with the name and the share that a report shows. Dropped without the GIL.
+/// A context, with the name and the share that a report shows. A thread must drop a subject without the GIL.
 pub(crate) struct Subject {
     pub(crate) context: Context,
     pub(crate) name: String,
     pub(crate) share: Option<Share>,
-    /// The partition of a plan. Plans that share a context give it different floors.
+    /// The partition, if it belongs to a plan. Plans that share a context can give this context different floors.
     pub(crate) planned: Option<green_ctx::Partition>,
 }
 
@@ -19,11 +20,12 @@ pub(crate) struct Subject {
 pub(crate) trait Opened: Send + Sync {
     fn subject(&self) -> Subject;
 
-    /// Returns whether it is a partition.
+    /// Returns whether this is a partition and not a GreenContext.
     fn is_partition(&self) -> bool;
 }
 
-/// Everything that was created. Locked only without the GIL.
+/// All partitions, GreenContexts and plan sets that were created and may still be open. This mutex is locked only
+/// without the GIL.
 static MADE: Mutex<Vec<Made>> = Mutex::new(Vec::new());
 
 enum Made {
@@ -49,13 +51,13 @@ fn add(made: Made) {
     all.push(made);
 }
 
-/// Adds a partition or a GreenContext.
+/// Adds a partition or a GreenContext to the list of open objects.
 pub(crate) fn note<T: Opened + 'static>(opened: &Arc<T>) {
     let weak: Weak<T> = Arc::downgrade(opened);
     add(Made::One(weak));
 }
 
-/// Adds a plan set.
+/// Adds a plan set to the list of open objects.
 pub(crate) fn note_set(set: &Arc<green_ctx::PlanSet>) {
     add(Made::Set(Arc::downgrade(set)));
 }
@@ -79,8 +81,9 @@ pub(crate) fn known() -> Known {
     known
 }
 
-/// Returns the floor of the partition with this context, in SMs. Plans that share a context can give it different
-/// floors, and the active plan counts. If the active plan has no such partition, the floor is 0.
+/// Returns the floor of the partition with this context, in SMs. Plans that share a context can give this context
+/// different floors. In this case the result is the floor in the active plan. If the active plan has no such
+/// partition, the floor is 0.
 pub(crate) fn floor_of(context: &Context) -> u32 {
     let floor = |plan: &green_ctx::Plan| {
         let part = plan.partitions().iter().find(|part| part.context() == context);

@@ -7,7 +7,7 @@ use pyo3::types::{PyDict, PyIterator};
 
 /// Objects of one kind by name, in the order of the request.
 pub(crate) struct Named {
-    /// The word for one object in messages.
+    /// The word that messages use for one object, such as `partition`.
     kind: &'static str,
     objects: Py<PyDict>,
 }
@@ -63,14 +63,14 @@ impl Named {
         self.objects(name.py()).contains(name)
     }
 
-    /// Returns a view of the dictionary, by calling the method with this name.
+    /// Calls a method of the dictionary that returns a view, such as `keys`, and returns the view.
     pub(crate) fn view<'py>(&self, py: Python<'py>, method: &str) -> PyResult<Bound<'py, PyAny>> {
         self.objects(py).run_method(method, ())
     }
 }
 
-/// Returns the error for copying or pickling an object that owns driver handles. `instead` is the advice to the
-/// caller.
+/// Returns the error for copying or pickling an object that owns driver handles. The message ends with `instead`,
+/// which suggests an alternative to the caller.
 pub(crate) fn not_copied(what: &str, instead: &str) -> PyErr {
     PyTypeError::new_err(format!(
         "{what} cannot be copied or pickled, because it belongs to this process and its driver; {instead}"
@@ -80,7 +80,7 @@ pub(crate) fn not_copied(what: &str, instead: &str) -> PyErr {
 /// The prefix of the name under which a plan set holds its SMs.
 const SET: &str = "PlanSet of ";
 
-/// Returns the name under which a plan set holds its SMs. It lists the names of the set's partitions.
+/// Returns the name under which a plan set holds its SMs. This name lists the partitions of the set.
 pub(crate) fn set_name(partitions: impl Iterator<Item = String>) -> String {
     let mut names = Vec::new();
     for name in partitions {
@@ -91,7 +91,7 @@ pub(crate) fn set_name(partitions: impl Iterator<Item = String>) -> String {
     format!("{SET}{}", names.join(", "))
 }
 
-/// Returns whether a holder of SMs is a plan set.
+/// Returns whether the holder of SMs with this name is a plan set.
 pub(crate) fn is_set(holder: &str) -> bool {
     holder.starts_with(SET)
 }

@@ -37,11 +37,13 @@ pub(crate) struct Live {
 enum Home {
     /// A partition that was created without a plan: its context and its first stream.
     Own(Context, green_ctx::Stream),
-    /// A partition of a plan. The other plans of its set have its SMs while they are active.
+    /// A partition of a plan. While another plan of the same set is active, the partitions of that plan use these
+    /// SMs.
     Planned(green_ctx::Partition, Planned),
 }
 
-/// The plan that a partition belongs to, and the set of that plan. The partition does not keep them alive.
+/// The plan that a partition belongs to, and the set of that plan. The partition does not keep the plan or the plan
+/// set alive.
 #[derive(Clone, Default)]
 pub(crate) struct Planned {
     pub(crate) plan: Weak<green_ctx::Plan>,
@@ -57,8 +59,8 @@ impl Planned {
 }
 
 impl Opened for Live {
-    /// Name and share come from this partition. A context that several plans share has the name and the share of
-    /// the plan that was prepared first.
+    /// The subject has the name and the share of this partition. They can differ from those of the context: a context
+    /// that several plans share has the name and the share of the plan that was prepared first.
     fn subject(&self) -> Subject {
         let context = self.context().clone();
         let planned = match &self.home {
@@ -114,7 +116,7 @@ impl Live {
         }
     }
 
-    /// The SMs that no other partition may use.
+    /// The number of SMs that no other partition may use.
     fn floor(&self) -> u32 {
         match &self.home {
             Home::Own(context, _) => context.group().map_or(0, SmGroup::floor),
@@ -178,7 +180,7 @@ impl Live {
 pub(crate) struct Partition {
     /// `None` after `close`.
     open: ArcSwapOption<Open>,
-    /// Later partitions have higher numbers.
+    /// The serial number of the partition. Later partitions have higher numbers.
     serial: u64,
     name: String,
     share: Option<Share>,
@@ -186,7 +188,7 @@ pub(crate) struct Partition {
     sm_count: u32,
     device: u32,
     raw_context: usize,
-    /// Identifies the entered context when the thread leaves it, even after `close`.
+    /// Identifies the context when a thread leaves the partition, even after `close`.
     context: WeakContext,
 }
 
@@ -195,7 +197,7 @@ static MADE: AtomicU64 = AtomicU64::new(0);
 
 /// The parts of a partition that `close` drops.
 struct Open {
-    /// Dropped first, while the context is alive.
+    /// This field is dropped first, while the context is alive.
     _captured: Captured,
     live: Held<Arc<Live>>,
     stream: OnceLock<Py<PyAny>>,
@@ -284,23 +286,23 @@ impl Partition {
         self.share.map(|share| share.to_string())
     }
 
-    /// The SMs that no other partition may use: the requested floor as the device can give it. A count is
-    /// rounded up, a percentage to a near count.
+    /// The number of SMs that no other partition may use. A requested count is rounded up to one that the device can
+    /// give, and a requested percentage is rounded to a nearby count.
     #[getter]
     fn floor(&self) -> u32 {
         self.floor
     }
 
-    /// The other partitions that may use SMs of this one: pairs of a name, and the number of this partition's SMs
-    /// that it may use.
+    /// The other partitions that may use SMs of this partition. Each entry is a pair: the name of the other
+    /// partition, and the number of SMs that both partitions may use.
     #[getter]
     fn shared_with(&self, py: Python<'_>) -> PyResult<Vec<(String, u32)>> {
         let live = self.live()?;
         blocking(py, move || Ok(live.shared_with()))
     }
 
-    /// The number of SMs that the partition may use, shared SMs included: its ceiling. For an exclusive partition
-    /// it equals the floor.
+    /// The ceiling: the number of SMs that the partition may use, including shared SMs. For an exclusive partition,
+    /// the ceiling equals the floor.
     #[getter]
     pub(crate) fn sm_count(&self) -> u32 {
         self.sm_count
@@ -318,7 +320,7 @@ impl Partition {
         self.is_closed()
     }
 
-    /// The partition's stream as a torch.cuda.ExternalStream, created on first use.
+    /// The partition's stream as a torch.cuda.ExternalStream. The first access creates this object.
     #[getter]
     fn stream(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
         self.with(|open| {
@@ -340,18 +342,19 @@ impl Partition {
         self.with(|_| self.raw_context)
     }
 
-    /// The driver's ID of the context. Profilers report it, and `audit` reports it as `context_id`. Partitions of
-    /// several plans with the same SMs have one context. A later partition of the same SMs may have it too.
+    /// The driver's ID of the context. Profilers report this ID, and `audit` reports it as `context_id`. Partitions
+    /// of several plans share one context, and so one ID, if they have the same SMs. A later partition of the same
+    /// SMs may have the same ID too.
     #[getter]
     fn id(&self, py: Python<'_>) -> PyResult<u64> {
         let live = self.live()?;
         blocking(py, move || Ok(live.context().id()?))
     }
 
-    /// Creates another stream of the partition, a torch.cuda.ExternalStream.
+    /// Creates another stream in the partition, and returns the stream as a torch.cuda.ExternalStream.
     ///
-    /// Lower priorities run first. A priority outside the driver's range, which is 0 to -5 on an H200, is clamped
-    /// to it. The partition's SMs stay taken while the stream is alive.
+    /// Work on streams with lower priority numbers runs first. A priority outside the driver's range is clamped to
+    /// that range, which is 0 to -5 on an H200. The SMs of the partition are not free while the stream is alive.
     #[pyo3(signature = (priority=Whole(0)), text_signature = "($self, priority=0)")]
     fn create_stream(&self, py: Python<'_>, priority: Whole) -> PyResult<Py<PyAny>> {
         let live = self.live()?;
@@ -360,7 +363,8 @@ impl Partition {
         torch::external_stream(py, raw, &stream)
     }
 
-    /// Returns the stream for other libraries, by their common protocol: version 0 and the stream's address.
+    /// Implements the `__cuda_stream__` protocol, through which other libraries obtain the stream. Returns the
+    /// protocol version 0 and the stream's address.
     fn __cuda_stream__(&self, py: Python<'_>) -> PyResult<(u32, usize)> {
         Ok((0, self.raw_stream(py)?))
     }
@@ -394,10 +398,10 @@ impl Partition {
         self.open.load().as_ref().map_or(Ok(()), |open| visit.call(open.stream.get()))
     }
 
-    /// Gives the SMs back as soon as the program holds no stream of the partition.
+    /// Closes the partition. Its SMs are free again as soon as the program holds no stream of the partition.
     ///
-    /// Running work continues, and the next partition of these SMs waits for it on the device. cuBLAS's workspaces
-    /// are freed too, unless a torch graph is alive that may use one.
+    /// Running work continues, and the next partition of these SMs waits for that work on the device. The workspaces
+    /// of cuBLAS are freed too, except those that a live torch graph may use.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         self.end();
         torch::release_workspaces(py)

@@ -7,7 +7,7 @@ use green_ctx::verify as proof;
 use pyo3::prelude::*;
 use pyo3::types::PyFrozenSet;
 
-/// The SMs that one partition ran on, as its blocks reported them: while it ran alone, and while all partitions
+/// The SMs that one partition's blocks reported: first while the partition ran alone, and then while all partitions
 /// ran.
 #[pyclass(frozen, module = "green_ctx_torch")]
 pub(crate) struct PartitionReport {
@@ -17,7 +17,7 @@ pub(crate) struct PartitionReport {
 }
 
 impl PartitionReport {
-    /// Wraps the partition at this index of a report. `id` is the ID of its context.
+    /// Wraps the partition at this index of a report. `id` is the ID of the partition's context.
     pub(crate) fn new(report: &Arc<proof::Report>, index: usize, id: u64) -> PartitionReport {
         PartitionReport { report: Arc::clone(report), index, id }
     }
@@ -29,7 +29,7 @@ impl PartitionReport {
 
 #[pymethods]
 impl PartitionReport {
-    /// The partition's name. For a GreenContext it is "GreenContext" and a number.
+    /// The partition's name. The name of a GreenContext is "GreenContext" followed by a number.
     #[getter]
     fn name(&self) -> &str {
         &self.part().name
@@ -47,7 +47,7 @@ impl PartitionReport {
         self.part().share.map(|share| share.to_string())
     }
 
-    /// The SMs that no other partition may use.
+    /// The number of SMs that no other partition may use.
     #[getter]
     fn floor(&self) -> u32 {
         self.part().floor
@@ -59,66 +59,68 @@ impl PartitionReport {
         self.part().sm_count
     }
 
-    /// The IDs (`%smid`) of the SMs that its blocks ran on while all partitions ran.
+    /// The IDs (`%smid`) of the SMs that the partition's blocks ran on while all partitions ran.
     #[getter]
     fn observed_sms<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyFrozenSet>> {
         PyFrozenSet::new(py, self.part().observed_sms())
     }
 
-    /// The IDs of the SMs that its blocks ran on while it ran alone.
+    /// The IDs of the SMs that the partition's blocks ran on while the partition ran alone.
     #[getter]
     fn alone_sms<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyFrozenSet>> {
         PyFrozenSet::new(py, &self.part().alone_sms)
     }
 
-    /// The IDs of the SMs of its floor.
+    /// The IDs of the SMs of the partition's floor.
     #[getter]
     fn floor_sms<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyFrozenSet>> {
         PyFrozenSet::new(py, &self.part().floor_sms)
     }
 
-    /// The IDs of the SMs of its floor on which other partitions ran. Empty if the floor was kept.
+    /// The IDs of the SMs of the partition's floor on which other partitions ran. The set is empty if no other
+    /// partition ran on the floor.
     #[getter]
     fn intruded<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyFrozenSet>> {
         let intruded: BTreeSet<u32> = self.report.intruded(self.index);
         PyFrozenSet::new(py, intruded)
     }
 
-    /// The start of its first block while all partitions ran, in nanoseconds of the device's clock
-    /// (`%globaltimer`).
+    /// The time at which the partition's first block started while all partitions ran, in nanoseconds of the device's
+    /// clock (`%globaltimer`).
     #[getter]
     fn start_ns(&self) -> u64 {
         self.part().start_ns()
     }
 
-    /// The end of its last block while all partitions ran, in nanoseconds of the same clock.
+    /// The time at which the partition's last block ended while all partitions ran, in nanoseconds of the device's
+    /// clock (`%globaltimer`).
     #[getter]
     fn end_ns(&self) -> u64 {
         self.part().end_ns()
     }
 
-    /// The blocks that ran while all partitions ran, in the grid's order: for each block the ID of its SM, its
-    /// start and its end, in nanoseconds.
+    /// The partition's blocks from the time when all partitions ran, in grid order. Each entry has the ID of the
+    /// block's SM and the block's start and end in nanoseconds.
     #[getter]
     fn blocks(&self) -> Vec<(u32, u64, u64)> {
         let blocks = self.part().blocks.iter();
         blocks.map(|block| (block.sm, block.start_ns, block.end_ns)).collect()
     }
 
-    /// Whether the partition, while it ran alone, used as many SMs as it was given, including its floor.
+    /// Whether the partition, while it ran alone, used as many SMs as its ceiling allows, including its whole floor.
     #[getter]
     fn complete(&self) -> bool {
         self.part().complete()
     }
 
-    /// Whether the partition, while all partitions ran, used all of its floor and stayed within its ceiling.
+    /// Whether the partition, while all partitions ran, used its whole floor and only SMs that it had used alone.
     #[getter]
     fn within(&self) -> bool {
         self.part().within()
     }
 
-    /// Whether the partition had its share and stayed within it: it is complete and within its share, and no other
-    /// partition ran on its floor.
+    /// Whether the partition got its whole share and used no other SMs: `complete` and `within` are True, and no
+    /// other partition ran on its floor.
     #[getter]
     fn kept(&self) -> bool {
         self.report.kept(self.index)

@@ -25,10 +25,10 @@ use crate::torch;
 /// Partitions by name, in the order of the request.
 ///
 /// `with partition(...) as parts:` closes all partitions at the end of the block. `with parts["decode"]:` runs
-/// torch's work in one of them.
+/// torch's work in the partition with this name.
 #[pyclass(frozen, mapping, weakref, module = "green_ctx_torch")]
 pub(crate) struct Partitions {
-    /// From names to [`Partition`].
+    /// Maps names to [`Partition`] objects.
     parts: Named,
 }
 
@@ -53,7 +53,7 @@ impl Partitions {
         Ok(parts)
     }
 
-    /// Closes all partitions, without asking torch to free the workspaces that it holds for them.
+    /// Closes all partitions. The workspaces that torch holds for these partitions are not freed.
     pub(crate) fn end(&self, py: Python<'_>) -> PyResult<()> {
         self.each(py)?.iter().for_each(|part| part.get().end());
         Ok(())
@@ -155,7 +155,7 @@ impl Partitions {
     }
 }
 
-/// Returns weak references to the partitions outside plans that Python code still holds. A `weakref.WeakSet` would
+/// Returns weak references to those partitions outside plans that Python code still holds. A `weakref.WeakSet` would
 /// run Python code when a partition is dropped, possibly in a daemon thread that is about to end.
 fn made(py: Python<'_>) -> PyResult<&Bound<'_, PySet>> {
     static MADE: PyOnceLock<Py<PySet>> = PyOnceLock::new();
@@ -163,7 +163,7 @@ fn made(py: Python<'_>) -> PyResult<&Bound<'_, PySet>> {
     Ok(made.bind(py))
 }
 
-/// Returns the open partitions of a device, outside plans.
+/// Returns the open partitions of a device that belong to no plan.
 fn open_on(py: Python<'_>, ordinal: i64) -> PyResult<Vec<Py<Partition>>> {
     // Copied to a list first, because dropping a partition changes the set.
     let known = made(py)?.iter().collect::<Vec<_>>();
@@ -184,35 +184,38 @@ fn open_on(py: Python<'_>, ordinal: i64) -> PyResult<Vec<Py<Partition>>> {
 ///     parts = partition({"decode": "32..", "prefill": "..100"})
 ///
 /// `division` maps each name to a number of SMs, a share (a `Share` or its text), or "rest" for the SMs that the
-/// others leave. No other partition of this process uses the SMs of a partition's floor: all 16 of `16`, or 32 of
-/// `"32.."`. Above its floor and up to its ceiling, a partition may use SMs that others may use too. A count that
-/// the device cannot give is rounded up: `Partition.requested` is the requested count, and `Partition.sm_count` is
-/// the resulting one. `dry_run` computes the result without taking SMs.
+/// other partitions leave. No other partition of this process uses the SMs of a partition's floor. The floor is 16
+/// SMs for `16`, and 32 SMs for `"32.."`. Above its floor and up to its ceiling, a partition may use SMs that other
+/// partitions may use too. A count that the device cannot give is rounded up: `Partition.requested` is the requested
+/// count, and `Partition.sm_count` is the resulting one. `dry_run` computes the result without taking SMs.
 ///
-/// With `fine=True` the device is divided into the smallest units that the driver supports, in which clusters of
-/// thread blocks may not fit.
+/// With `fine=True`, the device is divided into the smallest units that the driver supports. Clusters of thread
+/// blocks may not fit into these units.
 ///
 /// The following keywords take one value for all partitions, or a mapping from names to values:
 ///
 /// - `priority`: the priority of the partition's stream. Lower numbers run first; the range on an H200 is 0 to -5.
-/// - `workqueue`: the scope of the partition's workqueues. "balanced" gives it separate queues if possible, and
-///   "device_ctx" the device's common queues. A tuple such as ("balanced", 4) adds a limit, the expected number of
-///   streams that have work at the same time. Needs CUDA 13.1; not yet run on hardware.
+/// - `workqueue`: the scope of the partition's workqueues. "balanced" gives the partition separate queues if
+///   possible, and "device_ctx" gives it the device's common queues. A tuple such as ("balanced", 4) adds a limit:
+///   the expected number of streams that have work at the same time. This option needs CUDA 13.1 and has not run on
+///   hardware yet.
 /// - `coscheduled`: the number of SMs that are scheduled together, so that clusters fit; 0 is the device's default.
-/// - `preferred_coscheduled`: the size, in SMs, of the pieces into which the driver may merge co-scheduled SMs.
-/// - `backfill`: True if SMs that are not scheduled together may fill up a partition.
+/// - `preferred_coscheduled`: the size, in SMs, up to which the driver may merge sets of co-scheduled SMs.
+/// - `backfill`: True if the driver may fill up a partition with SMs that are not scheduled together.
 /// - `locality_domain`: the number of the locality domain to take SMs from, or "any". Needs CUDA 13.4.
-/// - `supplemental`: True if a larger locality domain may give more SMs than the driver counts for each domain.
-///   Needs CUDA 13.5.
+/// - `supplemental`: True if a partition may take more SMs of a larger locality domain than the driver counts per
+///   domain. Needs CUDA 13.5.
 ///
-/// The last five need at least CUDA 13.1 and have not run on hardware yet. If any of them is given, counts are not
-/// rounded, every share must be exclusive (such as 16 or "rest"), and no SMs of the device may be held.
+/// The five options from `coscheduled` to `supplemental` need at least CUDA 13.1 and have not run on hardware yet. If
+/// one of these five options is given, counts are not rounded, every share must be exclusive (such as 16 or "rest"),
+/// and all SMs of the device must be free.
 ///
-/// With `replace=True` all open partitions of the device that earlier calls and `TuningOutcome.partitions` created
-/// are closed first, as by `close()`, so that a notebook cell can run again. Plan sets and the contexts of drop-ins
-/// stay open. If the request would not fit without the earlier partitions either, they stay open too. A thread
-/// inside an earlier partition, and a stream or graph that the program still holds, keep SMs. If this leaves too
-/// few SMs, RuntimeError says so, and the earlier partitions are closed nevertheless.
+/// `replace=True` first closes all open partitions of the device that earlier calls of `partition` or
+/// `TuningOutcome.partitions` created, so that a notebook cell can run again. Plan sets and the contexts of drop-ins,
+/// such as `GreenContext`, stay open. If the request would not fit even without the earlier partitions, the earlier
+/// partitions stay open. A closed partition still holds its SMs while a thread is inside it, or while the program
+/// holds one of its streams or graphs. If too few SMs are free for this reason, `partition` raises RuntimeError, and
+/// the earlier partitions stay closed.
 ///
 /// Raises ValueError if an argument is invalid or the device does not have the requested SMs. Raises RuntimeError
 /// if other partitions hold the SMs, if the driver is too old, or if there is no usable driver. If the call fails,
@@ -289,12 +292,13 @@ pub(crate) fn partition(
     }
 }
 
-/// Returns the states of partitions, to be dropped without the GIL.
+/// Returns the states of those partitions that are open. [`Held`] drops the states without the GIL.
 fn living(py: Python<'_>, parts: &[Py<Partition>]) -> Vec<Held<Arc<Live>>> {
     parts.iter().filter_map(|part| part.bind(py).get().live().ok()).map(Held::new).collect()
 }
 
-/// Lists partitions for a message, the oldest first, with their SMs, because two of them can have the same name.
+/// Lists partitions for a message, the oldest first. The list shows the number of SMs too, because two partitions can
+/// have the same name.
 fn names_of(parts: &[Py<Partition>]) -> String {
     let mut parts: Vec<_> = parts.iter().map(Py::get).collect();
     parts.sort_unstable_by_key(|part| part.serial());
@@ -302,7 +306,7 @@ fn names_of(parts: &[Py<Partition>]) -> String {
     names.collect::<Vec<_>>().join(", ")
 }
 
-/// Adds to the fault of a plan set which partitions may hold the SMs that it lacks.
+/// If a plan set could not get its SMs, adds to the error a list of the open partitions that may hold them.
 pub(crate) fn advise(py: Python<'_>, fault: Fault, device: i64) -> PyResult<Fault> {
     if fault.reason() != Reason::Unavailable {
         return Ok(fault);
@@ -317,7 +321,7 @@ pub(crate) fn advise(py: Python<'_>, fault: Fault, device: i64) -> PyResult<Faul
     })
 }
 
-/// Returns an error if a request could not be met even with `former` closed.
+/// Returns an error if a request would not fit even without the partitions in `former`.
 fn check(ordinal: i64, request: &Request, former: Vec<Held<Arc<Live>>>) -> Result<(), Fault> {
     let device = device(ordinal)?;
     request.workqueues(&device)?;
@@ -333,8 +337,8 @@ fn check(ordinal: i64, request: &Request, former: Vec<Held<Arc<Live>>>) -> Resul
     }
 }
 
-/// Creates the partitions of a request, in the order of `priorities`, which gives the priority of each one's
-/// stream.
+/// Creates the partitions of a request, in the order of `priorities`. This list gives the name of each partition and
+/// the priority of its stream.
 pub(crate) fn make_split(
     device: &Device,
     request: SplitRequest,
@@ -383,11 +387,12 @@ fn make(ordinal: i64, request: &Request) -> Result<Vec<Arc<Live>>, Fault> {
     Ok(living)
 }
 
-/// Returns the error for a partition that takes the rest when no SMs remain. The other groups get `given` SMs.
+/// Returns the error for a request in which no SMs remain for the partition that takes the rest. The other groups get
+/// `given` SMs.
 pub(crate) fn no_rest(rest: &str, given: u32, total: u32) -> Fault {
     match given == total {
         true => Fault::value(format!(
-            "no SMs remain for {rest}: the others take all {total} SMs of the device"
+            "no SMs remain for {rest}: the other partitions take all {total} SMs of the device"
         )),
         false => Fault::unavailable(format!(
             "no SMs remain for {rest}: the SMs that the others leave, of the device's {total}, are already \

@@ -1,4 +1,4 @@
-//! Streams of the primary context, for verdicts without partitions.
+//! Streams of the primary context, for tuning verdicts that do not use partitions.
 
 use std::sync::OnceLock;
 
@@ -39,7 +39,7 @@ impl _PlainStream {
         self.raw
     }
 
-    /// The stream as a torch.cuda.ExternalStream, created on first use.
+    /// The stream as a torch.cuda.ExternalStream. The first access creates this object.
     #[getter]
     fn stream(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
         kept(py, &self.stream, || torch::external_stream(py, self.raw, &self.native))

@@ -25,14 +25,14 @@ use crate::partition::{Live, Partition, Planned};
 use crate::partitions::{Partitions, advise};
 use crate::torch;
 
-/// The longest time that a switch waits: a year. A much longer one would make the deadline overflow.
+/// The longest time that a switch waits: a year. A much longer time would make the deadline overflow.
 const LONGEST: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
-/// A plan of a `PlanSet`: a mapping from names to its partitions.
+/// A plan of a `PlanSet`: a mapping from names to the partitions of the plan.
 #[pyclass(frozen, mapping, weakref, module = "green_ctx_torch")]
 pub(crate) struct Plan {
     name: String,
-    /// `None` once its partitions are closed.
+    /// `None` once the plan's partitions are closed.
     prepared: ArcSwapOption<Held<Arc<green_ctx::Plan>>>,
     partitions: Py<Partitions>,
 }
@@ -61,7 +61,7 @@ impl Plan {
         &self.name
     }
 
-    /// The partitions by name. Work can be submitted to them while the plan is active.
+    /// The partitions by name. Work can be submitted to the partitions while the plan is active.
     #[getter]
     fn partitions(&self, py: Python<'_>) -> Py<Partitions> {
         self.partitions.clone_ref(py)
@@ -134,20 +134,20 @@ impl Plan {
 ///     with plans.switch("night")["decode"]:
 ///         y = a @ b
 ///
-/// `plans` maps the name of each plan to a division, as `partition` takes it. A plan set is a mapping from names to
-/// plans, and a plan is a mapping from names to partitions. `with PlanSet(...) as plans:` closes the set at the end
-/// of the block.
+/// `plans` maps the name of each plan to a division in the form that `partition` takes. A plan set is a mapping from
+/// names to plans, and a plan is a mapping from names to partitions. `with PlanSet(...) as plans:` closes the set at
+/// the end of the block.
 ///
-/// The contexts and streams of all plans are created in advance, so a switch costs a few events. The first plan is
-/// active at first. The set holds all free SMs of the device, or `sm_count` of them. `fine` means the same as in
-/// `partition`.
+/// The contexts and streams of all plans are created in advance, so a switch costs only a few CUDA events. Initially,
+/// the first plan is active. The set holds all free SMs of the device, or `sm_count` of them. `fine` means the same
+/// as in `partition`.
 ///
 /// Raises the same exceptions as `partition`. If the call fails, nothing is created.
 #[pyclass(frozen, mapping, weakref, module = "green_ctx_torch")]
 pub(crate) struct PlanSet {
     /// `None` after `close`.
     open: ArcSwapOption<Held<Arc<green_ctx::PlanSet>>>,
-    /// From names to [`Plan`].
+    /// Maps names to [`Plan`] objects.
     plans: Named,
     device: u32,
     sm_count: u32,
@@ -350,7 +350,8 @@ impl PlanSet {
         self.object(py, active)
     }
 
-    /// Prepares another plan, and returns it. Creates the contexts and streams that no other plan has.
+    /// Prepares another plan, and returns it. Creates only the contexts and streams that no other plan of the set has
+    /// yet.
     fn prepare(
         &self,
         py: Python<'_>,
@@ -364,12 +365,12 @@ impl PlanSet {
 
     /// Makes a plan active, and returns it. `name` is the name of a plan, or a plan of this set.
     ///
-    /// Work submitted to the new plan's partitions from now on waits, on the device, for the previous plan's work
-    /// on the SMs that they take over. With `fence=False` it does not wait. With `drain_ms` the host first waits,
-    /// for at most that many milliseconds, until the previous plan's work is done.
+    /// After the switch, work submitted to the new plan's partitions waits on the device for the previous plan's work
+    /// on the same SMs. With `fence=False`, the new work does not wait. With `drain_ms`, the host first waits, for at
+    /// most this number of milliseconds, until the previous plan's work is done.
     ///
-    /// Raises RuntimeError if the work is not done in that time. In this case, and after an interrupt, nothing has
-    /// changed.
+    /// Raises RuntimeError if the previous plan's work is not done within `drain_ms`. After this error or an
+    /// interrupt, nothing has changed.
     #[pyo3(signature = (name, fence=true, drain_ms=None))]
     fn switch(
         &self,
@@ -423,8 +424,8 @@ impl PlanSet {
         Ok(())
     }
 
-    /// Closes the partitions of all plans, and gives the SMs back. Running work continues, and the next owner of
-    /// the SMs waits for it on the device.
+    /// Closes the partitions of all plans, and gives the SMs back. Running work continues, and the next owner of the
+    /// SMs waits for that work on the device.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         // Not the library's `close`, which waits for all work, and refuses while a stream is held elsewhere. This
         // always ends the set, and gives the same SMs back.
@@ -527,7 +528,7 @@ struct Prepared {
 }
 
 impl Prepared {
-    /// Wraps a plan that has a Python object.
+    /// Wraps a plan that already has a Python object. The order of names is not needed for such a plan.
     fn of(plan: Arc<green_ctx::Plan>) -> Prepared {
         Prepared { plan: Held::new(plan), order: Vec::new() }
     }

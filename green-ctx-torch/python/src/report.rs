@@ -20,7 +20,7 @@ use crate::partition_report::PartitionReport;
 use crate::partitions::Partitions;
 use crate::plan::{Plan, PlanSet, living as living_of};
 
-/// Returns a device's open partitions, those of active plans included, and its GreenContexts.
+/// Returns the open partitions and GreenContexts of a device, including the partitions of active plans.
 fn open_on(ordinal: i64) -> Result<Vec<Subject>, Fault> {
     let device = device(ordinal)?;
     let Known { opened, sets } = known();
@@ -42,7 +42,8 @@ fn open_on(ordinal: i64) -> Result<Vec<Subject>, Fault> {
     Ok(open)
 }
 
-/// The SMs that partitions ran on, as the blocks of a probe kernel reported them. Notebooks show it as a picture.
+/// The SMs that partitions ran on, as the blocks of a probe kernel reported them. Notebooks show the report as a
+/// picture.
 #[pyclass(frozen, module = "green_ctx_torch")]
 pub(crate) struct Report {
     report: Arc<proof::Report>,
@@ -52,7 +53,8 @@ pub(crate) struct Report {
 
 #[pymethods]
 impl Report {
-    /// Whether every partition ran on all of its SMs and on no others, and no other partition ran on its floor.
+    /// Whether every partition ran on all of its SMs and on no other SMs, and no partition ran on another partition's
+    /// floor.
     #[getter]
     fn ok(&self) -> bool {
         self.report.ok()
@@ -64,14 +66,14 @@ impl Report {
         self.report.disjoint()
     }
 
-    /// Whether every partition, while it ran alone, used as many SMs as it was given.
+    /// Whether every partition, while it ran alone, used as many SMs as its ceiling allows.
     #[getter]
     fn complete(&self) -> bool {
         self.report.partitions.iter().all(proof::PartitionReport::complete)
     }
 
-    /// Whether all partitions were running at some moment. `ok` does not require this, because separate SMs do not
-    /// guarantee that work runs concurrently.
+    /// Whether there was a moment at which all partitions were running. `ok` does not require this, because separate
+    /// SMs do not guarantee that work runs concurrently.
     #[getter]
     fn concurrent(&self) -> bool {
         self.report.concurrent()
@@ -83,7 +85,8 @@ impl Report {
         self.report.floors_kept()
     }
 
-    /// The results of the partitions, in the order given. A partition that was given twice appears once.
+    /// The results of the partitions, in the order in which the caller passed them. A partition that was passed twice
+    /// appears once.
     #[getter]
     fn partitions(&self) -> Vec<PartitionReport> {
         let number = self.ids.iter().enumerate();
@@ -141,14 +144,16 @@ impl Report {
     }
 }
 
-/// Runs a probe kernel in partitions at the same time, and reports the SMs that its blocks ran on.
+/// Runs a probe kernel in several partitions at the same time, and reports the SMs that the blocks of the kernel ran
+/// on.
 ///
 ///     report = verify(parts)
 ///     assert report.ok, report
 ///
-/// `partitions` is a partition, a GreenContext, a mapping or an iterable of these, a plan, or a plan set, whose
-/// active plan is verified. Without it, everything that is open on the device is verified, including the contexts
-/// of drop-ins. The probe takes about a millisecond; other work on the same SMs makes it take longer.
+/// `partitions` is a partition, a GreenContext, a mapping or an iterable of these, a plan, or a plan set. For a plan
+/// set, the active plan is verified. Without `partitions`, all open partitions and GreenContexts of the device are
+/// verified, including the contexts of drop-ins. The probe takes about a millisecond; other work on the same SMs
+/// makes it take longer.
 ///
 /// Raises ValueError if there is nothing to verify.
 #[pyfunction]
@@ -252,7 +257,8 @@ fn one(given: &Bound<'_, PyAny>) -> PyResult<Option<Held<Subject>>> {
     Ok(Some(Held::new(open.subject())))
 }
 
-/// Returns the context of a partition or a GreenContext, to be dropped without the GIL.
+/// Returns the context of a partition or a GreenContext, and `None` for other objects. [`Held`] drops the context
+/// without the GIL.
 pub(crate) fn context(given: &Bound<'_, PyAny>) -> PyResult<Option<Held<Context>>> {
     Ok(one(given)?.map(|subject| Held::new(subject.into_inner().context)))
 }

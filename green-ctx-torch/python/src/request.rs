@@ -10,7 +10,8 @@ use crate::division::Division;
 use crate::fault::{Fault, unsigned};
 use crate::workqueue::Workqueue;
 
-/// The keyword arguments. Each is one value for all partitions, or a mapping from names to values.
+/// The keyword arguments. Each argument except `fine` is one value for all partitions, or a mapping from names to
+/// values.
 pub(crate) struct Keywords<'a, 'py> {
     pub(crate) fine: bool,
     pub(crate) coscheduled: Option<&'a Bound<'py, PyAny>>,
@@ -84,13 +85,13 @@ impl Request {
         Ok(Request { division, split, workqueues, priorities })
     }
 
-    /// Returns the request for the library.
+    /// Returns the request in the form that the `green_ctx` crate takes.
     pub(crate) fn split(&self) -> SplitRequest {
         self.split.clone()
     }
 
-    /// Returns the workqueue configurations by partition name. Called before any SMs are taken, so that an invalid
-    /// configuration takes none.
+    /// Returns the workqueue configurations by partition name. This function is called before any SMs are taken, so
+    /// that an invalid configuration fails first.
     pub(crate) fn workqueues(
         &self,
         device: &Device,
@@ -164,7 +165,7 @@ impl<T: Copy> Values<T> {
             && named.iter().any(|(name, _)| name == rest)
         {
             return Err(Fault::value(format!(
-                "{what} cannot be set for {rest}, which takes what the others leave; ask for a count"
+                "{what} cannot be set for {rest}, which takes the SMs that the others leave; ask for a count"
             )));
         }
         let names = division.names().into_iter().filter(|name| Some(&**name) != division.rest());
@@ -209,7 +210,8 @@ fn priority(given: &Bound<'_, PyAny>) -> PyResult<i32> {
     Ok(nearest(priority))
 }
 
-/// Clamps a priority to the type that the driver takes. The driver clamps it further, to its own range.
+/// Clamps a priority to the range of `i32`, the type that the driver takes. The driver then clamps the priority to
+/// its own range.
 pub(crate) fn nearest(priority: i64) -> i32 {
     i32::try_from(priority).unwrap_or(if priority < 0 { i32::MIN } else { i32::MAX })
 }

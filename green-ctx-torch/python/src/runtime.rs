@@ -1,4 +1,4 @@
-//! The functions of `torch.cuda.cudart()`, without the CUDA runtime.
+//! Replacements for the functions of `torch.cuda.cudart()` that do not use the CUDA runtime.
 
 use std::ffi::c_void;
 use std::ptr;
@@ -13,8 +13,8 @@ use crate::fault::{Fault, unsigned};
 use crate::gil::blocking;
 use crate::partition::Partition;
 
-/// Returns the name of an error code, such as cudaErrorInvalidValue for 1; None for a code that CUDA 13.5 does not
-/// have.
+/// Returns the name of an error code, such as cudaErrorInvalidValue for 1. Returns None for a code that CUDA 13.5
+/// does not define.
 #[pyfunction]
 pub(crate) fn error_name(code: Whole) -> Option<&'static str> {
     // No error code is as large as this substitute for numbers outside `u32`.
@@ -27,7 +27,7 @@ pub(crate) fn error_text(code: Whole) -> &'static str {
     ErrorCode(u32::try_from(code.0).unwrap_or(u32::MAX)).text()
 }
 
-/// Starts collection by the profiler that the program runs under. Without a profiler it does nothing.
+/// Starts data collection by the profiler under which the program runs. Without a profiler, the call does nothing.
 #[pyfunction]
 #[pyo3(signature = (device=DeviceId::Current), text_signature = "(device=None)")]
 pub(crate) fn profiler_start(py: Python<'_>, device: DeviceId) -> PyResult<()> {
@@ -35,7 +35,7 @@ pub(crate) fn profiler_start(py: Python<'_>, device: DeviceId) -> PyResult<()> {
     blocking(py, || Ok(runtime::profiler_start(&self::device(device)?)?))
 }
 
-/// Stops collection by the profiler that the program runs under.
+/// Stops data collection by the profiler under which the program runs.
 #[pyfunction]
 #[pyo3(signature = (device=DeviceId::Current), text_signature = "(device=None)")]
 pub(crate) fn profiler_stop(py: Python<'_>, device: DeviceId) -> PyResult<()> {
@@ -54,7 +54,8 @@ pub(crate) fn memory_info(py: Python<'_>, device: DeviceId) -> PyResult<(u64, u6
 
 /// Page-locks host memory. The memory must stay in place until it is unregistered.
 ///
-/// `flags` are those of cudaHostRegister: 1 for all contexts, 2 mapped, 4 memory of an I/O device, 8 read-only.
+/// `flags` is a combination of the flags of cudaHostRegister: 1 for all contexts (portable), 2 for mapped memory, 4
+/// for memory of an I/O device, and 8 for read-only memory.
 #[pyfunction]
 #[pyo3(signature = (address, bytes, flags=Whole(0), device=DeviceId::Current),
     text_signature = "(address, bytes, flags=0, device=None)")]
@@ -94,8 +95,8 @@ pub(crate) fn host_unregister(py: Python<'_>, address: Whole, device: DeviceId) 
     })
 }
 
-/// Creates a stream in a partition, or in a device's primary context, and returns its handle, a CUstream. The
-/// caller must destroy it before the partition is closed.
+/// Creates a stream in a partition, or in a device's primary context, and returns its handle, a CUstream. The caller
+/// must destroy the stream before the partition is closed.
 #[pyfunction]
 #[pyo3(signature = (partition=None, device=DeviceId::Current),
     text_signature = "(partition=None, device=None)")]
@@ -125,8 +126,8 @@ pub(crate) fn stream_create(
     })
 }
 
-/// Destroys a stream that `stream_create` created. The stream must not be used afterwards. Work already submitted
-/// to it continues.
+/// Destroys a stream that `stream_create` created. The stream must not be used afterwards. Work already submitted to
+/// the stream continues.
 #[pyfunction]
 #[pyo3(signature = (stream, device=DeviceId::Current),
     text_signature = "(stream, device=None)")]
@@ -156,7 +157,7 @@ pub(crate) fn stream_destroy(py: Python<'_>, stream: Whole, device: DeviceId) ->
 fn memory(Whole(address): Whole) -> Result<*mut c_void, Fault> {
     match unsigned("an address", address)? {
         0 => {
-            Err(Fault::value("there is no memory at address 0; give the address of its first byte"))
+            Err(Fault::value("address 0 is not valid; give the address of the memory's first byte"))
         }
         address => Ok(ptr::without_provenance_mut(address)),
     }

@@ -1,7 +1,8 @@
-//! The order of entering and leaving, for torch's CUDA sanitizer (`TORCH_CUDA_SANITIZER=1`).
+//! The ordering of work when a partition is entered or left, made visible to torch's CUDA sanitizer
+//! (`TORCH_CUDA_SANITIZER=1`).
 //!
-//! The sanitizer follows torch's own events. Entering a partition records events of the driver, which it does not
-//! see. If the sanitizer is enabled, torch's events record the same order once more.
+//! The sanitizer follows torch's own events. Entering a partition records events of the driver, which the sanitizer
+//! does not see. If the sanitizer is enabled, this module orders the same work again with torch's events.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -11,8 +12,8 @@ use pyo3::prelude::*;
 use crate::argument::modules;
 use crate::code::{Code, import};
 
-/// The number of imported modules when the sanitizer was last found missing. Looking for it each time would take a
-/// thirtieth of the time of entering.
+/// The number of imported modules at the last look-up that did not find the sanitizer. While this number stays the
+/// same, no new look-up is needed. Each look-up takes a thirtieth of the time of entering a partition.
 static WITHOUT: AtomicUsize = AtomicUsize::new(0);
 
 /// Returns torch's current stream of a device if the sanitizer is enabled.
@@ -36,7 +37,7 @@ pub(crate) fn current_stream(py: Python<'_>, device: u32) -> PyResult<Option<Bou
     if enabled.is_truthy()? { ask(py, device).map(Some) } else { Ok(None) }
 }
 
-/// Makes torch's current stream wait for the previously current stream, by torch's own events.
+/// Makes torch's current stream wait for the previously current stream, with torch's own events.
 pub(crate) fn waits_for(former: Option<Bound<'_, PyAny>>, device: u32) -> PyResult<()> {
     let Some(former) = former else { return Ok(()) };
     let current = ask(former.py(), device)?;

@@ -9,8 +9,8 @@ use crate::fault::{Fault, kind};
 
 /// The share of the SMs that a partition gets: a floor and a ceiling.
 ///
-/// The floor is the number of SMs that no other partition may use. The ceiling is the maximum number of SMs that
-/// the partition may use; None sets no ceiling. Other partitions may use the SMs between the two.
+/// The floor is the number of SMs that no other partition may use. The ceiling is the maximum number of SMs that the
+/// partition may use; None sets no ceiling. Other partitions may also use the SMs between the floor and the ceiling.
 ///
 ///     Share(32)           # "32..": at least 32 SMs, and every SM that is in no other floor
 ///     Share(16, 48)       # "16..48": at least 16 SMs, and at most 48
@@ -20,9 +20,9 @@ use crate::fault::{Fault, kind};
 /// `"rest"`. The text `"16"` is exclusive: floor and ceiling are both 16. Percentages refer to the SMs that are
 /// divided.
 ///
-/// A share equals every text that describes it: `Share(32) == "32.."`. Its hash is that of `str(share)`, so a
-/// dictionary finds a share by that text only. For example, `str(Share("16..48"))` is `"16..=48"`; a look-up with
-/// `"16..48"` fails.
+/// A share equals every text that describes it: `Share(32) == "32.."`. The hash of a share is the hash of
+/// `str(share)`, so a dictionary finds a share only by exactly that text. For example, `str(Share("16..48"))` is
+/// `"16..=48"`, so a look-up with `"16..48"` fails.
 ///
 /// Raises ValueError if the text is not a share, if the ceiling is 0, or if the floor is above the ceiling.
 #[pyclass(frozen, module = "green_ctx_torch")]
@@ -85,13 +85,15 @@ impl Share {
         Ok(Share::parse(&text)?)
     }
 
-    /// The SMs that no other partition may use; None if the number depends on what is free, or is a percentage.
+    /// The number of SMs that no other partition may use; None if the floor is a percentage or depends on the number
+    /// of free SMs.
     #[getter]
     fn floor(&self) -> Option<u32> {
         self.0.floor()
     }
 
-    /// The maximum number of SMs that the partition may use; None if there is no ceiling, or if it is a percentage.
+    /// The maximum number of SMs that the partition may use; None if there is no ceiling, or if the ceiling is a
+    /// percentage.
     #[getter]
     fn ceiling(&self) -> Option<u32> {
         self.0.ceiling()

@@ -1,4 +1,5 @@
-//! The drop-in for `torch.cuda.green_contexts.SMPartition`: a description of SMs that are not taken.
+//! The drop-in replacement for `torch.cuda.green_contexts.SMPartition`: a description of SMs that no context has
+//! taken.
 
 use std::sync::Arc;
 
@@ -11,11 +12,12 @@ use crate::fault::Fault;
 use crate::gil::blocking;
 use crate::locality;
 
-/// Some SMs of a device, described but not reserved. A GreenContext that is created from it takes the SMs.
+/// Some SMs of a device, described but not reserved. A GreenContext that is created from the description takes the
+/// SMs.
 ///
 /// `SMPartition.from_device()` describes all SMs of a device, `split` describes parts of them, and
-/// `GreenContext.sm_partition` describes those of a context. Two open contexts never have SMs of the same
-/// SMPartition, or of one SMPartition and a part of it.
+/// `GreenContext.sm_partition` describes those of a context. Two contexts cannot be open at the same time if both
+/// come from the same SMPartition, or if one comes from an SMPartition and the other from a part of it.
 #[pyclass(frozen, subclass, weakref, module = "green_ctx_torch.green_contexts")]
 pub(crate) struct SMPartition(Arc<Description>);
 
@@ -51,13 +53,13 @@ impl SMPartition {
         self.0.sm_count()
     }
 
-    /// The number of these SMs that are scheduled together, so that clusters fit.
+    /// The number of SMs that are scheduled together, so that clusters fit on them.
     #[getter]
     fn coscheduled_sm_count(&self) -> u32 {
         self.0.coscheduled()
     }
 
-    /// The requested locality domain, or None. Raises RuntimeError before CUDA 13.4.
+    /// The requested locality domain, or None. Raises RuntimeError if the driver is older than CUDA 13.4.
     #[getter]
     fn locality_domain_id(&self, py: Python<'_>) -> PyResult<Option<u32>> {
         blocking(py, || {
@@ -66,15 +68,16 @@ impl SMPartition {
         })
     }
 
-    /// Divides the SMs into groups. Returns a tuple of the groups, and the remaining SMs, or None if no SMs
-    /// remain.
+    /// Divides the SMs into groups. Returns two values: a tuple of the groups, and the remaining SMs. The second
+    /// value is None if no SMs remain.
     ///
-    /// Each argument is one value, or a sequence with one value per group. `num_sms` is never rounded. 0 takes as
-    /// many SMs as can be scheduled together, which are 120 of the 132 of an H200.
+    /// Each argument is one value, or a sequence with one value per group. `num_sms` is never rounded. `num_sms=0`
+    /// takes as many SMs as can be scheduled together, which is 120 of the 132 SMs of an H200.
     ///
-    /// `num_sms` alone works with every driver. The other arguments need CUDA 13.1, and locality domains need CUDA
-    /// 13.4; they have not run on hardware yet. They apply only to a split of all SMs of a device. While a context
-    /// has a group of such a split, all contexts of the device must be of that split.
+    /// A split by `num_sms` alone works with every driver. The other arguments need CUDA 13.1, and locality domains
+    /// need CUDA 13.4. These other arguments have not run on hardware yet, and apply only to a split of all SMs of a
+    /// device. While a context uses a group of such a split, all other contexts of the device must use groups of the
+    /// same split.
     ///
     /// Raises ValueError if a value is not a count, a flag or a domain, or if sequences differ in length. Raises
     /// RuntimeError if the device cannot give the groups.
@@ -111,7 +114,7 @@ impl SMPartition {
     }
 }
 
-/// An argument, or nothing if the caller left it out. None is a value.
+/// An argument that the caller may leave out. An explicit None counts as a value.
 #[derive(Default)]
 pub(crate) struct Argument<'py>(Option<Bound<'py, PyAny>>);
 
@@ -123,7 +126,7 @@ impl<'py> FromPyObject<'_, 'py> for Argument<'py> {
     }
 }
 
-/// The arguments of a split. Each is one value for all groups, or a sequence with one value per group.
+/// The arguments of a split. Each argument is one value for all groups, or a sequence with one value per group.
 pub(crate) struct Options<'py> {
     pub(crate) num_sms: Argument<'py>,
     pub(crate) coscheduled_sm_count: Argument<'py>,
@@ -185,7 +188,7 @@ impl Options<'_> {
     }
 }
 
-/// More groups than any device has SMs.
+/// The maximum number of groups, which is larger than the number of SMs of any device.
 const GROUPS: usize = 4096;
 
 /// One value for all groups, or one per group.
@@ -208,7 +211,7 @@ impl<T: Copy + Default> Values<T> {
                 let values = values.try_iter()?.take(GROUPS + 1).map(|value| read(what, &value?));
                 let values = values.collect::<PyResult<Vec<T>>>()?;
                 if values.len() > GROUPS {
-                    let reason = format!("{what} is for more than {GROUPS} groups; ask for fewer");
+                    let reason = format!("{what} lists more than {GROUPS} groups; ask for fewer");
                     return Err(Fault::value(reason).into());
                 }
                 Ok(Values::Each(values))
@@ -217,7 +220,7 @@ impl<T: Copy + Default> Values<T> {
         }
     }
 
-    /// Returns the argument's name and the number of groups, if it is a sequence.
+    /// Returns the argument's name and the number of groups, if the argument is a sequence.
     fn len(&self, what: &'static str) -> Option<(&'static str, usize)> {
         match self {
             Values::All(_) => None,

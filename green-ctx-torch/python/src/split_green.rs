@@ -12,8 +12,8 @@ use crate::green_context::GreenContext;
 use crate::limits::{limits, runtime};
 
 /// Creates contexts with exactly these numbers of SMs, or with at least as many if `exact` is False. If one context
-/// cannot be created, none is. The contexts share no SMs with each other. Other contexts without a floor may share
-/// them.
+/// cannot be created, no context is created. The contexts share no SMs with each other. Other contexts without a
+/// floor may use the same SMs.
 #[pyfunction]
 #[pyo3(signature = (device, counts, name, exact=true))]
 pub(crate) fn split_green(

@@ -1,13 +1,14 @@
 //! Partitions in asyncio tasks. A partition that a task has entered is current while that task runs, and not while
 //! another task runs.
 //!
-//! A context variable holds the blocks that the running task is in. asyncio's handles are wrapped
-//! (`green_ctx_torch._tasks`), so that each handle makes the partitions of its context current. Between the change
-//! of the current partition and the change of the variable no Python code runs that a signal could interrupt.
+//! A context variable holds the `with` blocks that the running task is in. The function that runs asyncio's handles
+//! is wrapped (`green_ctx_torch._tasks`), so that each handle first makes the partitions of its Python context
+//! current. No Python code runs between the change of the current partition and the change of the variable, so no
+//! signal can interrupt there.
 //!
 //! A switch between tasks does not order their work, because tasks in different partitions would then wait for each
-//! other on the device. A block that has ended has ended for all tasks, so a task that outlives it does not hold
-//! its SMs.
+//! other on the device. A block ends for all tasks at the same time, so a task that outlives the block does not hold
+//! the SMs of the partition.
 
 use std::cell::RefCell;
 
@@ -27,8 +28,8 @@ use crate::gil::{Held, blocking};
 use crate::kept::once;
 use crate::sanitizer;
 
-/// A block that a task is in, and that the tasks created in it are in too. `open` is `None` once the block has
-/// ended, which it does for all of them.
+/// A `with` block that a task is in. Tasks that are created inside the block are in the same block. `open` is `None`
+/// once the block has ended, and it ends for all these tasks at the same time.
 #[pyclass(frozen, module = "green_ctx_torch._native")]
 struct Entry {
     open: ArcSwapOption<Held<(Stream, Mode)>>,
@@ -36,13 +37,15 @@ struct Entry {
 }
 
 thread_local! {
-    /// The blocks that the tasks of this thread are in, whichever task runs.
+    /// The open blocks of all tasks of this thread, not only of the running task.
     static OPEN: RefCell<Vec<Py<Entry>>> = const { RefCell::new(Vec::new()) };
-    /// The Python contexts of the handles that run on this thread. The handles of a loop inside a handle come last.
+    /// The Python contexts of the handles that run on this thread. If a handle runs an inner event loop, the contexts
+    /// of the inner loop's handles come last.
     static RUNNING: RefCell<Vec<Py<PyAny>>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Returns the context variable. Its value is a tuple of [`Entry`], from the outermost block to the innermost.
+/// Returns the context variable. The value of the variable is a tuple of [`Entry`] objects, from the outermost block
+/// to the innermost.
 fn variable(py: Python<'_>) -> PyResult<&Bound<'_, PyAny>> {
     static VARIABLE: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
     let variable = once(py, &VARIABLE, || {
@@ -65,8 +68,8 @@ fn entries_of<'py>(context: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyTuple>>
     Ok(context.run_method(intern!(py, "get"), (variable(py)?, nothing))?.cast_into()?)
 }
 
-/// Enters a partition by one of its streams, and records this in the context variable if asyncio runs on the
-/// thread.
+/// Enters a partition on one of its streams. If an asyncio loop runs on the thread, the function also adds the block
+/// to the context variable.
 pub(crate) fn enter(
     py: Python<'_>,
     stream: &Stream,
@@ -124,7 +127,7 @@ fn note(
     Ok(())
 }
 
-/// Leaves a partition on this thread. If a task had entered the partition, tasks no longer enter it when they run.
+/// Leaves a partition on this thread. If an asyncio task had entered the partition, the block ends for all tasks.
 ///
 /// In a forked child there is nothing to leave: the partitions that the parent entered are current in the parent
 /// only.
@@ -153,8 +156,8 @@ pub(crate) fn leave(
     }
 }
 
-/// Ends the last block with this context: of the blocks that the running task is in, or of all blocks of the thread
-/// if the task is in none with this context. Returns whether there was such a block.
+/// Ends the last block with this context that the running task is in. If the task is in no such block, the function
+/// ends the last such block of any task on the thread. Returns whether a block was found.
 fn end(py: Python<'_>, raw_context: usize) -> PyResult<bool> {
     let mine = entries(py)?;
     let is_it = |entry: &Entry| entry.raw_context == raw_context && entry.open.load().is_some();
@@ -182,7 +185,7 @@ fn end(py: Python<'_>, raw_context: usize) -> PyResult<bool> {
     Ok(true)
 }
 
-/// Returns the event loop that runs on this thread. Does not import asyncio.
+/// Returns the event loop that runs on this thread, if there is one. This function does not import asyncio.
 fn running_loop(py: Python<'_>) -> PyResult<Option<Bound<'_, PyAny>>> {
     static ASK: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
     let ask = match ASK.get(py) {
@@ -231,8 +234,8 @@ pub(crate) fn _run_handle(
     Ok(result?.unbind())
 }
 
-/// Makes the partitions that a task has entered current, in place of another task's. If this fails, the loop's
-/// exception handler is called, and the handle runs nevertheless: a loop whose handles do not run does not end.
+/// Makes the partitions that a task has entered current, in place of the partitions of another task. If this fails,
+/// the error goes to the loop's exception handler, and the handle still runs. Otherwise the loop might never end.
 fn change(handle: &Bound<'_, PyAny>, wanted: &Bound<'_, PyTuple>) -> PyResult<()> {
     let py = handle.py();
     let mut open = Vec::with_capacity(wanted.len());

@@ -1,4 +1,5 @@
-//! The functions of PyTorch's Python side that this module uses. It imports torch only when it needs them.
+//! The functions of PyTorch's Python API that this crate uses. These functions import torch only when torch is
+//! needed.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -39,7 +40,7 @@ pub(crate) fn external_stream(
     Ok(made.unbind())
 }
 
-/// Returns libtorch's functions in this process. Imports torch if it is not loaded.
+/// Returns the functions of the libtorch that this process has loaded. Imports torch if it is not loaded.
 pub(crate) fn libtorch(py: Python<'_>) -> PyResult<Torch> {
     if let Some(torch) = Torch::found() {
         install_captures(py)?;
@@ -63,10 +64,10 @@ pub(crate) fn libtorch(py: Python<'_>) -> PyResult<Torch> {
 
 const CAPTURES_MODULE: &str = "green_ctx_torch._captures";
 
-/// Whether torch's captures are wrapped.
+/// Whether torch's capture functions are wrapped.
 static CAPTURES: AtomicBool = AtomicBool::new(false);
 
-/// Releases the graphs that compiled functions captured in a context.
+/// Releases the graphs that functions compiled with torch.compile captured in a context.
 pub(crate) fn close_captures(py: Python<'_>, raw_context: usize) {
     // The module is loaded. If it cannot be found, the interpreter is shutting down.
     let Ok(captures) = import(py, CAPTURES_MODULE) else { return };
@@ -98,7 +99,8 @@ pub(crate) fn refuse_export(py: Python<'_>) -> PyResult<()> {
     }
 }
 
-/// Wraps torch's captures on the first call, so that a graph is captured in the partition that its thread is in.
+/// Wraps torch's capture functions on the first call. The wrapped functions capture a graph in the partition that the
+/// capturing thread is in.
 fn install_captures(py: Python<'_>) -> PyResult<()> {
     if CAPTURES.load(Ordering::Relaxed) {
         return Ok(());
@@ -108,8 +110,8 @@ fn install_captures(py: Python<'_>) -> PyResult<()> {
     Ok(())
 }
 
-/// Wraps torch's captures if torch is imported. Called before a raw stream is returned, because the caller may
-/// capture it next.
+/// Wraps torch's capture functions if torch is imported. This function is called before a raw stream is returned,
+/// because the caller may capture work on the stream next.
 pub(crate) fn expect_captures(py: Python<'_>) -> PyResult<()> {
     match CAPTURES.load(Ordering::Relaxed) || argument::torch(py)?.is_none() {
         true => Ok(()),
@@ -129,7 +131,8 @@ fn module(py: Python<'_>) -> PyResult<Bound<'_, PyAny>> {
     import_or(py, "use the raw stream, which works without torch")
 }
 
-/// Returns torch, or an error that advises installing it or doing `instead`.
+/// Returns the torch module. If torch is not installed, the error advises the caller to install torch, or to do
+/// `instead`.
 pub(crate) fn import_or<'py>(py: Python<'py>, instead: &str) -> PyResult<Bound<'py, PyAny>> {
     // An import statement takes longer than everything else in creating a stream.
     if let Some(torch) = modules(py)?.get_item(intern!(py, "torch"))?

@@ -20,8 +20,8 @@ use crate::tuning_call::{Raised, called};
 use crate::tuning_outcome::TuningOutcome;
 use crate::tuning_request::{self, Described, kinds, seconds};
 
-/// A tuning request with its jobs, read and checked, but without the jobs' work. Preparing that work takes time,
-/// and is necessary only if no file has the outcome.
+/// A checked tuning request with its jobs, but without the work of the jobs. Preparing the work takes time, and is
+/// necessary only if no file contains the outcome.
 #[pyclass(frozen, module = "green_ctx_torch._native")]
 pub(crate) struct _Tuner {
     device: i64,
@@ -77,7 +77,7 @@ impl _Tuner {
         self.device
     }
 
-    /// Returns why copies of a graph cannot be made for partitions, or None if they can.
+    /// Returns the reason why a graph cannot be copied into partitions, or None if it can be copied.
     fn immovable(&self, py: Python<'_>, graph: &Bound<'_, PyAny>) -> PyResult<Option<String>> {
         let address = graph::address(graph)?;
         let moved = |device: &Device| {
@@ -90,8 +90,8 @@ impl _Tuner {
         blocking(py, || Ok(moved(&device(self.device)?).err().map(|fault| fault.message())))
     }
 
-    /// Returns the outcome in a file for these jobs and this request, or text that says why the file cannot be
-    /// used.
+    /// Returns the outcome in a file for these jobs and this request, or a text with the reason why the file cannot
+    /// be used.
     fn stored(&self, py: Python<'_>, path: PathBuf) -> PyResult<Py<PyAny>> {
         let store = libraries(py)?
             .into_iter()
@@ -106,7 +106,8 @@ impl _Tuner {
         })
     }
 
-    /// Tunes the jobs. `progress` is called before each block. `notes` are added to the notes of the outcome.
+    /// Tunes the jobs. The tuner calls `progress` before each measurement block, and adds `notes` to the notes of the
+    /// outcome.
     fn run(
         &self,
         py: Python<'_>,
@@ -133,8 +134,8 @@ impl _Tuner {
     }
 }
 
-/// The work of a job: its graph, or a function that submits an iteration to a stream. The third value is called
-/// before each block. Both functions take the stream's address.
+/// The work of a job: a graph, or a function that submits one iteration to a stream. The third value is a function
+/// that is called before each measurement block. Each function takes the address of a stream.
 type Work<Graph> = (Option<Graph>, Option<Py<PyAny>>, Option<Py<PyAny>>);
 
 impl _Tuner {
@@ -152,8 +153,8 @@ impl _Tuner {
                 (Some(address), _) => {
                     let graph = graph::borrow(device, address)?;
                     // SAFETY: the caller's argument keeps torch's graph alive, which keeps its memory alive. The
-                    // documentation of `green_ctx_torch.Job` requires the same for an address. It also states that
-                    // iterations run concurrently with the other jobs.
+                    // documentation of `green_ctx_torch.Job` requires the same for an address. The same documentation
+                    // states that iterations run concurrently with the other jobs.
                     unsafe { Job::graph(known.name(), graph) }
                 }
                 // Python code has already tried to capture the function.
@@ -207,7 +208,7 @@ impl _Tuner {
     }
 }
 
-/// Returns the version of torch, if the program has imported it.
+/// Returns the version of torch, if the program has imported torch.
 fn libraries(py: Python<'_>) -> PyResult<BTreeMap<String, String>> {
     let mut libraries = BTreeMap::new();
     if let Some(torch) = argument::torch(py)?

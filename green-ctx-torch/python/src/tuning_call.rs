@@ -1,4 +1,4 @@
-//! The tuner's calls of Python functions, and the exceptions that these raise.
+//! Calls of Python functions by the tuner, and the exceptions that these functions raise.
 
 use std::sync::Arc;
 
@@ -10,11 +10,12 @@ use pyo3::prelude::*;
 
 use crate::code::Code;
 
-/// The exceptions that Python functions raised during a search, on any thread. Locked briefly, and without the GIL.
+/// The exceptions that Python functions raised during a search, on any thread. The mutexes are locked only briefly,
+/// and without the GIL.
 pub(crate) struct Raised {
-    /// The last exception of each job. An arm in which a job fails is left out.
+    /// The last exception of each job. The search leaves out each arm in which a job fails.
     jobs: Mutex<Vec<Option<PyErr>>>,
-    /// The exception that ends the search: an interrupt, or an exception of `progress`.
+    /// The exception that ends the search: an interrupt, or an exception that `progress` raised.
     end: Mutex<Option<PyErr>>,
 }
 
@@ -63,7 +64,7 @@ impl Raised {
     }
 }
 
-/// Wraps a Python function that takes a stream's address, and is called on any thread.
+/// Wraps a Python function that takes a stream's address. The result can be called on any thread.
 pub(crate) fn called(
     function: Py<PyAny>,
     raised: Arc<Raised>,
@@ -105,10 +106,10 @@ pub(crate) struct TuningProgress {
     /// The fraction of the budget that is spent, from 0 to 1.
     #[pyo3(get)]
     spent: f64,
-    /// The number of blocks measured so far.
+    /// The number of measurement blocks so far.
     #[pyo3(get)]
     blocks: usize,
-    /// The best arm so far, in words; None if there is none yet.
+    /// A description of the best arm so far; None if there is no best arm yet.
     #[pyo3(get)]
     best: Option<String>,
     line: String,

@@ -17,12 +17,12 @@ use crate::fault::Fault;
 use crate::gil::blocking;
 use crate::partitions::{Partitions, make_split};
 
-/// The result of tuning: the verdict, and the measurements behind it. Notebooks show it as a picture.
+/// The result of tuning: the verdict, and the measurements behind it. Notebooks show the outcome as a picture.
 #[pyclass(frozen, module = "green_ctx_torch")]
 pub(crate) struct TuningOutcome {
     outcome: Arc<Outcome>,
-    /// The device that this process tuned, or looked the outcome up for. `None` for an outcome that `load_tuning`
-    /// read.
+    /// The device that this process tuned, or for which it found the outcome in a file. `None` if `load_tuning` read
+    /// the outcome.
     device: Option<i64>,
 }
 
@@ -31,7 +31,7 @@ impl TuningOutcome {
         TuningOutcome { outcome: Arc::new(outcome), device }
     }
 
-    /// Returns a list from the outcome's JSON.
+    /// Returns the list with this name from the outcome's JSON.
     fn of_json<'py>(&self, py: Python<'py>, name: &str) -> PyResult<Bound<'py, PyAny>> {
         import(py, "json")?.run_method("loads", (self.to_json(py),))?.get_item(name)
     }
@@ -61,15 +61,16 @@ impl TuningOutcome {
     }
 
     /// The jobs, as dicts with the fields of the JSON: `name`, `key`, `arrival`, `host_bound`, `references`, `rate`
-    /// and `capacity` (iterations per second when the job runs alone), and `solo` (iterations per second alone, by
-    /// number of SMs).
+    /// and `capacity` (iterations per second when the job runs alone), and `solo` (iterations per second when the job
+    /// runs alone, for each number of SMs).
     #[getter]
     fn jobs<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         self.of_json(py, "jobs")
     }
 
-    /// All arms that were considered, as dicts with the fields of the JSON: `kind`, `shares`, `priority`, `stage`,
-    /// `rates` (iterations per second), `latency_us`, `capacity`, `score`, `excess`, `blocks` and `skipped`.
+    /// All arms (ways to run the jobs) that the search considered, as dicts with the fields of the JSON: `kind`,
+    /// `shares`, `priority`, `stage`, `rates` (iterations per second), `latency_us`, `capacity`, `score`, `excess`,
+    /// `blocks` and `skipped`.
     #[getter]
     fn arms<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         self.of_json(py, "arms")
@@ -87,21 +88,22 @@ impl TuningOutcome {
         self.outcome.seconds
     }
 
-    /// The largest drift of any job's rate when it runs alone: the greatest of the rates at the beginning, in the
-    /// middle and at the end, divided by the smallest, minus 1.
+    /// The largest drift of any job's rate when the job runs alone. The drift compares the rates at the beginning, in
+    /// the middle and at the end of the search: the highest rate divided by the lowest rate, minus 1.
     #[getter]
     fn drift(&self) -> f64 {
         self.outcome.drift
     }
 
-    /// Whether the search ran to its end. False if `progress` ended it, in which case this is the best result so
-    /// far.
+    /// Whether the search ran to its end. If `progress` ended the search, this is False, and the outcome is the best
+    /// result so far.
     #[getter]
     fn complete(&self) -> bool {
         self.outcome.complete
     }
 
-    /// Returns a picture as SVG. Each arm is a point that shows its effect on one job and on the other jobs.
+    /// Returns a picture as SVG. Each arm is a point whose position shows the arm's effect on one job and on the
+    /// other jobs.
     fn svg(&self, py: Python<'_>) -> String {
         py.detach(|| green_ctx_report::tuning_svg(&self.outcome))
     }
@@ -115,11 +117,11 @@ impl TuningOutcome {
         py.detach(|| to_json(&Tuning::of(machine_of(&self.outcome), &self.outcome)))
     }
 
-    /// Writes the outcome to a file that `tuned` and `load_tuning` read. A relative path is in the directory that
-    /// the environment variable GREEN_CTX_TUNE_DIR names, if it is set. Returns False and writes nothing if
-    /// GREEN_CTX_TUNE_READ_ONLY is set.
+    /// Writes the outcome to a file that `tuned` and `load_tuning` can read. If the environment variable
+    /// GREEN_CTX_TUNE_DIR is set, a relative path starts at the directory that this variable names. Returns False and
+    /// writes nothing if GREEN_CTX_TUNE_READ_ONLY is set.
     ///
-    /// Raises OSError if the file cannot be written. An existing file stays unchanged in this case.
+    /// Raises OSError, and leaves an existing file unchanged, if the file cannot be written.
     fn save(&self, py: Python<'_>, path: PathBuf) -> PyResult<bool> {
         blocking(py, || {
             let store = Store::new(path);
@@ -127,17 +129,18 @@ impl TuningOutcome {
         })
     }
 
-    /// Returns the verdict ready to run, as a mapping from the names of the jobs.
+    /// Creates the partitions or streams that the verdict recommends, and returns them as a mapping from the names of
+    /// the jobs.
     ///
     ///     with outcome.apply() as applied:
     ///         with applied["decode"]:
     ///             step()
     ///
-    /// `with applied["decode"]:` makes the job's stream torch's current stream. If the verdict is to partition,
-    /// each job has its own partition, which the end of the outer block closes. Otherwise each job has a plain
-    /// stream with its priority, or all jobs have the same stream if they are to run one after the other.
-    /// `applied.verdict`, `applied.gain` and `applied.meets` are those of the verdict. `device` is as in
-    /// `partitions`.
+    /// `with applied["decode"]:` makes the job's stream torch's current stream. If the verdict is to partition, each
+    /// job has its own partition, and the end of the outer block closes the partitions. If the verdict is to run the
+    /// jobs one after the other, all jobs have the same plain stream. Otherwise each job has its own plain stream,
+    /// with the job's priority. `applied.verdict` is the verdict, and `applied.gain` and `applied.meets` are fields
+    /// of the verdict. `device` has the same meaning as in `partitions`.
     ///
     /// Raises the same exceptions as `partition`.
     #[pyo3(signature = (device=None), text_signature = "($self, device=None)")]
@@ -149,18 +152,18 @@ impl TuningOutcome {
         module.run_method("Applied", (this, device))
     }
 
-    /// The ordinal of the device that the outcome was found on; None if it was read from a file.
+    /// The ordinal of the device that the outcome is for; None if `load_tuning` read the outcome.
     #[getter]
     fn device(&self) -> Option<i64> {
         self.device
     }
 
-    /// Creates partitions for the jobs, by name, whatever the verdict is. The result is that of
-    /// `green_ctx_torch.partition`.
+    /// Creates one partition per job, whatever the verdict is. The result is a `Partitions` object with the jobs'
+    /// names, as from `green_ctx_torch.partition`.
     ///
-    /// If the verdict is not to partition, each partition may use all SMs, and its stream has the job's priority,
-    /// so the program is the same for every verdict. By default the device is the one that the outcome was found
-    /// on, or torch's current device for the result of `load_tuning`.
+    /// If the verdict is not to partition, each partition may use all SMs, and its stream has the job's priority. The
+    /// same program therefore works for every verdict. By default, the partitions are on the device that the outcome
+    /// is for. If `load_tuning` read the outcome, the default is torch's current device.
     ///
     /// Raises the same exceptions as `partition`.
     #[pyo3(signature = (device=None), text_signature = "($self, device=None)")]
@@ -190,20 +193,21 @@ impl TuningOutcome {
 /// The verdict of tuning: how to run the jobs, and the gain.
 #[pyclass(frozen, get_all, module = "green_ctx_torch")]
 pub(crate) struct TuningVerdict {
-    /// How to run the jobs: "sequential" (all in one stream), "streams" (one stream each), "priority" (streams with
-    /// different priorities) or "partition".
+    /// The way to run the jobs: "sequential" (all in one stream), "streams" (one stream per job), "priority" (streams
+    /// with different priorities) or "partition".
     kind: &'static str,
-    /// The share of each job, as `partition` takes it; ".." if the verdict is not to partition.
+    /// The share of each job, in the form that `partition` takes; ".." if the verdict is not to partition.
     shares: BTreeMap<String, String>,
     /// The priority of each job's stream. Lower numbers run first.
     priority: BTreeMap<String, i32>,
-    /// The advantage of the best partitions over the best arm without partitions: the ratio of their scores, minus
-    /// 1. None if they were not compared long enough.
+    /// The advantage of the best partitions over the best arm without partitions: the ratio of their scores, minus 1.
+    /// None if the comparison was too short.
     gain: Option<f64>,
-    /// The ends of the gain's 95 % interval. If it contains 0, the verdict is not to partition.
+    /// The lower and the upper end of the gain's 95 % interval. If the interval contains 0, the verdict is not to
+    /// partition.
     interval: Option<(f64, f64)>,
-    /// Whether the upper end of the bounded figure's 95 % interval meets the goal's bound; True for goals without a
-    /// bound.
+    /// Whether the goal's bound is met even at the upper end of the bounded figure's 95 % interval. True for goals
+    /// without a bound.
     meets: bool,
     /// The verdict as a sentence.
     sentence: String,
@@ -216,8 +220,8 @@ impl TuningVerdict {
     }
 }
 
-/// Reads an outcome that `TuningOutcome.save`, `tuned` or the command `green-ctx tune --out` wrote, for any jobs
-/// and any request.
+/// Reads an outcome from a file that `TuningOutcome.save`, `tuned` or the command `green-ctx tune --out` wrote. The
+/// outcome can be for any jobs and any request.
 ///
 /// Raises FileNotFoundError or another OSError if the file cannot be read, and ValueError if it does not contain an
 /// outcome.
@@ -227,7 +231,7 @@ pub(crate) fn load_tuning(py: Python<'_>, path: PathBuf) -> PyResult<TuningOutco
     Ok(TuningOutcome::new(outcome, None))
 }
 
-/// Reads the outcome in a file. The exception distinguishes a missing file from one without an outcome.
+/// Reads the outcome in a file. A missing file and a file without an outcome cause different exceptions.
 fn read(store: &Store) -> Result<Outcome, Fault> {
     store.read().map_err(|miss| match fs::read(store.path()) {
         Err(error) => Fault::Python(of_file(store, &error)),
@@ -235,7 +239,7 @@ fn read(store: &Store) -> Result<Outcome, Fault> {
     })
 }
 
-/// Returns the subclass of OSError for a file error.
+/// Converts a file error to the matching subclass of OSError.
 fn of_file(store: &Store, error: &io::Error) -> PyErr {
     io::Error::new(error.kind(), format!("{}: {error}", store.path().display())).into()
 }

@@ -1,4 +1,4 @@
-//! Accounts: the bytes that each owner uses, and its limit.
+//! The accounts of an allocator: the bytes that each owner uses, and each owner's limit.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -12,7 +12,7 @@ use super::error::AllocatorError;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
 #[non_exhaustive]
 pub struct Usage {
-    /// The bytes in use: requested, and not yet returned to the driver.
+    /// The bytes in use: the requested bytes of all blocks that have not been returned to the driver.
     pub current_bytes: u64,
     /// The greatest number of bytes in use since the peak was last reset.
     pub peak_bytes: u64,
@@ -30,12 +30,12 @@ pub struct Usage {
     pub limit_bytes: Option<u64>,
 }
 
-/// A usage, with the bytes of blocks that are being allocated.
+/// A usage, and the bytes that are reserved for blocks while the driver allocates them.
 #[derive(Clone, Copy, Default)]
 struct Account {
     usage: Usage,
     reserved: u64,
-    /// The number of the last use, counted over all partitions' accounts.
+    /// The value of `Accounts::uses` when this account was last used.
     last_use: u64,
 }
 
@@ -44,7 +44,7 @@ impl Account {
         self.usage.current_bytes.saturating_add(self.reserved)
     }
 
-    /// Returns whether nothing is in use or being allocated and no limit is set.
+    /// Returns whether the account has no blocks in use, no reserved bytes and no limit.
     fn is_unused(&self) -> bool {
         self.usage.current_blocks == 0 && self.reserved == 0 && self.usage.limit_bytes.is_none()
     }
@@ -77,7 +77,7 @@ impl Account {
     }
 }
 
-/// The owner of memory. Each owner has an account.
+/// The owner of allocated memory. Each owner has an account.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum Owner {
@@ -98,7 +98,7 @@ impl Owner {
         }
     }
 
-    /// Returns the partition's name.
+    /// Returns the partition's name, or `None` if the owner is not a partition.
     #[must_use]
     pub fn partition(&self) -> Option<&str> {
         match self {
@@ -118,8 +118,8 @@ impl fmt::Display for Owner {
     }
 }
 
-/// The maximum number of unused partition accounts that are kept: accounts with nothing in use and no limit. It
-/// bounds the accounts of partitions that no longer exist.
+/// The maximum number of unused partition accounts that are kept. An unused account has no bytes in use and no limit.
+/// The maximum bounds the number of accounts of partitions that no longer exist.
 const KEPT: usize = 64;
 
 /// The accounts of an allocator: the total, and one per owner.
@@ -129,12 +129,12 @@ pub(super) struct Accounts {
     outside: Account,
     foreign: Account,
     partitions: BTreeMap<Arc<str>, Account>,
-    /// The number of uses of partitions' accounts so far.
+    /// The number of times that an account of a partition was used so far.
     uses: u64,
 }
 
 impl Accounts {
-    /// Reserves bytes if both limits allow it. Otherwise counts a refusal.
+    /// Reserves bytes if the owner's limit and the limit of the whole allocator allow this. Otherwise counts a refusal.
     pub(super) fn reserve(&mut self, owner: &Owner, bytes: u64) -> Result<(), AllocatorError> {
         let [total, own] = self.both(owner);
         let fits = total.check(None, bytes).and_then(|()| own.check(Some(owner), bytes));
@@ -156,7 +156,7 @@ impl Accounts {
         }
     }
 
-    /// Releases reserved bytes because the driver refused, and counts a failure.
+    /// Releases reserved bytes because the allocation failed, and counts the failure.
     pub(super) fn cancel(&mut self, owner: &Owner, bytes: u64) {
         for account in self.both(owner) {
             account.reserved -= bytes;
@@ -165,7 +165,7 @@ impl Accounts {
         self.forget_unused();
     }
 
-    /// Subtracts a block that was returned to the driver.
+    /// Removes a block that was returned to the driver from the accounts.
     pub(super) fn give_back(&mut self, owner: &Owner, bytes: u64) {
         for account in self.both(owner) {
             account.give_back(bytes);
@@ -173,7 +173,7 @@ impl Accounts {
         self.forget_unused();
     }
 
-    /// Returns the total account and the owner's, and counts a use of the latter.
+    /// Returns the total account and the owner's account. Counts a use of a partition's account.
     fn both(&mut self, owner: &Owner) -> [&mut Account; 2] {
         let own = match owner {
             Owner::Outside => &mut self.outside,
@@ -188,7 +188,7 @@ impl Accounts {
         [&mut self.total, own]
     }
 
-    /// Removes the least recently used of the unused partition accounts, so that `KEPT` remain.
+    /// Removes unused partition accounts, the least recently used first, until at most `KEPT` unused accounts remain.
     fn forget_unused(&mut self) {
         if self.partitions.len() <= KEPT {
             return;

@@ -10,7 +10,7 @@ use super::place::Place;
 /// An allocated block of memory.
 pub(super) struct Block {
     pub(super) bytes: u64,
-    /// The owner whose account holds the block.
+    /// The owner in whose account the block is counted.
     pub(super) owner: Owner,
     /// The stream on which the block was allocated.
     pub(super) place: Place,
@@ -23,7 +23,7 @@ pub(super) struct Block {
 }
 
 impl Block {
-    /// Adds a stream that uses the block. Returns `place` if the block already has that stream.
+    /// Adds a stream that uses the block. Returns `place` if the stream was already added.
     pub(super) fn use_on(&mut self, place: Place) -> Option<Place> {
         if self.places().any(|known| known.is(&place)) {
             return Some(place);
@@ -32,7 +32,7 @@ impl Block {
         None
     }
 
-    /// Adds a hold, unless the block already has a hold on the same graph.
+    /// Records that a graph may use the block, unless this is already recorded.
     pub(super) fn hold(&mut self, hold: Option<Hold>) {
         let new = hold.filter(|hold| !self.holds.iter().any(|h| h.capture() == hold.capture()));
         self.holds.extend(new);
@@ -48,9 +48,10 @@ impl Block {
 pub(super) struct Waiting {
     pub(super) address: CUdeviceptr,
     pub(super) block: Block,
-    /// The stream on which the block was freed. If it is not known, the block's own stream is used.
+    /// The stream on which the block was freed. If this stream is unknown, the stream of the allocation is used
+    /// instead.
     pub(super) on: Option<Place>,
-    /// True if the error that makes the block wait was reported.
+    /// True if the error that prevents the return of the block has been reported.
     pub(super) reported: bool,
 }
 

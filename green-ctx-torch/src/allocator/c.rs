@@ -1,6 +1,6 @@
-//! The allocator's C functions, for `torch.cuda.memory.CUDAPluggableAllocator` and for programs that are not written
-//! in Rust. Every shared library that links this crate exports them; `use green_ctx_torch as _;` is enough to link
-//! it.
+//! The allocator's C functions, for `torch.cuda.memory.CUDAPluggableAllocator` and for programs that are not written in
+//! Rust. Every shared library that links this crate exports the functions; `use green_ctx_torch as _;` is enough to
+//! link the crate.
 //!
 //! | PyTorch's hook | function |
 //! |---|---|
@@ -11,14 +11,15 @@
 //! | `set_memory_fraction_fn` | [`green_ctx_torch_memory_fraction`] |
 //! | `set_init_fn` | [`green_ctx_torch_init`] |
 //!
-//! The signatures are those of torch/csrc/cuda/CUDAPluggableAllocator.h. From Python, the hooks take a function's
-//! address as a number. PyTorch calls the functions after the first two only if the allocator is the current one. In
-//! a `MemPool`, its caching allocator does this work itself, for each block of a segment.
-//! `set_begin_allocate_to_pool` takes a C++ object and has no C function. It and its two companions are not needed,
-//! because each allocation detects whether its stream is being captured.
+//! The signatures are those of torch/csrc/cuda/CUDAPluggableAllocator.h. In Python, each hook takes the address of a
+//! function as an int. PyTorch always calls `alloc_fn` and `free_fn`. It calls the other functions only if this
+//! allocator is PyTorch's current allocator. In a `MemPool`, PyTorch's caching allocator does the work of the other
+//! functions itself, for each block of a segment. The hook `set_begin_allocate_to_pool` takes a C++ object, so this
+//! module has no function for it. The hook and its two companions are not needed, because each allocation detects
+//! whether its stream is being captured.
 //!
-//! No function panics into its caller, and none calls Python. [`green_ctx_torch_last_error`] returns the last error
-//! as text. An error that no return value reports also goes to the driver's clean-up hook
+//! No function lets a panic reach its caller, and no function calls Python. [`green_ctx_torch_last_error`] returns the
+//! last error as text. An error that the return value cannot report also goes to the driver's clean-up hook
 //! ([`Driver::on_cleanup_failure`](green_ctx::Driver::on_cleanup_failure)). In a process that was forked after the
 //! first call, the functions do nothing.
 #![allow(unsafe_code, reason = "C functions")]
@@ -34,12 +35,12 @@ use green_ctx::sys::{CUdeviceptr, CUstream};
 use super::global;
 use super::{Allocator, AllocatorError, Result};
 
-/// The return values of functions that report success.
+/// The return values of functions that report success (`DONE`) or failure (`FAILED`).
 const DONE: c_int = 0;
 const FAILED: c_int = -1;
 
 /// Allocates device memory in stream order. See [`Allocator::allocate`]. Returns null if `size` is 0, or if the
-/// allocation fails. A `MemPool` of PyTorch raises its own out-of-memory error for null.
+/// allocation fails. If the result is null, a `MemPool` of PyTorch raises its own out-of-memory error.
 ///
 /// # Safety
 ///
@@ -104,12 +105,12 @@ pub unsafe extern "C" fn green_ctx_torch_record_stream(block: *mut c_void, strea
     });
 }
 
-/// Returns the first address of the block that contains `address_in_it`, and writes the block's bytes to `size`
-/// unless that is null. If no block contains the address, returns the address itself and leaves `size` unchanged.
+/// Returns the first address of the block that contains `address_in_it`, and writes the block's size in bytes to `size`
+/// unless `size` is null. If no block contains the address, returns the address itself and leaves `size` unchanged.
 ///
 /// # Safety
 ///
-/// `size` must be null or point to a writable number.
+/// `size` must be null or point to a writable `size_t`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn green_ctx_torch_base_alloc(
     address_in_it: *mut c_void,
@@ -127,7 +128,7 @@ pub unsafe extern "C" fn green_ctx_torch_base_alloc(
     })
 }
 
-/// Returns the unused memory of all devices' allocators to the devices. See [`Allocator::empty_cache`].
+/// Returns the unused memory of every allocator to the allocator's device. See [`Allocator::empty_cache`].
 #[unsafe(no_mangle)]
 pub extern "C" fn green_ctx_torch_reset() {
     contained((), || report(global::all().iter().try_for_each(Allocator::empty_cache)));
@@ -142,7 +143,7 @@ pub extern "C" fn green_ctx_torch_memory_fraction(fraction: f64, device: c_int) 
     });
 }
 
-/// Loads the driver. The other functions also load it; this one reports early that there is none.
+/// Loads the driver. The other functions also load the driver; this function reports early if there is no driver.
 #[unsafe(no_mangle)]
 pub extern "C" fn green_ctx_torch_init(_device_count: c_int) {
     contained((), || global::of_ordinal(0).map(drop));
@@ -162,7 +163,7 @@ pub extern "C" fn green_ctx_torch_set_limit(device: c_int, bytes: u64) -> c_int 
 ///
 /// # Safety
 ///
-/// `name` must be a terminated string, or null, which fails.
+/// `name` must be null or point to a NUL-terminated string. The call fails if `name` is null.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn green_ctx_torch_set_partition_limit(
     device: c_int,
@@ -170,7 +171,7 @@ pub unsafe extern "C" fn green_ctx_torch_set_partition_limit(
     bytes: u64,
 ) -> c_int {
     done(|| {
-        // SAFETY: the contract of this function about `name` is that of `text`.
+        // SAFETY: `name` is null or points to a NUL-terminated string, by this function's contract.
         let name = unsafe { text(name) }?;
         global::of_ordinal(device)?.set_partition_limit(name, limit(bytes));
         Ok(())
@@ -247,7 +248,7 @@ pub extern "C" fn green_ctx_torch_empty_cache(device: c_int) -> c_int {
 ///
 /// # Safety
 ///
-/// `handle` must have room for 64 bytes, or be null, which fails.
+/// `handle` must be null or have room for 64 bytes. The call fails if `handle` is null.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn green_ctx_torch_ipc_handle(
     block: *const c_void,
@@ -256,16 +257,16 @@ pub unsafe extern "C" fn green_ctx_torch_ipc_handle(
     done(|| {
         given(handle.cast_const())?;
         let found = owner(block)?.ipc_handle(address(block))?;
-        // SAFETY: `given` has checked that `handle` is not null, and the contract of this function says that it has
-        // room.
+        // SAFETY: `given` has checked that `handle` is not null, and the contract of this function says that `handle`
+        // has room for 64 bytes.
         unsafe { handle.write(found) };
         Ok(())
     })
 }
 
-/// Writes a device's [snapshot](Allocator::snapshot) as terminated JSON if it fits into `len` bytes; otherwise writes
-/// nothing. Returns the bytes needed, including the terminator, or 0 on failure. Another thread may make the snapshot
-/// longer between two calls.
+/// Writes a device's [snapshot](Allocator::snapshot) as NUL-terminated JSON if the text fits into `len` bytes;
+/// otherwise writes nothing. Returns the number of bytes needed, including the terminator, or 0 on failure. Between two
+/// calls, another thread may make the snapshot longer.
 ///
 /// # Safety
 ///
@@ -283,8 +284,8 @@ pub unsafe extern "C" fn green_ctx_torch_snapshot(
     })
 }
 
-/// Writes the last error of any of these functions, on any thread, in the way of [`green_ctx_torch_snapshot`].
-/// Returns 0 if there was no error.
+/// Writes the last error that any of these functions had, on any thread. Uses the buffer like
+/// [`green_ctx_torch_snapshot`]. Returns 0 if there was no error.
 ///
 /// # Safety
 ///
@@ -298,7 +299,7 @@ pub unsafe extern "C" fn green_ctx_torch_last_error(buffer: *mut c_char, len: us
     })
 }
 
-/// Runs a function and stops its errors and panics.
+/// Runs `work`. If `work` fails or panics, stores the error's text and returns `otherwise`.
 fn contained<R>(otherwise: R, work: impl FnOnce() -> Result<R>) -> R {
     if global::is_forked() {
         return otherwise;
@@ -361,7 +362,7 @@ fn given<T>(pointer: *const T) -> Result<()> {
 
 /// # Safety
 ///
-/// The pointer must be null or point to a terminated string that lives as long as the result.
+/// The pointer must be null or point to a NUL-terminated string that lives as long as the result.
 unsafe fn text<'a>(pointer: *const c_char) -> Result<&'a str> {
     given(pointer)?;
     // SAFETY: `given` has checked that `pointer` is not null, and this function's contract says that it is a
@@ -370,7 +371,7 @@ unsafe fn text<'a>(pointer: *const c_char) -> Result<&'a str> {
     text.map_err(|_| AllocatorError::InvalidRequest("a name is not UTF-8".to_owned()))
 }
 
-/// Writes a string and its terminator if they fit. Returns the bytes needed.
+/// Writes a string and its terminator if both fit into the buffer. Returns the number of bytes needed.
 ///
 /// # Safety
 ///

@@ -1,4 +1,4 @@
-//! Captures and graphs: when a stream is captured, and for how long a graph needs a block.
+//! Captures and graphs: whether a stream is being captured, and how long a graph needs a block.
 #![allow(unsafe_code, reason = "calls the driver")]
 
 use std::ffi::{CStr, c_int, c_void};
@@ -14,19 +14,19 @@ use green_ctx::{Driver, Error, Result};
 use green_ctx::call;
 use green_ctx::error::check;
 
-/// The part that a stream has in a capture.
+/// The capture state of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Capture {
-    /// It is in none.
+    /// The stream is not being captured.
     None,
-    /// Work submitted to it becomes part of a graph.
+    /// The stream is being captured, so work submitted to the stream becomes part of a graph.
     Active,
-    /// The capture has failed and has not ended yet, or a capture of another stream forbids the legacy stream. This
-    /// stream adds to no graph.
+    /// The stream's capture has failed and has not ended yet, or a capture of another stream forbids the use of the
+    /// legacy stream. Work submitted to the stream does not become part of a graph.
     Forbidden,
 }
 
-/// Returns the part that a stream has in a capture.
+/// Returns the capture state of a stream.
 ///
 /// # Safety
 ///
@@ -46,8 +46,8 @@ pub(super) unsafe fn of(driver: &Driver, stream: CUstream) -> Result<Capture> {
     })
 }
 
-/// A graph that may use a block. The hold begins in the capture and ends when the graph, its copies and its
-/// executables are all destroyed.
+/// The hold of a graph on a block that the graph may use. A hold begins during the capture and ends when the graph, all
+/// its copies and all its executables are destroyed.
 #[derive(Clone)]
 pub(super) struct Hold {
     capture: u64,
@@ -55,12 +55,12 @@ pub(super) struct Hold {
 }
 
 impl Hold {
-    /// Returns the hold of a graph whose end is never reported.
+    /// Returns a hold that never ends, for a graph whose destruction is not reported.
     pub(super) fn for_ever() -> Hold {
         Hold { capture: u64::MAX, over: Arc::new(AtomicBool::new(false)) }
     }
 
-    /// Returns the number of the capture, which is unique in the process (cuda.h, `cuStreamGetCaptureInfo`).
+    /// Returns the ID of the capture, which is unique in the process (cuda.h, `cuStreamGetCaptureInfo`).
     pub(super) fn capture(&self) -> u64 {
         self.capture
     }
@@ -69,8 +69,8 @@ impl Hold {
         self.over.load(Ordering::Acquire)
     }
 
-    /// Returns the hold on the graph that a stream is being captured into: the hold from `known`, or a new one, for
-    /// which the graph receives a user object. Returns `None` if the capture is over.
+    /// Returns the hold of the graph into which a stream is being captured. This is the hold that `known` finds, or a
+    /// new hold that a user object of the graph ends. Returns `None` if the stream is not being captured.
     ///
     /// # Safety
     ///
@@ -88,14 +88,14 @@ impl Hold {
             return Ok(Some(hold));
         }
         let hold = Hold { capture, over: Arc::new(AtomicBool::new(false)) };
-        // SAFETY: `graph` belongs to an open capture of `stream` and lives until that ends. It is assumed that no
-        // other thread ends the capture of a stream while the caller uses the stream.
+        // SAFETY: `graph` belongs to an open capture of `stream` and exists until that capture ends. This code assumes
+        // that no other thread ends the capture while the caller uses the stream.
         unsafe { hold.tie(driver, graph) }?;
         Ok(Some(hold))
     }
 
-    /// Attaches a user object to the graph. Its destructor ends the hold when the graph, its copies and its
-    /// executables are destroyed.
+    /// Attaches a user object to the graph. The object's destructor ends the hold when the graph, all its copies and
+    /// all its executables are destroyed.
     ///
     /// # Safety
     ///
@@ -136,8 +136,8 @@ impl Hold {
             drop(unsafe { Arc::from_raw(flag.cast::<AtomicBool>().cast_const()) });
             return Err(error);
         }
-        // SAFETY: the contract of this function says that `graph` is alive, and `object` was created above. With
-        // `MOVE` the graph takes over its only reference.
+        // SAFETY: the contract of this function says that `graph` is alive, and `object` was created above. With `MOVE`
+        // the graph takes over the only reference to `object`.
         let moved = unsafe { retain(graph, object, 1, MOVE) };
         check("cuGraphRetainUserObject", moved).inspect_err(|_| {
             // SAFETY: the call above failed, so this function still owns the only reference to `object`.
@@ -146,14 +146,15 @@ impl Hold {
     }
 }
 
-/// The destructor of a user object. It must not call CUDA (cuda.h, `cuUserObjectCreate`), and does not.
+/// The destructor of a user object. The destructor must not call CUDA (cuda.h, `cuUserObjectCreate`), and this
+/// destructor does not.
 unsafe extern "C" fn graph_is_gone(flag: *mut c_void) {
     // SAFETY: `tie` passes `flag` from `Arc::into_raw`, and the driver calls the destructor of an object once.
     let over = unsafe { Arc::from_raw(flag.cast::<AtomicBool>().cast_const()) };
     over.store(true, Ordering::Release);
 }
 
-/// Returns the number and the graph of the capture that a stream is in.
+/// Returns the ID and the graph of the capture that a stream is in.
 ///
 /// # Safety
 ///
@@ -161,8 +162,8 @@ unsafe extern "C" fn graph_is_gone(flag: *mut c_void) {
 unsafe fn graph_of(driver: &Driver, stream: CUstream) -> Result<Option<(u64, CUgraph)>> {
     let mut status = CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE;
     let (mut id, mut graph, none) = (0, ptr::null_mut(), ptr::null_mut());
-    // SAFETY: the contract of this function says that `stream` is alive. The pointers are to live locals, or null,
-    // which cuda.h allows.
+    // SAFETY: the contract of this function says that `stream` is alive. Each pointer points to a live local or is
+    // null, which cuda.h allows.
     unsafe {
         call!(
             driver.api(),
@@ -181,7 +182,7 @@ unsafe fn graph_of(driver: &Driver, stream: CUstream) -> Result<Option<(u64, CUg
     Ok((active && !graph.is_null()).then_some((id, graph)))
 }
 
-/// Returns a function of the driver (CUDA 11.3 and newer) that the table of functions lacks.
+/// Returns a driver function (CUDA 11.3 and newer) that is not in green-ctx's table of driver functions.
 fn function(driver: &Driver, name: &'static CStr) -> Result<*mut c_void> {
     const VERSION: u32 = 11_030;
     let mut address: *mut c_void = ptr::null_mut();

@@ -4,7 +4,7 @@ use green_ctx::Error;
 
 use super::account::Owner;
 
-/// The error of an operation of an [`Allocator`](super::Allocator).
+/// An error of an [`Allocator`](super::Allocator).
 #[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum AllocatorError {
@@ -14,7 +14,7 @@ pub enum AllocatorError {
          the limit", whose(owner.as_ref())
     )]
     Limit {
-        /// The owner whose limit it is, or `None` for the limit of the whole allocator.
+        /// The owner whose limit would be exceeded, or `None` if the limit of the whole allocator would be exceeded.
         owner: Option<Owner>,
         /// The requested bytes.
         bytes: u64,
@@ -29,7 +29,7 @@ pub enum AllocatorError {
         /// The address.
         address: u64,
     },
-    /// The block is in a memory pool, for which the driver has no IPC handles.
+    /// The block is in a memory pool, so the driver has no IPC handle for the block.
     #[error(
         "the block at {address:#x} comes from a memory pool, which has no IPC handles; make the \
          allocator shareable before the block is allocated"

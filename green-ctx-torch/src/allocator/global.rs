@@ -1,4 +1,4 @@
-//! The state behind the C functions, which receive no handle. This is the allocator's only global state.
+//! The global state of the C functions, whose callers pass no allocator. The allocator has no other global state.
 
 use std::ffi::c_int;
 use std::mem;
@@ -13,12 +13,12 @@ use parking_lot::Mutex;
 
 use super::{Allocator, AllocatorError, Inner, Result};
 
-/// No driver call is made and no handle is dropped under this lock.
+/// While this lock is held, no driver call is made and no handle is dropped.
 static GLOBAL: Mutex<Global> =
     Mutex::new(Global { driver: None, kept: Vec::new(), known: Vec::new(), last_error: None });
 
 struct Global {
-    /// The driver of the C functions, once it is known.
+    /// The driver of the C functions, or `None` before it is loaded or installed.
     driver: Option<Driver>,
     /// The allocators that the C functions have used.
     kept: Vec<Allocator>,
@@ -27,7 +27,7 @@ struct Global {
     last_error: Option<String>,
 }
 
-/// A device, identified by the driver's entry point and the ordinal, which keep nothing alive.
+/// The key of a device: the driver's entry point and the device's ordinal. A key does not keep the driver alive.
 #[derive(Clone, Copy)]
 struct Key(GetProcAddress, u32);
 
@@ -122,8 +122,8 @@ pub(super) fn set_last_error(text: String) {
     GLOBAL.lock().last_error = Some(text);
 }
 
-/// Returns whether this process was forked after the first call of a C function. In a forked process, threads that no
-/// longer exist may hold locks forever.
+/// Returns whether this process was forked after the first call of a C function. In a forked process, a thread that no
+/// longer exists may hold a lock forever.
 pub(super) fn is_forked() -> bool {
     static PROCESS: OnceLock<Process> = OnceLock::new();
     PROCESS.get_or_init(Process::watched).is_forked()

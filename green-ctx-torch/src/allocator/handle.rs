@@ -1,7 +1,7 @@
-//! A driver's handle that is kept between calls.
-#![allow(unsafe_code, reason = "says that handles may cross threads")]
+//! A raw handle of the driver that is stored between calls.
+#![allow(unsafe_code, reason = "implements `Send` and `Sync` for raw handles")]
 
-/// A raw handle of the driver. Only the driver dereferences it.
+/// A raw handle of the driver. Only the driver dereferences the pointer.
 #[derive(Debug)]
 pub(super) struct Handle<T>(pub(super) *mut T);
 
@@ -22,5 +22,5 @@ impl<T> PartialEq for Handle<T> {
 // SAFETY: this crate never dereferences the pointer. It only passes it to the driver, which accepts it on any thread.
 unsafe impl<T> Send for Handle<T> {}
 
-// SAFETY: as for `Send`. A shared reference gives access to no more than the pointer's value.
+// SAFETY: as for `Send`. A shared reference only gives access to the pointer's value.
 unsafe impl<T> Sync for Handle<T> {}

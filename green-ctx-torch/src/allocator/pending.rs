@@ -1,11 +1,11 @@
-//! Frees that their streams may not have reached yet, and waiting for them when memory is short.
+//! Frees that may still be queued behind work on their streams, and waiting for these frees when memory is short.
 //!
-//! The pool makes no stream wait for another. Memory that was freed behind running work is therefore not available to
-//! other streams until that work is done. Before an allocation fails, the host waits for it.
+//! The pool never makes one stream wait for another. If a free is queued behind running work, other streams therefore
+//! cannot use the memory until that work is done. Before an allocation fails, the host waits for such work.
 //!
-//! The list remembers streams by their handles, because an object would keep its partition alive. A stream of
-//! green-ctx can be found by its handle when memory is short, so freeing on it needs no driver call. On any other
-//! stream, each free records an event, because nothing reports when such a stream is destroyed.
+//! The list stores the handles of streams, because a stream object would keep its partition alive. A stream of
+//! green-ctx can be found by its handle when memory is short, so a free on such a stream needs no further driver call.
+//! On any other stream, each free records an event, because nothing reports when such a stream is destroyed.
 
 use green_ctx::{Device, Driver, Event, Result};
 
@@ -14,26 +14,26 @@ use super::capture::Capture;
 use super::place::{Place, PlaceId};
 use super::source::Source;
 
-/// The number of streams that are remembered. Frees on earlier streams are assumed to have run.
+/// The maximum number of streams that are remembered. Frees on streams that were used earlier are assumed to have run.
 const KEPT: usize = 64;
 
 /// The streams on which blocks were freed.
 #[derive(Default)]
 pub(super) struct Pending {
-    /// In order of use, the last used at the end.
+    /// The streams in the order of their last use; the most recently used stream is at the end.
     freed: Vec<Freed>,
 }
 
-/// A stream on which blocks were freed. It keeps neither the stream nor its partition alive.
+/// A stream on which blocks were freed. This entry keeps neither the stream nor the stream's partition alive.
 #[derive(Clone)]
 struct Freed {
     place: PlaceId,
-    /// Recorded after the last free, on a stream that cannot be found by its handle.
+    /// The event recorded after the last free. It exists only if the stream cannot be found by its handle.
     event: Option<Event>,
 }
 
 impl Pending {
-    /// Notes a free. Returns an event that is no longer needed, which the caller must drop outside locks.
+    /// Notes a free. Returns an event that is no longer needed. The caller must drop this event outside locks.
     #[must_use]
     pub(super) fn note(&mut self, place: PlaceId, event: Option<Event>) -> Option<Event> {
         let freed = Freed { place, event };
@@ -44,7 +44,7 @@ impl Pending {
         former.and_then(|former| former.event)
     }
 
-    /// Returns the event of a stream on which an earlier block was freed.
+    /// Returns the event of an earlier free on a stream, if an event was recorded.
     fn event(&self, place: PlaceId) -> Option<Event> {
         self.freed.iter().rev().find(|known| known.place == place)?.event.clone()
     }
@@ -70,8 +70,8 @@ impl Freed {
 }
 
 impl Inner {
-    /// Notes that a block was freed on a stream. Records an event if the stream cannot be found by its handle later.
-    /// If that fails, the free is noted without the event.
+    /// Notes that a block was freed on a stream. Records an event if the stream cannot be found by its handle later. If
+    /// recording fails, the free is noted without an event.
     pub(super) fn note_free(&self, place: &Place) -> Result<()> {
         let id = place.id();
         let recorded = if place.is_found_again() {
@@ -93,8 +93,8 @@ impl Inner {
         noted
     }
 
-    /// Makes memory that was freed so far available to the device, by waiting for it on the host. Frees on a stream
-    /// that is being captured are not waited for, so that captures stay valid.
+    /// Waits on the host until the frees so far have run, and returns the pool's unused memory to the device. Does not
+    /// wait for frees on a stream that is being captured, so that captures stay valid.
     pub(super) fn reclaim(&self, driver: &Driver, source: &Source) {
         self.give_back_waiting(false);
         // The entries stay in the list for other threads that run out of memory in the meantime.

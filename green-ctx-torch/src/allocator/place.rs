@@ -1,4 +1,5 @@
-//! The streams that callers pass to the allocator: raw handles, of this crate or foreign.
+//! The streams that callers pass to the allocator as raw handles: streams of green-ctx, foreign streams and default
+//! streams.
 #![allow(unsafe_code, reason = "calls the driver")]
 
 use std::ptr;
@@ -15,7 +16,7 @@ use super::capture::{self, Capture, Hold};
 use super::handle::Handle;
 use green_ctx::call;
 
-/// A stream that a block is used on.
+/// A stream on which a block is used.
 #[derive(Clone)]
 pub(super) struct Place {
     raw: Handle<CUstream_st>,
@@ -24,19 +25,21 @@ pub(super) struct Place {
 
 #[derive(Clone)]
 enum Kind {
-    /// A stream of green-ctx. The object keeps it alive, because memory is freed in its order.
+    /// A stream of green-ctx. The object keeps the stream alive, because memory is freed in the stream's order.
     Ours { _kept: Stream },
-    /// A foreign stream. The contracts of `Allocator::allocate`, `free` and `record_stream` keep it alive.
+    /// A foreign stream. By the contracts of `Allocator::allocate`, `free` and `record_stream`, the caller keeps the
+    /// stream alive.
     Foreign,
     /// A default-stream token. The default stream of a context lives as long as the context.
     Default(Home),
 }
 
-/// The identity of a stream, which keeps nothing alive. A live stream of green-ctx can be found by its identity.
+/// The identity of a stream. It keeps no stream alive, but a live stream of green-ctx can be found by its identity.
 #[derive(Clone, Copy, PartialEq)]
 pub(super) struct PlaceId {
     raw: Handle<CUstream_st>,
-    /// For a token, the context in which it was resolved. For a per-thread stream, also the thread.
+    /// For a default-stream token: the context in which the token was resolved and, for a per-thread stream, the
+    /// thread.
     home: Option<(Handle<CUctx_st>, Option<ThreadId>)>,
 }
 
@@ -50,14 +53,14 @@ struct Home {
 #[derive(Clone)]
 enum HomeContext {
     Known(Context),
-    /// A context without an object. Nothing keeps it alive, so it is never made current.
+    /// A foreign context. Nothing here keeps the context alive, so this module never makes it current.
     Other(Handle<CUctx_st>),
 }
 
 impl Place {
-    /// Returns the stream of a raw handle, and the owner of memory that is used on it. A token means the default
-    /// stream of the current context. If no context is current, or one of another device, it means that of the
-    /// primary context.
+    /// Returns the stream with a given handle, and the owner of memory that is allocated on the stream. A token means
+    /// the default stream of the current context. If no context of this device is current, the token means the default
+    /// stream of the primary context.
     ///
     /// # Safety
     ///
@@ -108,7 +111,7 @@ impl Place {
         PlaceId { raw: self.raw, home }
     }
 
-    /// Returns whether [`PlaceId::find`] finds the stream on every thread while it lives.
+    /// Returns whether [`PlaceId::find`] finds the stream on every thread while the stream exists.
     pub(super) fn is_found_again(&self) -> bool {
         match &self.kind {
             Kind::Ours { .. } => true,
@@ -127,8 +130,8 @@ impl Place {
             }
     }
 
-    /// Returns whether this thread can name the stream. A token of a context without an object is valid only while
-    /// that context is current, and a per-thread stream only on its thread.
+    /// Returns whether the stream's handle is valid on this thread. The default stream of a foreign context can be
+    /// named only while that context is current, and a per-thread stream can be named only on its own thread.
     pub(super) fn is_reachable(&self, driver: &Driver) -> Result<bool> {
         let Kind::Default(Home { context, thread }) = &self.kind else { return Ok(true) };
         if thread.is_some_and(|id| id != thread::current().id()) {
@@ -140,7 +143,8 @@ impl Place {
         }
     }
 
-    /// Runs `call` with the stream. For a token, the context in which it was resolved is current during the call.
+    /// Calls `call` with the stream's handle. For a default-stream token, the context in which the token was resolved
+    /// is current during the call.
     pub(super) fn with<R>(
         &self,
         driver: &Driver,
@@ -164,7 +168,7 @@ impl Place {
         })
     }
 
-    /// Returns the hold on the graph that the stream is being captured into.
+    /// Returns the hold of the graph into which the stream is being captured.
     pub(super) fn hold(
         &self,
         driver: &Driver,
@@ -183,7 +187,7 @@ impl Place {
         Ok(event)
     }
 
-    /// Records the work submitted to the stream so far in an event.
+    /// Records an event after the work submitted to the stream so far.
     pub(super) fn record_in(&self, event: &Event, device: &Device) -> Result<()> {
         self.with(device.driver(), |raw| {
             // SAFETY: the borrow keeps `event` alive, and the stream is alive, see `Kind`.
@@ -243,7 +247,7 @@ impl Home {
     }
 }
 
-/// Returns the context in which a token is resolved.
+/// Returns the context in which a default-stream token is resolved.
 fn home(primary: &Context) -> Result<HomeContext> {
     let device = primary.device();
     let driver = device.driver();
@@ -256,7 +260,7 @@ fn home(primary: &Context) -> Result<HomeContext> {
         return Ok(HomeContext::Known(if ours { context } else { primary.clone() }));
     }
     let mut number = 0;
-    // SAFETY: `number` is a live local, and a context is current: `raw` is not null.
+    // SAFETY: `number` is a live local, and a context is current, because `raw` is not null.
     unsafe { call!(driver.api(), cuCtxGetDevice(&raw mut number)) }?;
     if number == device.as_raw() {
         Ok(HomeContext::Other(Handle(raw)))
@@ -273,7 +277,7 @@ fn current(driver: &Driver) -> Result<CUcontext> {
     Ok(raw)
 }
 
-/// Returns the owner of memory that is used on a stream without an object.
+/// Returns the owner of memory that is allocated on a stream for which green-ctx has no object.
 ///
 /// # Safety
 ///

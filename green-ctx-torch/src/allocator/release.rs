@@ -1,4 +1,4 @@
-//! Returning blocks to the driver: in stream order, and not while a graph needs them.
+//! Returning freed blocks to the driver in stream order, but not while a graph needs them.
 #![allow(unsafe_code, reason = "takes a raw stream and frees memory")]
 
 use std::mem;
@@ -14,8 +14,8 @@ use super::place::Place;
 use super::source::Source;
 
 impl Inner {
-    /// Returns the hold on the graph that a stream is being captured into: the hold that a block already has, or a new
-    /// one.
+    /// Returns the hold of the graph into which a stream is being captured: the hold that a block already has, or a new
+    /// hold.
     pub(super) fn hold(&self, place: &Place) -> Result<Option<Hold>> {
         let known = |capture| {
             let books = self.books.lock();
@@ -27,7 +27,8 @@ impl Inner {
         place.hold(self.device.driver(), known)
     }
 
-    /// Frees, on a stream, a block that was removed from the books. Returns `false` if the block has to wait.
+    /// Frees a block on a stream. The block must already be removed from the books. Returns `false` if the block has to
+    /// wait.
     ///
     /// # Safety
     ///
@@ -63,15 +64,15 @@ impl Inner {
         self.give_back(driver, source, waiting, false)
     }
 
-    /// Adds a block to the list of those that wait.
+    /// Adds a block to the list of freed blocks that wait.
     pub(super) fn wait_for_later(&self, waiting: Waiting) {
         // Count first, so that no thread takes a block from the list before it is counted.
         self.waiting.fetch_add(1, Ordering::Relaxed);
         self.books.lock().waiting.push_back(waiting);
     }
 
-    /// Returns blocks that wait to the driver, if that is possible now. With `by_waiting`, the host waits for streams
-    /// that this thread cannot name.
+    /// Returns the waiting blocks to the driver, except those that are still needed. If `by_waiting` is true, the host
+    /// waits for streams that this thread cannot name.
     pub(super) fn give_back_waiting(&self, by_waiting: bool) {
         let count = self.waiting.load(Ordering::Relaxed);
         if count == 0 {
@@ -101,7 +102,7 @@ impl Inner {
         }
     }
 
-    /// Returns a block to the driver. Returns `false` if it is still needed.
+    /// Returns a block to the driver. Returns `false` if the block is still needed.
     fn give_back(
         &self,
         driver: &Driver,
@@ -141,8 +142,8 @@ impl Inner {
             }
             on.with(driver, |raw| {
                 // SAFETY: the block is from the pool, because it is not shareable. The stream is alive, see
-                // `place::Kind`. The loops above found it uncaptured and made it wait for all other streams that use
-                // the memory.
+                // `place::Kind`. The loops above checked that the stream is not being captured, and made it wait for
+                // all other streams that use the memory.
                 unsafe { source.free(*address, raw) }
             })?;
         } else {
@@ -171,7 +172,7 @@ impl Drop for Inner {
 }
 
 impl Waiting {
-    /// Returns the streams whose work may use the block, and the one on which it was freed, each once.
+    /// Returns the streams whose work may use the block and the stream on which the block was freed, each stream once.
     fn places(&self) -> impl Iterator<Item = &Place> {
         let on = self.on.iter().filter(|on| !self.block.places().any(|place| place.is(on)));
         self.block.places().chain(on)

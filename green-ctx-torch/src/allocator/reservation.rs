@@ -1,11 +1,12 @@
-//! Reserved bytes: counted in the accounts while the driver allocates a block.
+//! Bytes that are reserved in the accounts while the driver allocates a block.
 
 use green_ctx::sys::CUdeviceptr;
 
 use super::block::Block;
 use super::{Inner, Owner, Result};
 
-/// Bytes that are reserved for a block. Dropping it without [`take`](Reservation::take) releases them.
+/// Bytes that are reserved for a block. Dropping the reservation without [`take`](Reservation::take) releases the
+/// bytes.
 pub(super) struct Reservation<'a> {
     inner: &'a Inner,
     owner: &'a Owner,

@@ -27,7 +27,8 @@ pub struct Snapshot {
     pub shareable: bool,
     /// The blocks in use, by address.
     pub blocks: Vec<BlockInfo>,
-    /// The freed blocks that wait for the end of a graph, or because the driver refused. They count as in use.
+    /// The freed blocks that wait for a graph or a stream, or that the driver failed to free. Waiting blocks still
+    /// count as in use.
     pub waiting: Vec<BlockInfo>,
     /// The last error of the C functions.
     pub last_error: Option<String>,
@@ -41,7 +42,7 @@ pub struct BlockInfo {
     pub address: u64,
     /// The requested bytes.
     pub bytes: u64,
-    /// The name of the partition in which the block was allocated, or `None` if there is none.
+    /// The name of the partition in which the block was allocated, or `None` if the stream was outside any partition.
     pub partition: Option<String>,
     /// True if the block was allocated on a stream of a foreign green context.
     pub foreign: bool,

@@ -15,7 +15,8 @@ use green_ctx::{
 use super::handle::Handle;
 use green_ctx::call;
 
-/// A memory pool of a device, and a stream for calls that belong to no other stream.
+/// A memory pool of a device, and an internal stream (`quiet`) for allocations and frees that do not belong to a
+/// caller's stream.
 pub(super) struct Source {
     pool: Handle<CUmemPoolHandle_st>,
     quiet: Stream,
@@ -61,8 +62,8 @@ impl Source {
         self.primary.device().driver()
     }
 
-    /// Sets an attribute. `T` must be the attribute's type in cuda.h. A capture on another thread forbids the call
-    /// unless the thread's capture mode is relaxed (recorded).
+    /// Sets an attribute. `T` must be the attribute's type in cuda.h. While another thread captures a stream, the
+    /// driver refuses this call unless the calling thread's capture mode is relaxed (recorded).
     fn set<T>(&self, attribute: CUmemPool_attribute, value: &T) -> Result<()> {
         let _relaxed = RelaxedCapture::enter(self.driver())?;
         let value = ptr::from_ref(value).cast_mut().cast();
@@ -75,13 +76,13 @@ impl Source {
         let _relaxed = RelaxedCapture::enter(self.driver())?;
         let mut value = 0_u64;
         let out = (&raw mut value).cast();
-        // SAFETY: the pool is alive until `Drop`. `value` is a live local of 64 bits, as cuda.h says for the
-        // attribute that the only caller passes.
+        // SAFETY: the pool is alive until `Drop`. `value` is a live local of 64 bits, which is the size of the only
+        // attribute that the caller passes (cuda.h).
         unsafe { call!(self.driver().api(), cuMemPoolGetAttribute(self.pool.0, attribute, out)) }?;
         Ok(value)
     }
 
-    /// Sets the number of unused bytes that the pool keeps when the program waits for work.
+    /// Sets the number of unused bytes that the pool keeps when the host synchronises with the device.
     pub(super) fn set_threshold(&self, bytes: u64) -> Result<()> {
         self.set(CUmemPool_attribute::CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &bytes)
     }
@@ -113,8 +114,8 @@ impl Source {
         Ok(address)
     }
 
-    /// Allocates memory that every stream can use immediately, like memory from `cuMemAlloc`. The host waits until
-    /// the driver has it ready.
+    /// Allocates memory that every stream can use immediately, like memory from `cuMemAlloc`. The host waits until the
+    /// memory is ready.
     pub(super) fn allocate_for_all(&self, bytes: usize) -> Result<CUdeviceptr> {
         // SAFETY: `self` keeps `quiet` alive. No other code has this stream, so it is not captured.
         let address = unsafe { self.allocate(bytes, self.quiet.as_raw()) }?;
@@ -128,11 +129,11 @@ impl Source {
     ///
     /// # Safety
     ///
-    /// As for [`allocate`](Source::allocate). The memory must be from the pool, and work that the stream does not
-    /// follow must no longer use it.
+    /// As for [`allocate`](Source::allocate). The memory must be from the pool. All work that uses the memory must be
+    /// done, or must come before the free in stream order.
     pub(super) unsafe fn free(&self, address: CUdeviceptr, stream: CUstream) -> Result<()> {
-        // SAFETY: the caller guarantees that the stream is live, and that the memory is from the pool and no longer
-        // used by work that the stream does not follow.
+        // SAFETY: the caller guarantees that the stream is live, that the memory is from the pool, and that all work
+        // that uses the memory is done or comes before the free in stream order.
         unsafe { call!(self.driver().api(), cuMemFreeAsync(address, stream)) }
     }
 
@@ -176,8 +177,8 @@ impl Source {
     }
 
     /// Waits until all work of the device is done, including the work of green contexts (cuda.h, `cuCtxSynchronize`).
-    /// Graphs on streams of green contexts are not covered unless other work follows them. The call invalidates
-    /// captures of the device's streams.
+    /// The call does not wait for a graph on a stream of a green context unless other work follows the graph. The call
+    /// invalidates captures of the device's streams.
     pub(super) fn synchronize(&self) -> Result<()> {
         self.primary.synchronize()
     }

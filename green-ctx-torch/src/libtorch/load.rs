@@ -10,7 +10,7 @@ use libloading::{Library, library_filename};
 use super::Torch;
 use crate::error::{Result, TorchError};
 
-/// The library that has the functions, and a library that every PyTorch has.
+/// The library that contains the functions (`CUDA`), and a library that every build of PyTorch has (`CPU`).
 const CUDA: &str = "torch_cuda";
 const CPU: &str = "torch_cpu";
 
@@ -54,8 +54,8 @@ pub(super) unsafe fn load_from(folder: &Path) -> Result<Torch> {
     Err(TorchError::NotFound { folder: folder.to_owned() })
 }
 
-/// Takes the functions of a library, and leaves it loaded until the process ends: its threads and its streams outlive
-/// every handle. The callers pass libtorch only.
+/// Looks up the functions of a library. Keeps the library loaded until the process ends, because the library's threads
+/// and streams outlive every handle. The callers pass libtorch only.
 fn keep(library: Library) -> Torch {
     // SAFETY: the library is libtorch, so the symbols are its functions. `forget` below keeps it loaded.
     let torch = unsafe { Torch::from_lookup(|name| symbol(&library, name)) };
@@ -88,7 +88,7 @@ fn loaded(name: &str) -> Option<Library> {
     Library::open_already_loaded(library_filename(name)).ok().map(Into::into)
 }
 
-/// Returns the program itself, together with the libraries that it loaded globally.
+/// Returns the program itself, together with the libraries that the program loaded globally.
 #[cfg(unix)]
 fn program() -> Option<Library> {
     Some(libloading::os::unix::Library::this().into())

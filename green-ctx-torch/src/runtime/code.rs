@@ -4,10 +4,10 @@ use std::fmt;
 
 use green_ctx::CUresult;
 
-/// An error code of the CUDA runtime (`cudaError_t`). A code that is in no header yet is a valid value too.
+/// An error code of the CUDA runtime (`cudaError_t`). A code that no header defines yet is a valid value too.
 ///
-/// Since CUDA 10.1, an error that both the driver and the runtime have has the same number in both
-/// (driver_types.h and cuda.h of CUDA 13.5). The names differ.
+/// Since CUDA 10.1, an error that exists in both the driver and the runtime has the same number in both (driver_types.h
+/// and cuda.h of CUDA 13.5). The names differ.
 ///
 /// # Examples
 ///
@@ -30,14 +30,15 @@ impl ErrorCode {
         CODES.iter().map(|(code, ..)| ErrorCode(*code))
     }
 
-    /// Returns the name in the header, for example `cudaErrorInvalidValue` for 1. Returns `None` for a code
-    /// that CUDA 13.5 does not have.
+    /// Returns the name of the code in driver_types.h, for example `cudaErrorInvalidValue` for 1. Returns `None` for a
+    /// code that CUDA 13.5 does not have.
     #[must_use]
     pub fn name(self) -> Option<&'static str> {
         self.row().map(|(_, name, _)| *name)
     }
 
-    /// Returns a short description. For an unknown code it is `an error code that CUDA 13.5 does not have`.
+    /// Returns a short description. For an unknown code the description is `an error code that CUDA 13.5 does not
+    /// have`.
     #[must_use]
     pub fn text(self) -> &'static str {
         self.row().map_or("an error code that CUDA 13.5 does not have", |(.., text)| text)

@@ -13,12 +13,12 @@ use green_ctx::call;
 /// An entry on the thread's context stack, for a partition's context.
 ///
 /// Other code may replace the context in the entry: if PyTorch changes its device, the CUDA runtime replaces the
-/// current context by a primary context (cuda.h, `cuCtxSetCurrent`). Therefore the entry is removed, whatever context
-/// is in it.
+/// current context with a primary context (cuda.h, `cuCtxSetCurrent`). Leaving the partition therefore removes the
+/// entry even if it contains another context.
 pub(super) struct Slot {
-    /// `None` after the entry was removed.
+    /// The partition's context, or `None` after the entry was removed.
     context: Option<Context>,
-    /// The context below the entry. Only compared.
+    /// The context below the entry. The handle is only compared.
     below: *mut CUctx_st,
 }
 
@@ -43,8 +43,8 @@ impl Slot {
         Ok(())
     }
 
-    /// Returns [`TorchError::ContextOrder`] if another entry is above this one. If the entry is no longer on the
-    /// stack, it is forgotten.
+    /// Returns [`TorchError::ContextOrder`] if another entry is above this one. If the entry is no longer on the stack,
+    /// this slot forgets it.
     pub(super) fn check(&mut self) -> Result<()> {
         let Some(context) = &self.context else { return Ok(()) };
         let (driver, ours) = (context.device().driver(), context.as_raw());
@@ -77,7 +77,7 @@ impl Slot {
         Ok(())
     }
 
-    /// Removes the entry, whatever context is in it.
+    /// Removes the entry, even if it contains another context.
     pub(super) fn pop(&mut self) -> Result<()> {
         let Some(context) = self.context.take() else { return Ok(()) };
         let (driver, ours) = (context.device().driver(), context.as_raw());
@@ -100,7 +100,7 @@ impl Slot {
 }
 
 impl Drop for Slot {
-    /// Runs if the thread ends. A context that may still be on the stack is leaked.
+    /// Removes the entry if the thread ends inside the partition. Leaks the context if it may still be on the stack.
     fn drop(&mut self) {
         let Some(context) = self.context.take() else { return };
         if check_process(context.device()).is_err() {

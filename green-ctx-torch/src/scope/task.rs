@@ -1,8 +1,8 @@
 //! Tasks that share a thread, such as those of an event loop.
 //!
 //! A task's partitions are current on the thread only while the task runs. [`suspend`] suspends them when the task
-//! waits, and [`resume`] makes them current again. Neither orders work: work of tasks in different partitions may run
-//! at the same time.
+//! waits, and [`resume`] makes them current again. [`suspend`] and [`resume`] do not order work, so the work of tasks
+//! in different partitions may run at the same time.
 
 use green_ctx::Stream;
 
@@ -28,19 +28,20 @@ pub fn is_innermost_of_task() -> bool {
     with_thread(|thread| thread.frames.last().is_some_and(|frame| frame.of_task)).unwrap_or(false)
 }
 
-/// Suspends the innermost partitions that tasks have entered on this thread. The state from before the first of them
-/// is current again. Errors go to [the hook](Torch::on_cleanup_failure).
+/// Suspends the innermost partitions that tasks have entered on this thread. Restores the thread's state from before
+/// the first of these partitions was entered. Errors go to [the hook](Torch::on_cleanup_failure).
 pub fn suspend() {
     while let Ok(Some(frame)) = with_thread(|thread| thread.frames.pop_if(|frame| frame.of_task)) {
         frame.undo();
     }
 }
 
-/// Makes the partitions that a task has entered and not left current again, from the outermost to the innermost.
+/// Resumes a task: makes each partition that the task has entered and not left current again, from the outermost to the
+/// innermost.
 ///
 /// # Errors
 ///
-/// As for [`enter`](super::enter). If it fails, nothing has changed.
+/// As for [`enter`](super::enter). If the call fails, nothing has changed.
 pub fn resume<'a>(
     torch: &Torch,
     entered: impl IntoIterator<Item = (&'a Stream, Mode)>,

@@ -11,26 +11,27 @@ use super::slot;
 use crate::error::{Result, TorchError};
 use crate::libtorch::Torch;
 
-/// A stream that was PyTorch's current one: PyTorch's own, a foreign one or a default stream.
+/// A stream that was PyTorch's current stream: a stream of PyTorch or of green-ctx, a foreign stream or a default
+/// stream.
 pub(super) struct TorchStream {
     raw: CUstream,
     owner: Owner,
-    /// For a default stream, the context that was current when it was found.
+    /// For a default stream, the context that was current when the stream was found.
     pub(super) current: Option<CUcontext>,
-    /// True if it is a default stream of a context that was not current when it was found.
+    /// True if this is a default stream of a context that was not current when the stream was found.
     is_elsewhere: bool,
 }
 
 /// The object on which a stream's handle depends.
 enum Owner {
-    /// The context of a default stream, in which its handle is resolved.
+    /// The context in which the handle of a default stream is resolved.
     Context(Context),
     /// The foreign context of a default stream. The stream is used only while the context is current, because nothing
-    /// here keeps it alive.
+    /// here keeps the context alive.
     Foreign(CUcontext),
-    /// A stream of green-ctx, which this keeps alive.
+    /// A stream of green-ctx. The object keeps the stream alive.
     Stream { _kept: Stream },
-    /// A foreign stream. The code that made it current keeps it alive.
+    /// A foreign stream. The code that made the stream current keeps the stream alive.
     Other,
 }
 
@@ -48,7 +49,8 @@ impl TorchStream {
         Ok(TorchStream { raw, owner, current: None, is_elsewhere: false })
     }
 
-    /// Returns whether both are the same stream: the same handle and, for default streams, the same context.
+    /// Returns whether this and `other` are the same stream: they have the same handle and, for default streams, the
+    /// same context.
     pub(super) fn is(&self, other: &TorchStream) -> bool {
         let same_context = match (&self.owner, &other.owner) {
             (Owner::Context(this), Owner::Context(other)) => this == other,
@@ -71,7 +73,8 @@ impl TorchStream {
         }
     }
 
-    /// Records an event in the stream. The caller has just found it: no context was made current in the meantime.
+    /// Records an event in the stream. The caller must have just found the stream, so that the current context has not
+    /// changed in the meantime.
     pub(super) fn record(&self, event: &Event) -> Result<()> {
         let driver = event.context().device().driver();
         let _current = if self.is_elsewhere { self.make_current(driver)? } else { None };
@@ -92,7 +95,7 @@ impl TorchStream {
         Ok(())
     }
 
-    /// Makes the context of a default stream current, if it is not.
+    /// Makes the context of a default stream current, unless the context is already current.
     fn make_current(&self, driver: &Driver) -> Result<Option<Current>> {
         match &self.owner {
             Owner::Context(context) if slot::get(driver)? != context.as_raw() => {
@@ -104,9 +107,9 @@ impl TorchStream {
 }
 
 impl Owner {
-    /// Returns the owner of a default stream, and whether its context is not the current one. A default stream
-    /// belongs to the current context. If that is not a context of the device, PyTorch means the primary context,
-    /// which it makes current first.
+    /// Returns the owner of a default stream, and `true` if the stream's context is not the current context. A default
+    /// stream belongs to the current context. If no context of the device is current, PyTorch first makes the device's
+    /// primary context current, so the default stream belongs to the primary context.
     fn of_default_stream(device: &Device, current: CUcontext) -> Result<(Owner, bool)> {
         let driver = device.driver();
         let primary = || Ok((Owner::Context(device.primary_context()?), true));
@@ -120,7 +123,7 @@ impl Owner {
             };
         }
         let mut ordinal = 0;
-        // SAFETY: `ordinal` is a live local, and a context is current: `current` is not null.
+        // SAFETY: `ordinal` is a live local, and a context is current, because `current` is not null.
         unsafe { call!(driver.api(), cuCtxGetDevice(&raw mut ordinal)) }?;
         match ordinal == device.as_raw() {
             true => Ok((Owner::Foreign(current), false)),

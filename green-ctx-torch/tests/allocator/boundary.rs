@@ -56,12 +56,12 @@ fn devices_that_are_not_there() -> Outcome {
         assert!(last_error().contains("there is no device"), "{}", last_error());
         assert_eq!(c::green_ctx_torch_set_limit(device, 1), -1);
         assert_eq!(c::green_ctx_torch_current_bytes(device), 0);
-        // SAFETY: the buffer is null.
+        // SAFETY: the buffer is null, which the function allows.
         assert_eq!(unsafe { c::green_ctx_torch_snapshot(device, null_mut(), 0) }, 0);
     }
     let reported = heard(&machine);
     let block = alloc(64, stream.as_raw());
-    // SAFETY: the function rejects the wrong device.
+    // SAFETY: the device is wrong, so the function frees nothing.
     unsafe { c::green_ctx_torch_free(block, 64, 1, stream.as_raw()) };
     assert_eq!(reported.lock().map_err(|_| "poisoned")?.len(), 1);
     assert_eq!(machine.allocator.current_bytes(), 64);
@@ -214,7 +214,7 @@ fn an_allocator_that_ends_reports_blocks() -> Outcome {
     // Without a live context, the driver would free the memory.
     let _primary = device.primary_context()?;
     let allocator = Allocator::of(&device);
-    // SAFETY: `_primary` keeps the primary context alive, and so its null stream.
+    // SAFETY: `_primary` keeps the primary context alive, and therefore the context's null stream.
     let block = unsafe { allocator.allocate(64, null_mut()) }?;
     assert_ne!(block, 0);
     drop(allocator);

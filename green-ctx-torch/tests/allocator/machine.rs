@@ -66,7 +66,7 @@ impl Drop for Machine {
     fn drop(&mut self) {
         // A test that failed may leave blocks, which must not affect the next test.
         for block in self.allocator.snapshot().blocks {
-            // SAFETY: no work uses the memory, and null is a stream of every context.
+            // SAFETY: no work uses the memory, and every context has a null stream.
             let _ = unsafe { self.allocator.free(block.address, ptr::null_mut()) };
         }
         let _ = self.allocator.empty_cache();

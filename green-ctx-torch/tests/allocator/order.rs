@@ -27,8 +27,8 @@ fn fill(machine: &Machine) -> green_ctx::Result<Kernel> {
 }
 
 fn launch(stream: &Stream, kernel: &Kernel, block: *mut c_void) -> green_ctx::Result<()> {
-    // SAFETY: the kernel writes 64 bytes, which the block has. A race with another use is harmless in a simulation.
-    // It is what the tests look for.
+    // SAFETY: the kernel writes 64 bytes, which the block has. A race with another use of the block is harmless in a
+    // simulation, and the tests look for such races.
     unsafe { stream.launch(kernel, LaunchConfig::new(16, 128), (block.addr() as u64,)) }
 }
 
@@ -94,7 +94,7 @@ fn a_stream_of_somebody_else_is_waited_for() -> Outcome {
     let block = alloc(64, decode.as_raw());
     record(block, foreign);
     {
-        // SAFETY: the stream is destroyed below, after this object.
+        // SAFETY: the stream outlives this object, because the stream is destroyed below.
         let foreign = unsafe { Stream::from_raw_borrowed(machine.device.driver(), foreign, ()) }?;
         foreign.wait_for(&decode)?;
         launch(&foreign, &kernel, block)?;

@@ -49,7 +49,7 @@ impl Green {
         let (mut green, mut context) = (ptr::null_mut(), ptr::null_mut());
         // SAFETY: `all` is a live local.
         unsafe { call!(api, cuDeviceGetDevResource(device.as_raw(), &raw mut all, kind)) }?;
-        // SAFETY: `descriptor` and `all` are live locals, and the length is 1.
+        // SAFETY: `descriptor` and `all` are live locals, and 1 is the number of resources in `all`.
         unsafe { call!(api, cuDevResourceGenerateDesc(&raw mut descriptor, &raw mut all, 1)) }?;
         // SAFETY: the call above created the descriptor.
         unsafe { call!(api, cuGreenCtxCreate(&raw mut green, descriptor, device.as_raw(), 1)) }?;

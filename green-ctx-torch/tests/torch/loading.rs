@@ -83,7 +83,7 @@ fn in_a_folder() -> Outcome {
     fs::rename(&folder.0, named.join("lib"))?;
     // First the folder of the library itself, then the one that contains `lib`.
     for folder in [&named.join("lib"), &named] {
-        // SAFETY: the library there is a substitute for libtorch.
+        // SAFETY: the folder contains a substitute for libtorch.
         let torch = unsafe { Torch::load_from(folder) }?;
         let pooled = torch.stream_from_pool(0, true)?;
         // SAFETY: this libtorch accepts any handle.
@@ -118,7 +118,7 @@ fn a_folder_without_it() -> Outcome {
 fn an_older_one() -> Outcome {
     let folder = Folder::new("older")?;
     folder.library("libtorch_cuda.so", &folder.file("old.rs", OLD)?)?;
-    // SAFETY: the library there is a substitute for libtorch.
+    // SAFETY: the folder contains a substitute for libtorch.
     let torch = unsafe { Torch::load_from(&folder.0) }?;
     assert_eq!(torch.current_stream(0)?.addr(), 0x1234);
     let machine = Machine::new()?;
@@ -198,7 +198,7 @@ fn child() -> Outcome {
         return Ok(());
     };
     if !path.is_empty() {
-        // SAFETY: the parent's test compiled the library, which has no initialisers.
+        // SAFETY: a test in the parent process compiled the library, and the library has no initialisers.
         mem::forget(unsafe { Library::open(Some(path), RTLD_LAZY | flags.parse::<i32>()?) }?);
     }
     let answer = match Torch::find() {

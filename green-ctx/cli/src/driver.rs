@@ -1,4 +1,4 @@
-//! The choice of the driver.
+//! The option `--driver`, which selects the installed driver, a driver library or a simulated driver.
 
 #[cfg(feature = "sim")]
 use std::io::{self, Write};
@@ -13,14 +13,14 @@ use green_ctx::{Error, LoadError};
 
 use crate::failure::Failure;
 
-/// The value of `--driver`.
+/// The driver that the option `--driver` selects.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DriverChoice {
-    /// The installed driver, or the simulated one if no driver library is installed.
+    /// The installed driver, or a simulated driver if no driver library is installed.
     Auto,
     /// The installed driver.
     Installed,
-    /// The driver library at a path.
+    /// The driver library at this path.
     Library(PathBuf),
     /// A simulated driver.
     #[cfg(feature = "sim")]
@@ -54,7 +54,7 @@ impl FromStr for DriverChoice {
 }
 
 impl DriverChoice {
-    /// Loads the driver. Writes a note to standard error if it falls back to the simulated driver.
+    /// Loads the driver. Writes a note to standard error if `Auto` falls back to the simulated driver.
     pub(crate) fn load(&self) -> Result<Driver, Failure> {
         #[cfg(feature = "sim")]
         let driver = self.load_with(|spec| Driver::simulated(&Sim::new(spec)?));
@@ -66,13 +66,14 @@ impl DriverChoice {
         })
     }
 
-    /// Loads the driver. If a simulated driver is chosen, `simulated` creates it. Falling back to the simulated driver
-    /// is noted on standard error.
+    /// Loads the driver, or calls `simulated` if the choice is a simulated driver. If [`Auto`](DriverChoice::Auto)
+    /// falls back to the simulated driver, this function writes a note to standard error.
     ///
     /// # Errors
     ///
-    /// As for [`Driver::load`], and the errors of `simulated`. [`Auto`](DriverChoice::Auto) falls back only after
-    /// [`LoadError::NotFound`]: an installed driver that does not work or has no device is an error.
+    /// Returns the errors of [`Driver::load`] and of `simulated`. [`Auto`](DriverChoice::Auto) falls back to the
+    /// simulated driver only after [`LoadError::NotFound`]. An installed driver that does not work or has no device is
+    /// an error.
     #[cfg(feature = "sim")]
     pub fn load_with(&self, simulated: impl FnOnce(Spec) -> Result<Driver>) -> Result<Driver> {
         match self {
@@ -82,18 +83,18 @@ impl DriverChoice {
         }
     }
 
-    /// Loads the installed driver, or the library at a path.
+    /// Loads the installed driver, or the driver library at the chosen path.
     fn installed(&self) -> Result<Driver> {
         match self {
             #[allow(unsafe_code, reason = "opens the library that the command line names")]
-            // SAFETY: `load_from` runs the code of the library at this path. The user named the path on the command
-            // line, and so vouches that it is a CUDA driver library.
+            // SAFETY: `load_from` runs the code of the library at this path. By naming the path on the command line,
+            // the user vouches that the file is a CUDA driver library.
             DriverChoice::Library(path) => unsafe { Driver::load_from(path) },
             _ => Driver::load(),
         }
     }
 
-    /// Loads the driver and returns the device with this ordinal, by default device 0.
+    /// Loads the driver and returns the device with this ordinal. `None` selects device 0.
     pub(crate) fn device(&self, ordinal: Option<u32>) -> Result<Device, Failure> {
         Ok(self.load()?.device(ordinal.unwrap_or(0))?)
     }

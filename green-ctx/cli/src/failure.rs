@@ -21,7 +21,7 @@ pub(crate) enum Failure {
     /// The arguments could not be parsed.
     #[error("{}", summary(.0))]
     Usage(clap::Error),
-    /// Each argument is valid, but not their combination.
+    /// The arguments could be parsed, but the request is invalid.
     #[error("{0}")]
     Request(String),
     /// The goal of `tune` cannot be met.
@@ -30,10 +30,10 @@ pub(crate) enum Failure {
     /// The library refused the request, or the driver failed.
     #[error(transparent)]
     Library(#[from] Error),
-    /// The library refused the request, but it would fit with `--fine`.
+    /// The request does not fit, but the same request with `--fine` would fit.
     #[error("{0}; with --fine the request fits")]
     FitsFinely(Error),
-    /// The installed driver does not work, and the user did not choose a driver.
+    /// The installed driver does not work, and `--driver` is `auto`.
     #[error("the installed NVIDIA driver does not work; use --driver sim for a simulated GPU")]
     BrokenDriver(#[source] Error),
     /// A file cannot be written.
@@ -44,7 +44,7 @@ pub(crate) enum Failure {
         /// The system's error.
         source: io::Error,
     },
-    /// Standard output cannot be written.
+    /// The command cannot write to standard output.
     #[error("cannot write the output")]
     Output(#[from] io::Error),
 }
@@ -59,7 +59,7 @@ impl From<JobError> for Failure {
 }
 
 impl Failure {
-    /// Returns the kind as one word, for JSON.
+    /// Returns the kind of the failure as one word, for JSON output.
     pub(crate) fn kind(&self) -> &'static str {
         match self {
             Failure::Usage(_) | Failure::Request(_) => "usage",
@@ -71,7 +71,7 @@ impl Failure {
         }
     }
 
-    /// Returns the figures of a request that does not fit.
+    /// Returns the details of the shortage, if the request does not fit.
     pub(crate) fn shortage(&self) -> Option<&NotEnoughSms> {
         match self {
             Failure::Library(Error::NotEnoughSms(shortage))
@@ -93,7 +93,7 @@ impl Failure {
         }
     }
 
-    /// Returns the messages of the failure and its sources, the outermost first.
+    /// Returns the failure's own message, followed by the messages of the failure's sources.
     pub(crate) fn chain(&self) -> Vec<String> {
         let mut layers = vec![self.to_string()];
         let mut source = self.source();
@@ -105,7 +105,7 @@ impl Failure {
     }
 }
 
-/// Returns the kind of an error. A driver without devices counts as no driver, for any device number.
+/// Returns the kind of an error. If the driver has no devices, returns `NoDriver` for any device number.
 fn kind(error: &Error) -> ErrorKind {
     match error {
         Error::NoSuchDevice { count: 0, .. } => ErrorKind::NoDriver,

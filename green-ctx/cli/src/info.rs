@@ -1,4 +1,4 @@
-//! `green-ctx info`: the driver, the devices, and the units they can be split into.
+//! `green-ctx info`: shows the driver, the devices, and the units of SMs that each device can be split into.
 
 use green_ctx_report::Info;
 

@@ -1,11 +1,12 @@
-//! Built-in jobs: typical workloads for trying out a division of a device.
+//! Built-in jobs: typical workloads for trying out a division of a device's SMs.
 //!
-//! A job is written `NAME[:SIZE]`, which [`Spec`] reads. [`Kind`] lists the names and their sizes. A [`Builder`]
-//! captures one iteration on a plain stream as a graph, which can be moved to any partition.
+//! A job is written as `NAME[:SIZE]`, and [`Spec`] parses this form. [`Kind`] lists the names, and the valid sizes for
+//! each name. A [`Builder`] captures one iteration of a job on a plain stream. The resulting graph can be moved to any
+//! partition.
 //!
 //! The bf16 matrix product uses [cuBLAS](cublas) if that library is found. All other kernels are part of this crate and
 //! run on any GPU of compute capability 5.2 or higher. A simulated driver launches the kernels without computing
-//! anything; cuBLAS is never loaded for it.
+//! anything. With a simulated driver, cuBLAS is never loaded.
 //!
 //! # Examples
 //!
@@ -45,18 +46,19 @@ use self::kernels::{HEAD_LEN, HEADS, Kernels, Work};
 pub use self::model::model;
 pub use self::spec::{Kind, Spec, SpecError};
 
-/// The PTX text of the built-in kernels, for programs that launch them directly. `job_add` adds two buffers into a
-/// third, one number per thread. Comments in the text describe the others.
+/// The PTX text of the built-in kernels, for programs that launch them directly. The kernel `job_add` adds two buffers
+/// and writes the sums to a third buffer. Each of its threads adds one pair of numbers. Comments in the PTX text
+/// describe the other kernels.
 pub const PTX: &str = include_str!("jobs/kernels.ptx");
 
 /// A builder of jobs for one device.
 pub struct Builder {
-    /// A stream of the primary context, which has all SMs.
+    /// A stream of the primary context, so kernels in this stream can use all SMs.
     stream: Stream,
     kernels: Kernels,
-    /// The path of cuBLAS or of its folder, if the caller gave one.
+    /// The path of the cuBLAS library or of the folder that contains it, if the caller gave one.
     path: Option<PathBuf>,
-    /// The result of searching for cuBLAS. The first job that needs it searches.
+    /// The loaded cuBLAS library, or `None` if cuBLAS was not found. The first job that needs cuBLAS fills this cell.
     cublas: OnceCell<Option<Cublas>>,
 }
 
@@ -65,13 +67,14 @@ pub struct Builder {
 pub struct Built {
     /// The graph of one iteration.
     pub graph: Graph,
-    /// The memory, kernels and handles that the graph uses. Keep this alive until the last launch of the graph, its
-    /// copies and their executables has finished. Dropping it waits for the device's work.
+    /// The memory, kernels and handles that the graph uses. Keep this value alive until the last launch of the graph
+    /// has finished, including launches of its copies and executables. Dropping this value waits until the device has
+    /// finished its work.
     ///
     /// Different jobs share no memory and can run at the same time. Launches of the same job write to the same memory
     /// and must run one after the other.
     pub keep: Box<dyn Any + Send>,
-    /// A description of the work, including the library or kernel that does it.
+    /// A description of the work, such as `product of 4096³ in bf16 by cuBLAS`.
     pub about: String,
 }
 
@@ -82,12 +85,12 @@ pub enum JobError {
     /// The driver failed, for example because memory is exhausted.
     #[error(transparent)]
     Library(#[from] green_ctx::Error),
-    /// cuBLAS failed, or is not at the path that the caller gave.
+    /// cuBLAS failed, or was not found at the path that the caller gave.
     #[error(transparent)]
     Cublas(#[from] CublasError),
 }
 
-/// The work of one iteration, with everything that it uses.
+/// The work of one iteration, and the kernels, memory and handles that the work uses.
 enum Iteration {
     BuiltIn(Work),
     Cublas { handle: Handle, product: Product },
@@ -103,20 +106,21 @@ impl Iteration {
 }
 
 impl Builder {
-    /// Loads the kernels. `cublas` is the path of cuBLAS or of its folder. Without it, the matrix product uses cuBLAS
-    /// if the system finds it, and a built-in kernel otherwise. The first job that needs cuBLAS searches for it.
+    /// Loads the built-in kernels. `cublas` is the path of the cuBLAS library or of the folder that contains it. If
+    /// `cublas` is `None`, the system's loader searches for cuBLAS. If the loader does not find cuBLAS, the matrix
+    /// product uses a built-in kernel. The first job that needs cuBLAS loads the library.
     ///
     /// # Errors
     ///
-    /// [`Error::Driver`](green_ctx::Error::Driver), and [`Error::Unsupported`](green_ctx::Error::Unsupported) before
-    /// CUDA 12.4.
+    /// [`Error::Driver`](green_ctx::Error::Driver) if the driver fails.
+    /// [`Error::Unsupported`](green_ctx::Error::Unsupported) if the driver is older than CUDA 12.4.
     pub fn new(device: &Device, cublas: Option<&Path>) -> Result<Builder, JobError> {
         let stream = device.primary_context()?.create_stream(StreamOptions::default())?;
         let (kernels, path) = (Kernels::load(device)?, cublas.map(Path::to_owned));
         Ok(Builder { stream, kernels, path, cublas: OnceCell::new() })
     }
 
-    /// Builds a job: allocates its memory, runs one iteration, and captures another one.
+    /// Builds a job: allocates its memory, runs one iteration, and captures a second iteration as a graph.
     ///
     /// # Errors
     ///
@@ -133,24 +137,25 @@ impl Builder {
         Ok(Built { graph, keep: Box::new(iteration), about })
     }
 
-    /// Builds a job for the tuner under this name. The description of its work becomes its key.
+    /// Builds a job with this name for the tuner. The job's key is the description of its work ([`Built::about`]).
     ///
     /// # Errors
     ///
-    /// As for [`build`](Builder::build).
+    /// Returns the same errors as [`build`](Builder::build).
     pub fn job(&self, name: &str, spec: &Spec) -> Result<Job, JobError> {
         let Built { graph, keep, about } = self.build(spec)?;
         #[allow(unsafe_code, reason = "launches the built-in graphs")]
-        // SAFETY: the graph's kernels use only the job's own memory, which `keep` holds. No other job uses that memory.
+        // SAFETY: the graph's kernels use only the job's own memory, which `keep` owns. The job keeps `keep` alive, and
+        // no other job uses that memory.
         let job = unsafe { Job::graph(name, graph) };
         Ok(job.key(about).keep(keep))
     }
 
-    /// Returns the version of cuBLAS, if a job uses it.
+    /// Returns the version of cuBLAS, or `None` if no job has loaded cuBLAS so far.
     ///
     /// # Errors
     ///
-    /// [`JobError::Cublas`].
+    /// [`JobError::Cublas`] if cuBLAS does not report its version.
     pub fn cublas_version(&self) -> Result<Option<String>, JobError> {
         let cublas = self.cublas.get().and_then(Option::as_ref);
         Ok(cublas.map(Cublas::version).transpose()?)
@@ -209,7 +214,8 @@ impl Builder {
         Ok((Iteration::Cublas { handle, product }, about))
     }
 
-    /// Returns cuBLAS, if it is found. If the caller gave a path and cuBLAS is not there, that is an error.
+    /// Returns cuBLAS. If cuBLAS cannot be loaded or the driver is simulated, returns an error if the caller gave a
+    /// path, and `None` otherwise.
     fn cublas(&self) -> Result<Option<&Cublas>, CublasError> {
         if self.cublas.get().is_none() {
             let found = match Cublas::open(self.device().driver(), self.path.as_deref()) {
@@ -224,7 +230,7 @@ impl Builder {
     }
 }
 
-/// Gives the jobs' kernels a duration on a simulated driver, so that they take longer on fewer SMs.
+/// Sets how long the jobs' kernels run on a simulated driver. With these durations, a job takes longer on fewer SMs.
 #[cfg(feature = "sim")]
 pub fn register(sim: &Sim) {
     kernels::register(sim);

@@ -1,13 +1,13 @@
-//! The command `green-ctx`, which shows how a GPU's SMs can be split, verifies where partitions run, and tunes
-//! divisions.
+//! The command `green-ctx`, which shows how a GPU's SMs can be split, verifies where partitions run, and recommends how
+//! to divide the SMs between jobs.
 //!
 //! ```text
 //! cargo run -q -p green-ctx-cli -- verify --counts 16,24 --svg partitions.svg
 //! cargo run -q -p green-ctx-cli -- verify --group decode=32.. --group prefill=..100
 //! ```
 //!
-//! The library is for programs that embed the command, such as `python -m green_ctx_torch`: [`run`] runs it, and
-//! [`DriverChoice`] is its option `--driver`. The output comes from green-ctx-report.
+//! The library is for programs that embed the command, such as `python -m green_ctx_torch`. [`run`] runs the command,
+//! and [`DriverChoice`] represents the option `--driver`. The crate green-ctx-report formats the output.
 //!
 //! Without the feature `sim`, which is enabled by default, the command has no simulated driver.
 
@@ -42,19 +42,20 @@ struct Arguments {
     command: Command,
 }
 
-/// The options of every command.
+/// The options that every command accepts.
 #[derive(clap::Args)]
 struct Options {
     /// The driver to use: auto, cuda, cuda:PATH, sim or sim:PROFILE[@VERSION].
     ///
-    /// `auto` uses the installed NVIDIA driver. If no driver library is installed, it uses the simulated h200, and
-    /// every output says so. An installed driver that does not work is an error. `cuda` uses only the installed driver,
-    /// and `cuda:PATH` the driver library at PATH. `sim:h200@12.4` simulates an H200 with a driver for CUDA 12.4. For
-    /// an unknown profile or version, the error lists the known ones. The command that pip installs has no simulated
-    /// driver.
+    /// `auto` uses the installed NVIDIA driver. If no driver library is installed, `auto` simulates an H200, and every
+    /// output contains a note. An installed driver that does not work is an error. `cuda` uses only the installed
+    /// driver, and `cuda:PATH` uses the driver library at PATH. `sim:h200@12.4` simulates an H200 with a driver for
+    /// CUDA 12.4. If a profile or version is unknown, the error message lists the known profiles or versions. The
+    /// command that pip installs has no simulated driver.
     #[arg(long, global = true, value_name = "DRIVER", default_value = "auto", display_order = 100)]
     driver: DriverChoice,
-    /// The device number, counted as in CUDA_VISIBLE_DEVICES. The default is 0, or all devices for info.
+    /// The number of the device among the devices that CUDA_VISIBLE_DEVICES makes visible, counted from 0. By default,
+    /// info shows all devices, and the other commands use device 0.
     #[arg(
         long,
         global = true,
@@ -64,32 +65,34 @@ struct Options {
         display_order = 100
     )]
     device: Option<u32>,
-    /// Prints one JSON object instead of text, including for errors.
+    /// Prints results and errors as one JSON object instead of text.
     #[arg(long, global = true, display_order = 100)]
     json: bool,
 }
 
 #[derive(Subcommand)]
 enum Command {
-    /// Shows the driver, the devices, and the units they can be split into.
+    /// Shows the driver, the devices, and the units of SMs that each device can be split into.
     #[command(after_help = EXIT_STATUS)]
     Info,
-    /// Computes a split of a device into groups of SMs, and shows what each group would get. Creates nothing.
+    /// Computes a split of a device into groups of SMs, and shows what each group would get. The command creates no
+    /// partitions.
     #[command(after_help = with_shares())]
     Split(split::Arguments),
-    /// Splits a device, runs a kernel in all partitions at the same time, and shows which SMs it ran on.
+    /// Splits a device, runs a kernel in all partitions at the same time, and shows which SMs the kernel ran on.
     ///
-    /// SMs that no group may use form one more partition, named remainder, unless a group has no ceiling or requests
-    /// the rest.
+    /// SMs that no group may use form an additional partition named remainder. There is no such partition if a group
+    /// has no ceiling or requests the rest.
     #[command(after_help = with_shares())]
     Verify(verify::Arguments),
-    /// Measures how jobs run together, and recommends how to divide the device between them, or not to divide it.
+    /// Measures how jobs run together, and recommends whether and how to divide the device between the jobs.
     ///
-    /// Runs the jobs one after the other, in plain streams, with priorities, and in partitions of many sizes. At the
-    /// end it compares the best partitions with the best alternative without partitions.
+    /// The command runs the jobs in different ways: one after the other, in plain streams, in streams with priorities,
+    /// and in partitions of many sizes. At the end, the command compares the best partitions with the best alternative
+    /// without partitions.
     #[command(after_help = with_jobs())]
     Tune(tune::Arguments),
-    /// Prints a script that completes arguments in a shell.
+    /// Prints a shell script that completes the arguments of green-ctx.
     #[command(after_help = COMPLETIONS)]
     Completions {
         /// The shell.
@@ -113,12 +116,12 @@ const JSON_ERRORS: &str = "Errors with --json:
   \"error\" also has \"shortage\": the requested shares, how many of them fit, the free and the shareable
   SMs, and the nearest shares that would fit. Shares are text, such as \"16\" or \"32..\".";
 
-/// Returns the text below the help of commands that take shares.
+/// Returns the text at the end of the help of split and verify.
 fn with_shares() -> String {
     [request::SHARES, JSON_ERRORS, EXIT_STATUS].join("\n\n")
 }
 
-/// Returns the text below the help of tune.
+/// Returns the text at the end of the help of tune.
 fn with_jobs() -> String {
     [tune::HELP, EXIT_STATUS].join("\n\n")
 }

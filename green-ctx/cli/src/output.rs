@@ -1,4 +1,4 @@
-//! Printing of results and errors, as text or JSON.
+//! Prints results and errors as text or JSON.
 
 use std::ffi::OsString;
 use std::io::{self, Write};
@@ -18,8 +18,8 @@ pub(crate) struct Outcome {
 }
 
 impl Outcome {
-    /// Adds a last line to text output if the command fell back to a simulated driver. JSON output has a field for
-    /// this.
+    /// Adds a line to the end of text output if the command fell back to a simulated driver. JSON output has a field
+    /// with the same information.
     pub(crate) fn marked(mut self, options: &Options, driver: &Driver) -> Outcome {
         if !options.json && options.driver == DriverChoice::Auto && driver.is_simulated() {
             self.text.push_str("simulated: no NVIDIA driver was found, and no GPU was used\n");
@@ -47,7 +47,7 @@ pub(crate) fn print_help(help: &clap::Error) -> Result<(), Failure> {
     written(help.print().and_then(|()| io::stdout().flush()))
 }
 
-/// Returns an error if output could not be written. A reader that closed the pipe early is not an error.
+/// Returns an error if output could not be written. A pipe that its reader closed does not count as an error.
 fn written(result: io::Result<()>) -> Result<(), Failure> {
     match result {
         // The reader needs no more output.
@@ -74,7 +74,7 @@ pub(crate) fn fail(failure: &Failure, json: bool) -> u8 {
     status
 }
 
-/// Returns whether `--json` is among arguments that could not be parsed.
+/// Returns whether the arguments contain `--json`, even if clap cannot parse the arguments.
 pub(crate) fn json_is_wanted(arguments: &[OsString]) -> bool {
     let mut options = arguments.iter().skip(1).take_while(|argument| *argument != "--");
     options.any(|argument| argument == "--json")
@@ -89,7 +89,7 @@ struct ErrorObject<'a> {
 struct ErrorBody<'a> {
     kind: &'static str,
     message: String,
-    /// The figures of a request that does not fit, so that a program can adjust it.
+    /// The details of the shortage if a request does not fit. A program can use these details to adjust the request.
     #[serde(skip_serializing_if = "Option::is_none")]
     shortage: Option<&'a NotEnoughSms>,
 }

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use crate::failure::Failure;
 
-/// An open file for a picture. A newly created file is removed again unless the picture is written.
+/// An open file for a picture. If the file is new and the picture is not written, dropping this value removes the file.
 pub(crate) struct Picture {
     path: PathBuf,
     file: File,
@@ -15,7 +15,7 @@ pub(crate) struct Picture {
 }
 
 impl Picture {
-    /// Opens the file. Its old content stays until the picture is written.
+    /// Opens the file. The old content of the file stays until the picture is written.
     pub(crate) fn open(path: PathBuf) -> Result<Picture, Failure> {
         if let Some(other) =
             path.extension().filter(|extension| !extension.eq_ignore_ascii_case("svg"))

@@ -7,7 +7,7 @@ use green_ctx::{Share, SplitRequest, resource::Granularity};
 
 use crate::failure::Failure;
 
-/// The name of the partition that `verify` adds for the SMs that no group takes.
+/// The name of the partition that `verify` adds for SMs that belong to no group.
 pub(crate) const REMAINDER: &str = "remainder";
 
 /// The explanation of shares in the help of split and verify.
@@ -33,29 +33,32 @@ Examples:
 pub(crate) struct Request {
     #[command(flatten)]
     groups: Groups,
-    /// Uses the smallest units that the driver can make. Clusters of blocks may not fit into them.
+    /// Uses the smallest units of SMs that the driver can make. Thread-block clusters may not fit into such small
+    /// units.
     #[arg(long, conflicts_with = "largest_clusters")]
     fine: bool,
-    /// Uses units for the largest clusters of blocks that the device can run. On an H200 they equal the default units.
+    /// Uses units of SMs in which the largest thread-block clusters of the device fit. On an H200, these units are the
+    /// same as the default units.
     #[arg(long, conflicts_with = "fine")]
     largest_clusters: bool,
-    /// The SMs of a group that are scheduled together: one number for all groups, or one per group. Shares must be
-    /// counts or percentages, and percentages need one number for all groups. Needs CUDA 13.1.
+    /// The number of SMs of a group that are scheduled together: one number for all groups, or one number per group.
+    /// With this option, shares must be counts or percentages, and percentages require one number for all groups. This
+    /// option needs CUDA 13.1.
     #[arg(long, value_name = "N,…", value_delimiter = ',', value_parser = count)]
     coscheduled: Vec<u32>,
-    /// Fills groups up with SMs that are not scheduled together. Needs CUDA 13.1.
+    /// Fills groups up with SMs that are not scheduled together. This option needs CUDA 13.1.
     #[arg(long)]
     backfill: bool,
 }
 
-/// The groups, given in one of two forms.
+/// The groups, given either with `--counts` or with `--group`.
 #[derive(clap::Args)]
 #[group(required = true, multiple = false)]
 struct Groups {
     /// One share per group, for example 16,24 or 32..,..100.
     ///
-    /// The groups are named p0, p1, and so on. A floor is rounded up to a number of SMs that the device can give, and a
-    /// ceiling is rounded down.
+    /// The groups are named p0, p1, and so on. A floor is rounded up to whole units of SMs, and a ceiling is rounded
+    /// down.
     #[arg(
         long,
         value_name = "SHARE,…",
@@ -65,7 +68,8 @@ struct Groups {
         allow_hyphen_values = true
     )]
     counts: Vec<Share>,
-    /// A group with a name and a share, for example decode=32..; repeat the option for each group.
+    /// The name and the share of one group, for example decode=16 or decode=32.. (a floor without a ceiling). Repeat
+    /// the option for each group.
     #[arg(long, value_name = "NAME=SHARE", value_parser = named, allow_hyphen_values = true)]
     group: Vec<Named>,
 }
@@ -83,7 +87,7 @@ impl Request {
         !self.fine && !self.largest_clusters && self.coscheduled.is_empty() && !self.backfill
     }
 
-    /// Returns the request for the library.
+    /// Converts the options to a split request of the library.
     pub(crate) fn to_split(&self) -> Result<SplitRequest, Failure> {
         let groups = self.groups();
         let mut names: Vec<&str> = groups.iter().map(|group| group.name.as_str()).collect();
@@ -109,7 +113,7 @@ impl Request {
         Ok(if self.backfill { request.backfill(true) } else { request })
     }
 
-    /// Returns the request with an additional group for the remaining SMs, if there can be any.
+    /// Returns the split request, with an additional group for the remaining SMs if any SMs can remain.
     pub(crate) fn with_remainder(&self) -> Result<SplitRequest, Failure> {
         let request = self.to_split()?;
         let has_rest = self.rest_name().is_some();
@@ -118,13 +122,13 @@ impl Request {
         Ok(if is_taken { request } else { request.rest(REMAINDER) })
     }
 
-    /// Returns the name of the group that takes the rest.
+    /// Returns the name of the group whose share is `rest`, if there is one.
     pub(crate) fn rest_name(&self) -> Option<String> {
         let rest = self.groups().into_iter().find(|group| group.share == Share::REST);
         rest.map(|group| group.name)
     }
 
-    /// Returns the groups in the order given.
+    /// Returns the groups in the order in which the command line lists them.
     fn groups(&self) -> Vec<Named> {
         let Groups { counts, group } = &self.groups;
         let numbered = counts.iter().enumerate();
@@ -158,7 +162,8 @@ fn named(text: &str) -> Result<Named, String> {
     Ok(Named { name: name.to_owned(), share })
 }
 
-/// Adds a hint on how to give several values, if an argument follows an option that takes several.
+/// Adds a hint on how to write several values, if the error is an unexpected argument after an option that accepts
+/// several values.
 pub(crate) fn explained(error: clap::Error, arguments: &[OsString]) -> clap::Error {
     let Some(ContextValue::String(extra)) = error.get(ContextKind::InvalidArg) else {
         return error;

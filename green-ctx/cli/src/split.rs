@@ -1,4 +1,4 @@
-//! `green-ctx split`: the SMs that each group of a split would get.
+//! `green-ctx split`: shows the SMs that each group of a split would get.
 
 use green_ctx::{error::ErrorKind, resource::Granularity};
 use green_ctx_report::Split;
@@ -12,7 +12,7 @@ use crate::request::Request;
 pub(crate) struct Arguments {
     #[command(flatten)]
     request: Request,
-    /// Has no effect: split never creates anything. Accepted for older scripts.
+    /// Has no effect, because split never creates anything. The option exists for older scripts.
     #[arg(long)]
     dry_run: bool,
 }

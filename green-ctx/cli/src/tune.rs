@@ -1,4 +1,4 @@
-//! `green-ctx tune`: measures how jobs run together, and recommends how to divide the device.
+//! `green-ctx tune`: measures how jobs run together, and recommends whether and how to divide the device.
 
 mod progress;
 mod question;
@@ -54,29 +54,29 @@ Examples:
 
 Without a GPU, the jobs run in a model, and every output says so.";
 
-/// Added to the verdict's sentence if the jobs ran in the model.
+/// The text that is added to the verdict's sentence if the jobs ran in the model.
 const MARK: &str = " (This verdict comes from a model of the jobs, not from a GPU.)";
 
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
-    /// A job, for example gemm or gemm:8192. Give two to four jobs.
+    /// A job, for example gemm or gemm:8192. Repeat the option for two to four jobs.
     #[arg(long = "job", value_name = "NAME[:SIZE]", required_unless_present = "show")]
     jobs: Vec<jobs::Spec>,
-    /// When a job's iterations are due. The default is closed:2, or closed:1 for the job whose percentile the goal
-    /// names.
+    /// The times at which a job's iterations are due; see Arrivals below. The default is closed:2. If the goal names a
+    /// latency percentile of the job, the default is closed:1.
     #[arg(long = "arrival", value_name = "JOB=ARRIVAL")]
     arrivals: Vec<String>,
     /// The quantity to optimise; see Goals below.
     #[arg(long, value_name = "GOAL", default_value = "throughput")]
     goal: tune::Goal,
-    /// The maximum tuning time in seconds. The default is 19 for two jobs and 9.5 more for each further job.
+    /// The maximum tuning time in seconds. The default is 19.5 for two jobs, and 9.75 more for each further job.
     #[arg(long, value_name = "SECONDS", allow_negative_numbers = true)]
     budget: Option<f64>,
-    /// The minimum number of SMs that no other job may use, for example gemm=32. With a floor, the verdict is always a
-    /// partition.
+    /// The minimum number of SMs that only this job may use, for example gemm=32. If any job has a floor, the verdict
+    /// always recommends partitions.
     #[arg(long = "floor", value_name = "JOB=SMS")]
     floors: Vec<String>,
-    /// The step between partition sizes in SMs, rounded up to what the device can give.
+    /// The step between partition sizes, in SMs, rounded up to whole units of the device.
     #[arg(
         long,
         value_name = "SMS",
@@ -88,19 +88,21 @@ pub(crate) struct Arguments {
     /// A kind of arm to leave out: sequential, streams, priority or partition; see Arms below.
     #[arg(long, value_name = "KIND")]
     leave_out: Vec<ArmKind>,
-    /// The path of libcublas.so or of its folder, if the system does not find it.
+    /// The path of libcublas.so, or of the folder that contains it. The option is needed only if the system does not
+    /// find cuBLAS.
     #[arg(long, value_name = "PATH")]
     cublas: Option<PathBuf>,
-    /// Shows every arm that was tried, instead of the best few.
+    /// Shows every arm that was tried, instead of only the best few arms.
     #[arg(long)]
     all: bool,
     /// Saves the outcome in a file.
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
-    /// Draws a chart with a point for each arm: the rate or latency of one job against the rates of the others.
+    /// Draws a chart with one point per arm. The chart shows the rate or latency of one job against the rates of the
+    /// other jobs.
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
-    /// Shows the outcome saved in a file, and measures nothing.
+    /// Shows the outcome that was saved in a file, and measures nothing.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["jobs", "arrivals", "goal", "budget", "floors", "step", "leave_out", "cublas", "out"])]
     show: Option<PathBuf>,
 }
@@ -150,7 +152,7 @@ pub(crate) fn run(options: &Options, arguments: &Arguments) -> Result<Outcome, F
     })
 }
 
-/// Returns the text of an outcome below the heading.
+/// Returns the text that describes an outcome, without the heading.
 fn text(arguments: &Arguments, outcome: &Tuned) -> String {
     let mut text = format!("\n{}\n\n", outcome.verdict.sentence);
     text.push_str(&tuning_table(outcome, arguments.all));
@@ -164,7 +166,7 @@ fn text(arguments: &Arguments, outcome: &Tuned) -> String {
     text
 }
 
-/// Measures on the device or, without a GPU, in the model.
+/// Measures the jobs on the device, or in the model if the driver is simulated.
 fn measure(device: &Device, arguments: &Arguments, question: &Question) -> Result<Tuned, Failure> {
     let interrupted = interruption();
     let mut bar = Bar::new();
@@ -192,7 +194,7 @@ fn measure(device: &Device, arguments: &Arguments, question: &Question) -> Resul
     Ok(outcome)
 }
 
-/// Converts an error. A job that cannot keep up is a bound that cannot be met, not bad usage.
+/// Converts an error. If a job cannot keep up with its arrivals, the result is [`Failure::NotMet`], not bad usage.
 fn failure<E>(error: TuneError<E>, failed: impl FnOnce(E) -> Failure) -> Failure {
     match error {
         TuneError::Failed(error) => failed(error),
@@ -203,8 +205,8 @@ fn failure<E>(error: TuneError<E>, failed: impl FnOnce(E) -> Failure) -> Failure
     }
 }
 
-/// Returns a flag that the first interruption (Ctrl-C) sets. The search then ends with the best result so far. A second
-/// interruption ends the program.
+/// Returns a flag that the first interruption (Ctrl-C) sets. If the flag is set, the search ends with the best result
+/// so far. A second interruption ends the program immediately.
 fn interruption() -> Arc<AtomicBool> {
     let interrupted = Arc::new(AtomicBool::new(false));
     let flag = Arc::clone(&interrupted);

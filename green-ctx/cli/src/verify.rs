@@ -26,7 +26,8 @@ pub(crate) struct Arguments {
         allow_negative_numbers = true
     )]
     stay_ms: u64,
-    /// Draws a map of the SMs above a timeline of the blocks. Colours show partitions, and hatching shows shared SMs.
+    /// Draws a picture with a map of the SMs and a timeline of the blocks. Colours show partitions, and hatching shows
+    /// shared SMs.
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
 }

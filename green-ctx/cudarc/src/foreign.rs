@@ -11,7 +11,7 @@ use green_ctx::{CUresult, Device, Driver, Error, Result, Stream, context::Contex
 /// # Errors
 ///
 /// - [`Error::NoSuchDevice`] if `driver` does not have the device.
-/// - [`Error::InvalidRequest`] if cudarc has loaded another driver library than `driver`.
+/// - [`Error::InvalidRequest`] if cudarc and `driver` have loaded different driver libraries.
 /// - [`Error::Forked`] in a forked process, and [`Error::Driver`] if a driver call fails.
 ///
 /// # Examples
@@ -32,12 +32,12 @@ pub fn device_of(driver: &Driver, context: &CudaContext) -> Result<Device> {
 }
 
 /// Converts a cudarc context to a green-ctx context. For a context from `CudaContext::new`, the result is the
-/// device's [primary context](Device::primary_context), which it retains. Any other context is borrowed, and the
-/// cudarc object is kept alive until the last handle of the result is dropped.
+/// device's [primary context](Device::primary_context), and the result retains it. Any other context is borrowed: the
+/// cudarc object stays alive until the last handle of the result is dropped.
 ///
 /// # Errors
 ///
-/// As for [`device_of`].
+/// The same errors as [`device_of`].
 pub fn context_of(driver: &Driver, context: &Arc<CudaContext>) -> Result<Context> {
     let (_, primary) = shared(driver, context)?;
     if context.cu_ctx().addr() == primary.as_raw().addr() {
@@ -49,15 +49,17 @@ pub fn context_of(driver: &Driver, context: &Arc<CudaContext>) -> Result<Context
 }
 
 /// Converts a cudarc stream to a green-ctx stream. Use the result for events, waits and launches between cudarc's
-/// stream and partitions. The cudarc object is kept alive until the last handle of the result is dropped. If that
-/// drops its last `Arc`, cudarc makes its context current on that thread and destroys the stream.
+/// stream and partitions. The cudarc object stays alive until the last handle of the result is dropped. If this drop
+/// releases the cudarc object's last `Arc`, cudarc makes its own context current on the dropping thread and destroys
+/// the stream.
 ///
 /// For the stream of a [`CudarcStream`](crate::CudarcStream), the result is the [`Stream`] from which it was
 /// created.
 ///
 /// # Errors
 ///
-/// As for [`device_of`], and [`Error::DefaultStream`] for cudarc's default stream and per-thread default stream.
+/// The same errors as [`device_of`], and [`Error::DefaultStream`] if `stream` is cudarc's default stream or
+/// per-thread default stream.
 pub fn stream_of(driver: &Driver, stream: &Arc<CudaStream>) -> Result<Stream> {
     shared(driver, stream.context())?;
     // SAFETY: `shared` has checked, using the stream's context, that the stream belongs to this driver. The result
@@ -67,9 +69,9 @@ pub fn stream_of(driver: &Driver, stream: &Arc<CudaStream>) -> Result<Stream> {
     unsafe { Stream::from_raw_borrowed(driver, stream.cu_stream().cast(), Arc::clone(stream)) }
 }
 
-/// Returns the device of a cudarc context, and the device's primary context. Fails unless cudarc and `driver` get
-/// the same primary context, and so use the same driver library: handles are addresses, and two libraries in one
-/// process have no addresses in common.
+/// Returns the device of a cudarc context, and the device's primary context. Fails if cudarc and `driver` get
+/// different primary contexts, because they then use different driver libraries. Handles are addresses, and no two
+/// libraries in a process use the same address.
 pub(crate) fn shared(driver: &Driver, context: &CudaContext) -> Result<(Device, Context)> {
     if driver.is_forked() {
         return Err(Error::Forked);
@@ -83,20 +85,21 @@ pub(crate) fn shared(driver: &Driver, context: &CudaContext) -> Result<(Device, 
     let primary = device.primary_context()?;
     let theirs = if context.is_primary() { context.cu_ctx() } else { retained(context)? };
     if theirs.addr() != primary.as_raw().addr() {
-        let reason = "cudarc has loaded another driver library than this `Driver`; load the same \
-                      library in both";
+        let reason = "cudarc and this `Driver` have loaded different driver libraries; load the \
+                      same library in both";
         return Err(Error::InvalidRequest(reason.to_owned()));
     }
     Ok((device, primary))
 }
 
-/// Returns the primary context that cudarc's driver library has. The result is only compared, and not kept alive.
+/// Returns the handle of the primary context in cudarc's driver library. This function releases the context again, so
+/// the caller may only compare the handle.
 fn retained(context: &CudaContext) -> Result<cudarc::driver::sys::CUcontext> {
     let device = context.cu_device();
     // SAFETY: cudarc's driver reported this device.
     let raw = unsafe { result::primary_ctx::retain(device) };
     let raw = answer("cuDevicePrimaryCtxRetain", raw)?;
-    // SAFETY: this releases the reference that was retained above.
+    // SAFETY: this call releases the reference that `retain` acquired above.
     let released = unsafe { result::primary_ctx::release(device) };
     answer("cuDevicePrimaryCtxRelease", released).map(|()| raw)
 }

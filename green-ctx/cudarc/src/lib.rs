@@ -49,12 +49,13 @@
 //! # }
 //! ```
 //!
-//! The stream decides where work runs, not the context that cudarc makes current. So all partitions of a device
-//! share cudarc's memory, modules and events. Streams that cudarc creates itself, with `CudaContext::new_stream` or
-//! `CudaStream::fork`, are outside all partitions.
+//! The stream determines where work runs; the context that cudarc makes current does not matter. All partitions of a
+//! device therefore share cudarc's memory, modules and events. Streams that cudarc creates itself, with
+//! `CudaContext::new_stream` or `CudaStream::fork`, are outside all partitions.
 //!
-//! The partition lives until the [`CudarcStream`] and everything that cudarc created with it are dropped: memory,
-//! graphs, cuBLAS handles. Until then, [`Context::close`](green_ctx::context::Context::close) refuses.
+//! The partition lives until the [`CudarcStream`] and everything that cudarc created with it, such as memory, graphs
+//! and cuBLAS handles, are dropped. Until then, [`Context::close`](green_ctx::context::Context::close) returns an
+//! error.
 //!
 //! # Using cudarc's objects in green-ctx
 //!
@@ -79,41 +80,41 @@
 //! # }
 //! ```
 //!
-//! cudarc and the [`Driver`](green_ctx::Driver) must have loaded the same library. Every conversion checks this.
-//! With [`Driver::load`](green_ctx::Driver::load) they have.
+//! cudarc and the [`Driver`](green_ctx::Driver) must have loaded the same library. Every conversion checks this. A
+//! driver from [`Driver::load`](green_ctx::Driver::load) meets this condition.
 //!
 //! The example `cudarc_gemm` runs a product of bf16 matrices through cuBLAS while a memory-bound addition runs in
-//! another partition, and shows that each stays on its SMs.
+//! another partition, and shows that each stays on the SMs of its own partition.
 //!
 //! # The current context
 //!
-//! Before most of its calls, cudarc makes its own context current on the thread, and leaves it current. For a
-//! context from `CudaContext::new` that is the device's primary context, never the partition's. The stream still
-//! decides where work runs: a function that was loaded while the primary context was current runs in the partition
-//! if it is launched on the partition's stream, and events of both contexts can be recorded and waited for on that
-//! stream (recorded on an H200, driver 580.159.04). The calls of this crate leave the thread's current context as
-//! it was.
+//! Before most of its calls, cudarc makes its own context current on the thread, and leaves it current. For a context
+//! from `CudaContext::new`, cudarc's context is the device's primary context, never the partition's. The stream still
+//! determines where work runs: a function that was loaded while the primary context was current runs in the partition
+//! if it is launched on the partition's stream. Events of both contexts can be recorded and waited for on that
+//! stream. Both facts were recorded on an H200, driver 580.159.04. Functions of this crate leave the thread's current
+//! context unchanged.
 //!
-//! Answers that come from the *context* are about the whole device:
+//! Functions that use the *context* cover the whole device, not the partition:
 //!
 //! - `CudaContext::new_stream` and `CudaStream::fork` create streams outside all partitions.
-//! - The SM count and occupancy that cudarc reports are the device's. A library that sizes its grids from them does
-//!   so for all SMs. For cuBLAS, set the number with `cublasSetSmCountTarget`.
+//! - The SM count and occupancy that cudarc reports are the device's. A library that uses these values sizes its
+//!   grids for all SMs. For cuBLAS, set the partition's SM count with `cublasSetSmCountTarget`.
 //!
 //! # Lifetimes
 //!
-//! A cudarc `CudaStream` cannot hold an owner, nothing reports when its last `Arc` is dropped, and a `CudaContext`
-//! of a raw handle destroys the context. So a [`CudarcStream`] wraps the raw stream as a borrowed stream of the
-//! *primary* context, and holds the [`Stream`](green_ctx::Stream) of green-ctx next to it. Other objects, such as a
-//! `CudaSlice` or a `CudaBlas`, may hold the `Arc<CudaStream>` longer. In that case the stream and its partition
-//! stay alive until those objects are dropped. They are released by the next call that could need the SMs: a
-//! [split](green_ctx::resource::SmResource::split) of the device,
-//! [`Context::close`](green_ctx::context::Context::close), [`CudarcStream::new`], or [`reclaim`].
+//! A cudarc `CudaStream` cannot hold an owner, and nothing reports when its last `Arc` is dropped. A `CudaContext`
+//! that was created from a raw handle destroys the context. Therefore a [`CudarcStream`] wraps the raw stream as a
+//! borrowed stream of the *primary* context, and also holds the [`Stream`](green_ctx::Stream) of green-ctx. Other
+//! objects, such as a `CudaSlice` or a `CudaBlas`, may hold the `Arc<CudaStream>` longer than the [`CudarcStream`]
+//! exists. In that case the stream and its partition stay alive until those objects are dropped. The next call that
+//! could need the partition's SMs then releases the stream: a [split](green_ctx::resource::SmResource::split) of the
+//! device, [`Context::close`](green_ctx::context::Context::close), [`CudarcStream::new`], or [`reclaim`].
 //!
-//! cudarc orders accesses to a `CudaSlice` from several streams only while its context has streams that cudarc
-//! created. Borrowed streams do not count. So each [`CudarcStream`] keeps an unused stream of cudarc's alive. As
-//! with cudarc's own streams, memory that is allocated before the first such stream is not tracked, and the waits
-//! end with the last one.
+//! cudarc orders accesses to a `CudaSlice` from several streams only while the slice's context has streams that
+//! cudarc created itself. Borrowed streams are not among them. Therefore each [`CudarcStream`] keeps alive an unused
+//! stream that cudarc created. As with cudarc's own streams, cudarc does not track memory that was allocated before
+//! the first such stream, and it adds no waits after the last such stream is dropped.
 #![deny(unsafe_code)]
 
 mod foreign;

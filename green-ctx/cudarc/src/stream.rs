@@ -1,15 +1,15 @@
-//! A stream of green-ctx as a stream of cudarc, and when it ends.
+//! Cudarc streams that wrap green-ctx streams, and their release.
 //!
-//! cudarc's stream cannot hold an owner, and nothing reports when its last `Arc` is dropped. So a `CudarcStream`
-//! that is dropped while cudarc's memory or handles still use the stream moves to a list. The entry holds our
-//! stream and one `Arc` of cudarc's, so that no other code can unwrap that `Arc`.
+//! cudarc's stream cannot hold an owner, and nothing reports when its last `Arc` is dropped. If a `CudarcStream` is
+//! dropped while cudarc's memory or handles still use the stream, its contents move to a list. The list entry holds
+//! the green-ctx stream and one `Arc` of the cudarc stream, so no other holder can unwrap its own `Arc`.
 //!
-//! While the list has entries for a driver, a hook is registered (`Driver::on_reclaim`). It runs before every split
-//! of a device and every close, and releases the entries that only the list still uses.
+//! While the list has entries for a driver, a hook is registered (`Driver::on_reclaim`). The hook runs before every
+//! split of a device and every close. It releases each entry whose cudarc stream has no other holder.
 //!
-//! cudarc's stream is made over the device's primary context. A `CudaContext` of a raw handle destroys the context,
-//! so none is made for a partition's context.
-#![allow(unsafe_code, reason = "gives raw handles to cudarc")]
+//! The cudarc stream is created in the device's primary context. A `CudaContext` that was created from a raw handle
+//! destroys the context, so this crate never creates one for a partition's context.
+#![allow(unsafe_code, reason = "passes raw handles to cudarc")]
 
 use std::fmt;
 use std::mem::{self, ManuallyDrop};
@@ -22,38 +22,39 @@ use parking_lot::Mutex;
 
 use crate::foreign::{answer, shared};
 
-/// A stream of green-ctx as a stream of cudarc.
+/// A cudarc stream that submits work to a green-ctx stream.
 ///
-/// It dereferences to an `Arc<CudaStream>`. The [`Stream`] and its partition stay alive until this object is
-/// dropped and no object of cudarc holds that `Arc`. The [crate's page](crate) explains the details.
-#[must_use = "dropping it lets go of the stream"]
+/// This type dereferences to an `Arc<CudaStream>`. The [`Stream`] and its partition stay alive until this object
+/// and every other holder of that `Arc` are dropped. The [crate documentation](crate) explains the details.
+#[must_use = "dropping it releases the stream"]
 pub struct CudarcStream {
     kept: ManuallyDrop<Kept>,
 }
 
 /// The parts of a [`CudarcStream`]. [`Kept::end`] drops them.
 struct Kept {
-    /// Since this `Arc` exists, no other holder of cudarc's object can unwrap it.
+    /// While this `Arc` exists, no other holder of the cudarc stream can unwrap its own `Arc`.
     theirs: Arc<CudaStream>,
-    /// A stream of cudarc, unused. While it exists, cudarc orders accesses from several streams.
+    /// An unused cudarc stream. cudarc orders accesses from several streams only while such a stream exists.
     tracking: Arc<CudaStream>,
     primary: Context,
     ours: Stream,
 }
 
-/// A stream whose [`CudarcStream`] was dropped while an object of cudarc still uses it.
+/// A stream that cudarc objects still use although its [`CudarcStream`] was dropped.
 struct Waiting {
     kept: Kept,
-    /// While it exists, the driver calls [`reclaim`] before splits and closes.
+    /// While this hook exists, the driver calls [`reclaim`] before splits and closes.
     hook: Arc<ReclaimHook>,
 }
 
 static WAITING: Mutex<Vec<Waiting>> = Mutex::new(Vec::new());
 
-/// The unused streams that make cudarc order accesses, one per context: each stream takes memory on the device.
+/// The unused streams that make cudarc order accesses. There is only one per context, because each stream takes
+/// device memory.
 static TRACKING: Mutex<Vec<(Weak<CudaContext>, Weak<CudaStream>)>> = Mutex::new(Vec::new());
 
-/// Returns the unused stream of a cudarc context, or creates it.
+/// Returns the unused stream of a cudarc context, and creates it if it does not exist.
 fn tracking(context: &Arc<CudaContext>) -> Result<Arc<CudaStream>> {
     // While a `Weak` exists, no other context gets this address.
     let of_context = |(known, _): &&(Weak<CudaContext>, _)| known.as_ptr() == Arc::as_ptr(context);
@@ -69,11 +70,12 @@ fn tracking(context: &Arc<CudaContext>) -> Result<Arc<CudaStream>> {
 }
 
 impl CudarcStream {
-    /// Creates a cudarc stream from `stream`, in cudarc's context of the same device. cudarc does not destroy the
-    /// stream, which stays alive while an object of cudarc uses it.
+    /// Creates a cudarc stream from `stream`, in cudarc's context of the same device. `stream` stays alive while a
+    /// cudarc object uses it, and cudarc does not destroy it.
     ///
-    /// The first call for a context waits for all of the device's work, as cudarc's own first stream does. Make it
-    /// before allocating memory that several streams share. The calling thread's current context does not change.
+    /// The first call for a context waits for all work on the device, as the creation of cudarc's own first stream
+    /// does. Make this first call before you allocate memory that several streams share. The calling thread's
+    /// current context does not change.
     ///
     /// # Errors
     ///
@@ -122,10 +124,10 @@ impl CudarcStream {
             let _current = primary.make_current()?;
             tracking(context)?
         };
-        // SAFETY: `stream` keeps the raw stream alive, and `Kept` holds it until no other code has the result. The
-        // stream of a green context works with objects of the primary context (recorded on an H200, driver
-        // 580.159.04). Work that is submitted through both objects is in the order of submission, since both have
-        // the same raw stream.
+        // SAFETY: `stream` keeps the raw stream alive, and `Kept` holds a clone of `stream` until no other code
+        // holds the result. The stream of a green context works with objects of the primary context (recorded on an
+        // H200, driver 580.159.04). Work submitted through the cudarc stream and through `stream` runs in the order
+        // of submission, because both use the same raw stream.
         let theirs = unsafe { context.wrap_borrowed_stream(stream.as_raw().cast()) };
         let kept = Kept { theirs, tracking, primary, ours: stream.clone() };
         Ok(CudarcStream { kept: ManuallyDrop::new(kept) })
@@ -137,8 +139,8 @@ impl CudarcStream {
         &self.kept.ours
     }
 
-    /// Returns the cudarc stream, for functions that take an `Arc` of it, such as `CudaBlas::new`. The stream stays
-    /// alive while the `Arc` exists.
+    /// Returns the cudarc stream, for functions that take an `Arc<CudaStream>`, such as `CudaBlas::new`. The stream
+    /// stays alive while the `Arc` exists.
     #[must_use]
     pub fn cudarc(&self) -> Arc<CudaStream> {
         Arc::clone(&self.kept.theirs)
@@ -155,7 +157,7 @@ impl Deref for CudarcStream {
 
 impl Drop for CudarcStream {
     fn drop(&mut self) {
-        // SAFETY: `drop` runs once, and the field is not used after it.
+        // SAFETY: `drop` runs once, and the field is not used afterwards.
         let kept = unsafe { ManuallyDrop::take(&mut self.kept) };
         if kept.driver().is_forked() {
             // The child owns none of this, and a thread that no longer exists may hold the list's lock.
@@ -168,7 +170,7 @@ impl Drop for CudarcStream {
 }
 
 impl Kept {
-    /// Drops everything, or returns `self` if other code holds cudarc's object.
+    /// Drops all fields, or returns `self` if other code holds the cudarc stream.
     fn end(self) -> Result<(), Kept> {
         let Kept { theirs, tracking, primary, ours } = self;
         // `try_unwrap` takes the only `Arc`. Merely counting would be a race, since another holder could clone it
@@ -190,7 +192,7 @@ impl Kept {
         self.ours.context().device().driver()
     }
 
-    /// Moves `self` to the list, where it stays until no other code holds cudarc's object.
+    /// Moves `self` to the list, where it stays until no other code holds the cudarc stream.
     fn wait(self) {
         let mut list = WAITING.lock();
         let known = list.iter().find(|waiting| waiting.kept.driver() == self.driver());
@@ -205,18 +207,18 @@ impl Kept {
 }
 
 impl Waiting {
-    /// Drops the stream, or returns `self` if it still has to wait.
+    /// Drops the stream, or returns `self` if other code still holds the cudarc stream.
     fn end(self) -> Option<Waiting> {
         let Waiting { kept, hook } = self;
         kept.end().err().map(|kept| Waiting { kept, hook })
     }
 }
 
-/// Releases streams whose [`CudarcStream`] was dropped earlier, if no object of cudarc uses them now. Returns the
-/// number of the driver's streams that are still in use.
+/// Releases each stream whose [`CudarcStream`] was dropped earlier and that no cudarc object still uses. Returns
+/// the number of the driver's dropped streams that are still in use.
 ///
-/// Programs rarely need to call this: every operation that could need the SMs of these streams calls it first
-/// ([`Driver::on_reclaim`]).
+/// Programs rarely need to call this: every operation that could need the SMs of these streams calls this function
+/// first ([`Driver::on_reclaim`]).
 pub fn reclaim(driver: &Driver) -> usize {
     if driver.is_forked() {
         return 0;

@@ -10,9 +10,10 @@ use green_ctx::{Device, Driver, Kernel, Library};
 /// The result of an example.
 pub(crate) type Outcome = Result<(), Box<dyn Error>>;
 
-/// Runs an example on the first device of the driver that `GREEN_CTX_DRIVER` names. `cuda` is the installed driver,
-/// and `sim:a100` or `sim:h200@12.8` is a simulated one. The default is a simulated H200.
-#[allow(dead_code, reason = "the tests use their own device")]
+/// Runs an example on the first device of the driver that the environment variable `GREEN_CTX_DRIVER` names. The
+/// value `cuda` means the installed driver. Values such as `sim:a100` and `sim:h200@12.8` mean a simulated driver.
+/// The default is a simulated H200.
+#[allow(dead_code, reason = "the tests include this file and use their own device")]
 pub(crate) fn start(run: impl FnOnce(&Device, &mut dyn Write) -> Outcome) -> ExitCode {
     let outcome = device().and_then(|device| run(&device, &mut io::stdout()));
     let Err(error) = outcome else { return ExitCode::SUCCESS };
@@ -45,15 +46,15 @@ pub(crate) fn simulator(spec: &str) -> Result<Sim, Box<dyn Error>> {
     Ok(sim)
 }
 
-/// The kernel `step(value, factor, term)`: `*value = *value * factor + term`.
+/// Loads the kernel `step(value, factor, term)`, which computes `*value = *value * factor + term`.
 ///
-/// The result of two steps depends on their order, so it shows which step ran first.
-#[allow(dead_code, reason = "not every example launches it")]
+/// The result of two steps depends on their order, so the result shows which step ran first.
+#[allow(dead_code, reason = "not every example launches this kernel")]
 pub(crate) fn step(device: &Device) -> Result<Kernel, Box<dyn Error>> {
     Ok(Library::from_ptx(device, STEP)?.kernel("step")?)
 }
 
-#[allow(dead_code, reason = "not every example launches it")]
+#[allow(dead_code, reason = "not every example launches this kernel")]
 const STEP: &str = "
 .version 5.0
 .target sm_52

@@ -2,7 +2,7 @@
 
 use std::fmt::{self, Write};
 
-/// SVG markup that is being written.
+/// A buffer to which SVG markup is written.
 #[derive(Default)]
 pub struct Canvas {
     out: String,
@@ -16,7 +16,8 @@ impl Canvas {
         self.out.push('\n');
     }
 
-    /// Opens a group. Its attributes apply to everything up to [`close`](Canvas::close).
+    /// Opens a group. The attributes apply to everything that is added before the matching
+    /// [`close`](Canvas::close).
     pub fn group(&mut self, attributes: fmt::Arguments<'_>) {
         self.put(format_args!("<g {attributes}>"));
     }
@@ -58,7 +59,7 @@ impl Canvas {
     }
 }
 
-/// A coordinate, written with at most two decimals.
+/// A coordinate, written with at most two decimal places.
 pub struct Number(pub f64);
 
 impl fmt::Display for Number {
@@ -88,7 +89,7 @@ impl fmt::Display for Escaped<'_> {
     }
 }
 
-/// Returns at most `most` characters of a string. A shortened string ends in an ellipsis.
+/// Shortens a string to at most `most` characters. A shortened string ends in an ellipsis.
 pub fn shortened(text: &str, most: usize) -> String {
     if text.chars().count() <= most {
         return text.to_owned();
@@ -112,10 +113,11 @@ const HUES: [Colour; 7] = [
 ];
 
 impl Colour {
-    /// The number of colours before they repeat.
+    /// The number of different colours. Higher indices repeat them.
     pub const COUNT: usize = HUES.len() * 3;
 
-    /// Returns the colour of a partition: the palette, followed by darker and lighter variants.
+    /// Returns the colour of the partition with this index. The first partitions get the colours of the
+    /// palette, and the next ones get darker and then lighter variants.
     pub fn of(index: usize) -> Colour {
         let hue = HUES[index % HUES.len()];
         match index / HUES.len() % 3 {

@@ -6,7 +6,7 @@ use green_ctx::verify::{PartitionReport, Report};
 
 use crate::table::sms;
 
-/// Returns what a verified report proves, in words.
+/// Returns a clause that describes what a successful verification has shown.
 pub(crate) fn kept(report: &Report) -> &'static str {
     match report.partitions.iter().all(|partition| partition.floor == partition.sm_count) {
         true => "each partition ran on all of its own SMs and on no others",
@@ -28,7 +28,8 @@ pub(crate) fn trespassed(report: &Report, index: usize) -> BTreeSet<u32> {
     observed.into_iter().filter(|sm| outside.contains(sm) || floors.contains(sm)).collect()
 }
 
-/// Returns the faults of a partition, each as the end of a sentence that begins with its name. Empty if it has none.
+/// Returns the faults of a partition; the list is empty if there are none. Each fault completes a sentence that
+/// begins with the partition's name.
 pub(crate) fn faults(report: &Report, index: usize) -> Vec<String> {
     let partition = &report.partitions[index];
     let PartitionReport { floor, sm_count, alone_sms, floor_sms, .. } = partition;
@@ -80,25 +81,25 @@ pub(crate) mod tests {
 
     use super::*;
 
-    /// One partition of a fabricated report.
+    /// One partition of a report made up for a test.
     pub(crate) struct Part<'a> {
         pub(crate) name: &'a str,
         pub(crate) share: Value,
         pub(crate) floor: Vec<u32>,
         pub(crate) ceiling: Vec<u32>,
-        /// The SMs that the partition ran on together with the others.
+        /// The SMs that the partition ran on while all partitions ran.
         pub(crate) ran: Vec<u32>,
     }
 
     impl<'a> Part<'a> {
-        /// Returns a partition with exclusive SMs, which ran on exactly those.
+        /// Returns a partition that has these SMs exclusively and ran on all of them.
         pub(crate) fn exclusive(name: &'a str, sms: Vec<u32>) -> Part<'a> {
             // A share of no SMs does not exist.
             let share = json!(Some(sms.len().to_string()).filter(|_| !sms.is_empty()));
             Part { name, share, floor: sms.clone(), ceiling: sms.clone(), ran: sms }
         }
 
-        /// Returns a partition that shares the SMs above its floor, and ran on all of them.
+        /// Returns a partition that shares the SMs above its floor, and that ran on all SMs up to its ceiling.
         pub(crate) fn sharing(
             name: &'a str,
             share: &str,
@@ -110,7 +111,7 @@ pub(crate) mod tests {
         }
     }
 
-    /// Returns a report of these partitions, with four blocks on each SM, two at a time.
+    /// Returns a report of these partitions. Each SM ran four blocks, two at a time.
     pub(crate) fn report(parts: &[Part<'_>]) -> Report {
         let blocks = |sm: u32, late: u64| {
             (0..4u64).map(move |number| {
@@ -140,7 +141,8 @@ pub(crate) mod tests {
         serde_json::from_value(report).expect("a report")
     }
 
-    /// Returns `32..` and `..=100` of 132 SMs. Both partitions use all SMs that they may.
+    /// Returns partitions with the shares `32..` and `..=100` of 132 SMs. Each partition uses all SMs that it may
+    /// use.
     pub(crate) fn decode_and_prefill() -> [Part<'static>; 2] {
         [
             Part::sharing("decode", "32..", (0..32).collect(), (32..132).collect()),

@@ -1,4 +1,4 @@
-//! The driver, the devices, and the units they can be split into.
+//! The driver, the devices, and the units into which the devices can be split.
 
 use std::fmt::Write;
 
@@ -7,8 +7,8 @@ use serde::Serialize;
 
 use crate::objects::{DeviceObject, DriverObject};
 
-/// The output of `green-ctx info`: the driver, the devices, and the units they can be split into. Serializes to the
-/// command's JSON.
+/// The output of `green-ctx info`: the driver, the devices, and the units into which the devices can be split. This
+/// type serialises to the JSON that the command prints.
 #[derive(Serialize)]
 pub struct Info {
     driver: DriverObject,
@@ -23,7 +23,7 @@ pub struct Info {
 }
 
 impl Info {
-    /// Collects the information about one device, or about all devices.
+    /// Collects the information about one device, or about all devices if `device` is `None`.
     ///
     /// # Errors
     ///
@@ -95,7 +95,7 @@ impl Info {
 #[derive(Serialize)]
 struct SourceObject {
     data: &'static str,
-    /// `recorded`, `documented`, `reported` or `modelled`.
+    /// One of `recorded`, `documented`, `reported` and `modelled`.
     origin: String,
     from: &'static str,
 }
@@ -110,14 +110,15 @@ struct DeviceInfo {
     memory_bytes: usize,
     min_partition: u32,
     alignment: u32,
-    /// The source of the two figures above: the driver, or a rule for the architecture.
+    /// The source of `min_partition` and `alignment`: the driver, or a rule for the architecture.
     limits_from: String,
-    /// `None` before CUDA 13.1.
+    /// `None` if the driver is older than CUDA 13.1.
     workqueues: Option<Workqueues>,
     units: UnitsObject,
 }
 
-/// The workqueues of a device: the number of streams whose work can run concurrently without sharing a queue.
+/// The workqueues of a device. `concurrency_limit` is the number of streams whose work can run concurrently without
+/// sharing a queue.
 #[derive(Serialize)]
 struct Workqueues {
     concurrency_limit: u32,
@@ -151,10 +152,10 @@ impl DeviceInfo {
     }
 }
 
-/// The devices that this project has run on: a part of the name, and the driver's CUDA version.
+/// The devices that this project has run on: a part of the device's name, and the driver's CUDA version.
 const RUN: [(&str, Version); 2] = [("H100", Version::new(13, 0)), ("H200", Version::new(13, 0))];
 
-/// Returns the device's row of docs/requirements.md in short.
+/// Returns a short form of the device's row in docs/requirements.md.
 fn status(device: &Device) -> Result<String> {
     let driver = device.driver();
     let (name, version) = (device.name()?, driver.version());
@@ -252,7 +253,7 @@ fn line(text: &mut String, name: &str, value: impl std::fmt::Display) {
     let _ = writeln!(text, "  {name:<25}{value}");
 }
 
-/// Counts equal units: `15 of 8 SMs, 1 of 12 SMs`.
+/// Counts equal consecutive units: `15 of 8 SMs, 1 of 12 SMs`.
 fn runs(units: &[u32]) -> String {
     let runs = units.chunk_by(|one, next| one == next);
     runs.map(|run| format!("{} of {} SMs", run.len(), run[0])).collect::<Vec<_>>().join(", ")

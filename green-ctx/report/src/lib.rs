@@ -1,6 +1,7 @@
 //! The output of the command `green-ctx` and the module `green_ctx_torch`: text, JSON and SVG.
 //!
-//! Types that implement [`Serialize`](serde::Serialize) are the JSON objects that the command prints with `--json`.
+//! Each type that implements [`Serialize`](serde::Serialize) is a JSON object that the command prints with
+//! `--json`.
 //!
 //! ```
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -34,7 +35,8 @@ pub use self::svg::{tuning_svg, verification_svg};
 pub use self::tuning::{Machine, Tuning, machine_of, progress_line, tuning_lines, tuning_table};
 pub use self::verification::{Verification, verification_text};
 
-/// Serializes an answer to JSON. This cannot fail, because answers consist of numbers, text and lists.
+/// Serialises the output of a command to JSON. This cannot fail, because the output consists of numbers,
+/// text and lists.
 #[must_use]
 pub fn to_json(answer: &impl serde::Serialize) -> String {
     serde_json::to_string(answer).unwrap_or_default()

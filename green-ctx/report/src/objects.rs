@@ -5,7 +5,7 @@ use green_ctx::resource::ShareKind;
 use green_ctx::{Device, Driver, Result, Share};
 use serde::Serialize;
 
-/// A driver in JSON.
+/// The JSON object that describes a driver.
 #[derive(Serialize)]
 pub struct DriverObject {
     kind: &'static str,
@@ -31,10 +31,10 @@ impl From<DriverInfo> for DriverObject {
     }
 }
 
-/// A device in JSON.
+/// The JSON object that describes a device.
 #[derive(Serialize)]
 pub struct DeviceObject {
-    /// The CUDA device ordinal; `None` for a device from a file.
+    /// The CUDA device ordinal; `None` if the device was read from a file.
     pub ordinal: Option<u32>,
     /// The name.
     pub name: String,
@@ -70,7 +70,8 @@ pub fn heading(driver: &DriverInfo, device: &DeviceObject) -> String {
     )
 }
 
-/// Returns the number of SMs that a share requests. It is `requested` in JSON, and `null` for shares without a number.
+/// Returns the number of SMs that a share requests. In JSON this number is the field `requested`, which is `null` if
+/// the share has no number.
 pub(crate) fn count(share: Share) -> Option<u32> {
     match share.kind() {
         ShareKind::Count(count) => Some(count),

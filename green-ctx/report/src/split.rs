@@ -1,4 +1,4 @@
-//! The SMs that each group of a split would get.
+//! The number of SMs that each group of a split would get.
 
 use green_ctx::{Device, Result, Share, Version, resource::DryRun};
 use serde::Serialize;
@@ -6,7 +6,8 @@ use serde::Serialize;
 use crate::objects::{DeviceObject, DriverObject, count, heading};
 use crate::table::{Align, table};
 
-/// The output of `green-ctx split`: the SMs that each group would get. Serializes to the command's JSON.
+/// The output of `green-ctx split`: the number of SMs that each group would get. This type serialises to the
+/// JSON that the command prints.
 #[derive(Serialize)]
 pub struct Split {
     driver: DriverObject,
@@ -18,8 +19,8 @@ pub struct Split {
 }
 
 impl Split {
-    /// Creates the output from a dry run on a device. A dry run counts the SMs of the group named `rest` in the
-    /// remainder.
+    /// Creates the output from a dry run on a device. `rest` names the group that gets the remaining SMs; the
+    /// dry run counts its SMs as part of the remainder.
     ///
     /// # Errors
     ///
@@ -90,7 +91,8 @@ struct Remainder {
     sm_count: u32,
 }
 
-/// Returns a hint for when sharing leaves no SMs for later floors. Before CUDA 12.5 there is no remedy.
+/// Returns a hint if sharing leaves no SMs for later floors. With drivers before CUDA 12.5 there is no
+/// remedy, so the hint is empty.
 fn cure(device: &Device, answer: &Split) -> &'static str {
     let shares = answer.groups.iter().any(|group| group.ceiling > group.floor);
     let can_do_otherwise = device.driver().version() >= Version::new(12, 5);

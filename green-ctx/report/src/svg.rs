@@ -1,8 +1,8 @@
-//! The picture of a report: the SM map, with solid floors and hatched shared SMs, above the timeline of blocks.
-//! `tuning` draws the result of a search in the same style.
+//! The picture of a report: the SM map above the timeline of blocks. In the map, floors are solid and shared SMs are
+//! hatched. The module `tuning` draws the result of a tuning search in the same style.
 //!
-//! The same report always gives the same text, which has no external references. The white background is part of the
-//! picture, so it is readable on dark pages.
+//! The same report always gives the same SVG text. The text has no external references. The white background is part
+//! of the picture, so the picture is readable on dark pages.
 
 mod hatching;
 mod legend;
@@ -25,7 +25,7 @@ use crate::findings;
 
 const WIDTH: f64 = 960.0;
 const MARGIN: f64 = 28.0;
-/// The colours of text, of secondary text, of a failed verification, of a passed one, and of SMs that no partition may
+/// The colours of text, secondary text, failed verifications, passed verifications, and SMs that no partition may
 /// use.
 const INK: &str = "#1a1a1a";
 const SOFT: &str = "#5f6368";
@@ -36,15 +36,15 @@ const UNUSED: &str = "#e3e3e3";
 /// The content of a picture.
 struct Subject<'a> {
     report: &'a Report,
-    /// The partitions that may use each SM, and those that did.
+    /// The partitions that may use each SM, and the partitions that used it.
     usages: BTreeMap<u32, Usage>,
     hatching: Hatching,
 }
 
-/// Draws the SM map of a report above the timeline of its blocks: which SMs each partition may use, and where and when
-/// it ran.
+/// Draws the SM map of a report above the timeline of its blocks. The picture shows which SMs each partition may use,
+/// and on which SMs and when it ran.
 ///
-/// The same report always gives the same text, which has no external references.
+/// The same report always gives the same SVG text. The text has no external references.
 #[must_use]
 pub fn verification_svg(report: &Report) -> String {
     let usages = usage::usages(report);

@@ -30,7 +30,7 @@ pub(crate) fn table<const N: usize>(columns: [(&str, Align); N], rows: &[[String
     text
 }
 
-/// Formats ids with consecutive ones merged: `0-3,16,18-19`.
+/// Formats ids, with consecutive ids as ranges: `0-3,16,18-19`.
 pub(crate) fn ranges(ids: &BTreeSet<u32>) -> String {
     let mut runs: Vec<(u32, u32)> = Vec::new();
     for &id in ids {

@@ -20,7 +20,7 @@ pub struct Tuning {
 }
 
 impl Tuning {
-    /// Creates the object for an outcome.
+    /// Creates the JSON object for an outcome.
     #[must_use]
     pub fn of((driver, device): Machine, outcome: &Outcome) -> Tuning {
         let Outcome { goal, verdict, jobs, arms, notes, seconds, .. } = outcome;
@@ -32,10 +32,11 @@ impl Tuning {
     }
 }
 
-/// The driver and the device of an outcome, if it has them.
+/// The driver and the device of an outcome, if the outcome contains them.
 pub type Machine = (Option<DriverInfo>, Option<DeviceObject>);
 
-/// Returns the driver and the device of an outcome. An outcome does not contain the device's ordinal.
+/// Returns the driver and the device of an outcome. The result has no device ordinal, because an
+/// outcome does not contain one.
 #[must_use]
 pub fn machine_of(outcome: &Outcome) -> Machine {
     let device = outcome.machine.as_ref().map(|machine| DeviceObject {

@@ -40,7 +40,7 @@ struct Partition<'a> {
 }
 
 impl<'a> Verification<'a> {
-    /// Creates the object for a report.
+    /// Creates the JSON object for a report.
     #[must_use]
     pub fn of(report: &'a Report) -> Verification<'a> {
         let partition = |(index, partition): (usize, &'a PartitionReport)| Partition {
@@ -116,7 +116,7 @@ pub fn verification_text(report: &Report) -> String {
     )
 }
 
-/// Describes whether partitions ran on the same SMs, and whether they were allowed to.
+/// Describes whether several partitions ran on the same SM, and whether their shares allow this.
 fn disjoint(report: &Report) -> String {
     let mut seen = BTreeSet::new();
     let observed = report.partitions.iter().flat_map(PartitionReport::observed_sms);

@@ -71,7 +71,7 @@ impl Machine {
     }
 
     fn green(&self) -> CUgreenCtx {
-        // SAFETY: a zeroed resource is a valid resource of no type.
+        // SAFETY: a resource consists of integers and a nullable pointer, for which zero bytes are valid.
         let mut resource: CUdevResource = unsafe { std::mem::zeroed() };
         let kind = CUdevResourceType::CU_DEV_RESOURCE_TYPE_SM;
         call!(self, cuDeviceGetDevResource(0, &raw mut resource, kind));

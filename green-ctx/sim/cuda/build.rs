@@ -1,4 +1,5 @@
-//! Gives the library the name under which programs load a driver, and prevents unloading.
+//! Names the library `libcuda.so.1`, the name under which programs load a driver, and prevents it
+//! from being unloaded.
 
 fn main() {
     println!("cargo:rerun-if-changed=build.rs");

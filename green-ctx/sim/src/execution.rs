@@ -1,7 +1,7 @@
-//! Work: its timing and its effects.
+//! The execution of work: when it runs, and which effects it has.
 
 pub(crate) mod builtin;
-#[expect(unsafe_code, reason = "it calls the program back")]
+#[expect(unsafe_code, reason = "the module calls functions of the program")]
 pub(crate) mod callback;
 pub(crate) mod clock;
 pub(crate) mod effects;

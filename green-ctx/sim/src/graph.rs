@@ -1,7 +1,7 @@
-//! Graphs: nodes, which do work, and edges, which order them.
+//! Graphs. The nodes of a graph do work, and the edges order the nodes.
 //!
-//! An invalid handle of a graph, node or executable graph is `CUDA_ERROR_INVALID_VALUE`; cuda.h names no
-//! other error for it.
+//! A call with an invalid handle of a graph, node or executable graph returns `CUDA_ERROR_INVALID_VALUE`;
+//! cuda.h names no other error for this case.
 
 pub(crate) mod allocation;
 pub(crate) mod child;
@@ -27,30 +27,30 @@ use crate::state::State;
 pub(crate) use node::{Action, Node};
 use user_object::Held;
 
-/// A graph. Its nodes are in [`State::nodes`].
+/// A graph. The nodes of all graphs are in [`State::nodes`].
 pub(crate) struct Graph {
-    /// The handles of its nodes, in the order of addition.
+    /// The handles of the graph's nodes, in the order in which they were added.
     pub(crate) nodes: Vec<usize>,
     pub(crate) owner: Owner,
-    /// Whether it has, or was meant to have, a node that allocates or frees memory. A free node that the
-    /// driver refused counts too.
+    /// Whether the graph has a node that allocates or frees memory. A free node that the driver refused to
+    /// add counts too.
     pub(crate) of_memory: bool,
-    /// The user objects that it references.
+    /// The user objects that the graph references.
     objects: Held,
 }
 
-/// The owner of a graph, which destroys it.
+/// The owner of a graph, which has to destroy the graph.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Owner {
     Program,
-    /// The capture that builds it.
+    /// The stream capture that builds the graph.
     Capture,
-    /// The node whose child graph it is.
+    /// The node that has this graph as its child graph.
     Node,
 }
 
 impl Graph {
-    /// Returns whether the program has to destroy it.
+    /// Returns whether the program has to destroy the graph.
     pub(crate) fn is_of_program(&self) -> bool {
         self.owner == Owner::Program
     }
@@ -79,8 +79,8 @@ impl State {
         }
     }
 
-    /// Returns whether a graph can have only one executable and no clone, because it or a child graph has
-    /// nodes that allocate or free memory.
+    /// Returns whether the graph or a child graph has nodes that allocate or free memory. Such a graph can
+    /// have only one executable graph and no clone.
     pub(super) fn is_single(&self, handle: usize) -> bool {
         let Some(graph) = self.graphs.get(&handle) else { return false };
         let single = |node: &usize| match self.nodes[node].action {
@@ -90,9 +90,9 @@ impl State {
         graph.of_memory || graph.nodes.iter().any(single)
     }
 
-    /// Clones a graph, including child graphs. It adds the nodes first and then the edges to each of them,
-    /// which determines the order in which both are listed (recorded). Graphs with nodes that allocate or
-    /// free memory cannot be cloned.
+    /// Clones a graph, including child graphs. The clone gets all nodes first, and then the edges that lead
+    /// to each node. This sequence determines the order in which queries list nodes and edges (recorded). A
+    /// graph with nodes that allocate or free memory cannot be cloned.
     pub(crate) fn clone_graph(&mut self, original: usize, owner: Owner) -> Answer<usize> {
         refuse_if(self.is_single(original), CUresult::CUDA_ERROR_NOT_SUPPORTED)?;
         let Graph { nodes, objects, .. } = self.graph(original)?;
@@ -118,9 +118,9 @@ impl State {
     }
 }
 
-/// Writes a list of handles as graph functions do. Without an output array, it writes only their number.
-/// Otherwise it fills the array, with null after the last handle, and writes the number of handles written.
-/// An array of size 0 is refused (recorded for nodes and root nodes).
+/// Writes a list of handles, as the query functions of graphs do. If `out` is null, writes only the number
+/// of handles. Otherwise fills the array, with null after the last handle, and writes the number of handles
+/// in the array. An array of size 0 is refused (recorded for nodes and root nodes).
 pub(crate) fn write_list<T>(items: &[usize], out: Ptr<*mut T>, count: Ptr<usize>) -> Answer {
     if out.is_null() {
         return count.write(items.len());
@@ -131,7 +131,7 @@ pub(crate) fn write_list<T>(items: &[usize], out: Ptr<*mut T>, count: Ptr<usize>
     count.write(room.min(items.len()))
 }
 
-/// Fills an array with handles, and with null after the last one.
+/// Fills an array with handles, and with null after the last handle.
 fn fill<T>(items: &[usize], out: Ptr<*mut T>, room: usize) -> Answer {
     (0..room).try_for_each(|index| {
         let item = items.get(index).map_or(std::ptr::null_mut(), |item| handle::pointer(*item));

@@ -1,7 +1,7 @@
 //! Kernel images: the input of `cuLibraryLoadData` and `cuModuleLoadData`.
 //!
-//! An image is PTX text, a cubin or a fat binary. The parts that a program can query are read: names,
-//! parameters and the requirements of kernels. Instructions are not read.
+//! An image is PTX text, a cubin or a fat binary. The simulator reads the parts that a program can query:
+//! the names, parameters and requirements of kernels. The simulator does not read instructions.
 
 mod cubin;
 mod fatbin;
@@ -34,24 +34,24 @@ pub(crate) struct KernelInfo {
     /// The name as a C string.
     pub(crate) symbol: CString,
     pub(crate) params: Vec<Param>,
-    /// The maximum number of threads per block (`.maxntid`). `.reqntid` does not count as such a limit
+    /// The maximum number of threads per block (`.maxntid`). `.reqntid` does not set this maximum
     /// (recorded).
     pub(crate) max_threads: Option<u32>,
     /// The required block size (`.reqntid`).
     pub(crate) required_block: Option<[u32; 3]>,
     /// The required cluster size (`.reqnctapercluster`).
     pub(crate) required_cluster: Option<[u32; 3]>,
-    /// Whether it can be launched only in clusters (`.explicitcluster`).
+    /// Whether the kernel can be launched only in clusters (`.explicitcluster`).
     pub(crate) explicit_cluster: bool,
-    /// Registers per thread; `None` for PTX text, which does not tell.
+    /// The number of registers per thread; `None` for PTX text, which does not specify it.
     pub(crate) registers: Option<u32>,
     /// Static shared memory per block, in bytes.
     pub(crate) shared_bytes: u32,
     /// Local memory that the kernel declares per thread, in bytes.
     pub(crate) local_bytes: u32,
-    /// The constant variables of the image, in bytes.
+    /// The size of the constant variables of the image, in bytes.
     pub(crate) constant_bytes: u32,
-    /// The architecture that the PTX was written for, 52 for `sm_52`.
+    /// The architecture that the PTX was written for, as a number such as 52 for `sm_52`.
     pub(crate) virtual_architecture: u32,
 }
 
@@ -62,7 +62,7 @@ impl KernelInfo {
         Some(KernelInfo { name: name.into(), symbol, ..KernelInfo::default() })
     }
 
-    /// Sets the maximum block size. Only the number of threads matters.
+    /// Sets the maximum number of threads per block to the product of `sides`.
     fn bound_block(&mut self, sides: [u32; 3]) {
         let threads = sides.iter().fold(1, |threads: u32, &side| threads.saturating_mul(side));
         self.max_threads = Some(threads);
@@ -95,12 +95,12 @@ impl Image {
     }
 }
 
-/// The device and driver that an image is read for.
+/// The device and the driver for which an image is read.
 #[derive(Clone, Copy)]
 pub(crate) struct Target {
-    /// The compute capability as one number, 90 for 9.0.
+    /// The compute capability as one number, such as 90 for 9.0.
     architecture: u32,
-    /// The newest PTX version that the driver compiles, 90 for 9.0.
+    /// The newest PTX version that the driver compiles, such as 90 for 9.0.
     ptx_version: u32,
 }
 
@@ -111,8 +111,9 @@ impl Target {
     }
 }
 
-/// Returns the newest PTX version that a driver compiles. The release notes in the PTX manual name one per
-/// CUDA version up to 13.1. Later minor versions are assumed to add one each.
+/// Returns the newest PTX version that a driver compiles. The release notes in the PTX manual name one PTX
+/// version for each CUDA version up to 13.1. Each later minor version of CUDA is assumed to add one PTX
+/// version.
 fn ptx_version(driver: u32) -> u32 {
     match driver {
         ..12_050 => 84,
@@ -136,8 +137,8 @@ pub(crate) fn read(bytes: &[u8], target: Target) -> Answer<Image> {
     read_text(bytes, target)?.ok_or(CUresult::CUDA_ERROR_INVALID_PTX)
 }
 
-/// Reads the kernels of PTX text. Returns `CUDA_ERROR_INVALID_IMAGE` if the text has no trace of PTX
-/// (recorded), and `None` if it is written for other devices.
+/// Reads the kernels of PTX text. Returns `CUDA_ERROR_INVALID_IMAGE` if the text does not contain
+/// `.version` (recorded), and `None` if the text is written for other devices.
 fn read_text(bytes: &[u8], target: Target) -> Answer<Option<Image>> {
     // Text ends at its first null byte; a file or a fat binary may have several.
     let bytes = bytes.split(|&byte| byte == 0).next().unwrap_or_default();

@@ -26,12 +26,12 @@ use crate::state::State;
 
 /// The object behind a `CUlibrary`.
 pub(crate) struct Library {
-    /// The contents of the image, or the error from reading it. The error is reported when the contents are
-    /// needed.
+    /// The contents of the image, or the error from reading it. A call that needs the contents returns this
+    /// error.
     image: Answer<Arc<Image>>,
-    /// The handles of its kernels, in the order of the image.
+    /// The handles of the library's kernels, in the order of the image.
     kernels: Vec<usize>,
-    /// The modules that it is loaded in, by device.
+    /// The modules in which the library is loaded, by device.
     modules: HashMap<usize, usize>,
 }
 
@@ -42,8 +42,8 @@ impl Library {
 }
 
 impl State {
-    /// Returns the kernel of a `CUfunction`, or of a `CUkernel` cast to one, and the device that a function
-    /// is bound to.
+    /// Returns the kernel behind a handle, and the device of the handle. The handle is a `CUfunction`, or a
+    /// `CUkernel` that is cast to a `CUfunction`; a `CUkernel` has no device.
     pub(crate) fn kernel_info(&self, handle: usize) -> Answer<(Arc<KernelInfo>, Option<usize>)> {
         if let Some(function) = self.functions.get(&handle) {
             return Ok((Arc::clone(&function.info), Some(function.device)));
@@ -61,8 +61,8 @@ impl State {
         image::read(bytes, Target::new(self.profile, self.version))
     }
 
-    /// Adds a library. Any image that can be copied is accepted; errors in it are reported when its
-    /// contents are needed (recorded).
+    /// Adds a library. Any image that can be copied is accepted. Errors in the image are reported by the
+    /// first call that needs the contents (recorded).
     fn add_library(&mut self, bytes: &[u8]) -> usize {
         let library = handle::next();
         let image = self.read_image(bytes).map(Arc::new);
@@ -76,7 +76,7 @@ impl State {
         library
     }
 
-    /// Returns the module of a library on a device, and loads it at first use.
+    /// Returns the module of a library on a device, and loads the module on first use.
     fn module_of_library(&mut self, library: usize, device: usize) -> Answer<usize> {
         let known = self.libraries.get(&library).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)?;
         // A module from before a reset of the device no longer exists.
@@ -94,7 +94,7 @@ impl State {
     }
 }
 
-#[expect(clippy::too_many_arguments, reason = "the C functions have them")]
+#[expect(clippy::too_many_arguments, reason = "the C functions have the same arguments")]
 pub(crate) fn load(
     driver: &Driver,
     out: Ptr<*mut CUlib_st>,
@@ -151,7 +151,8 @@ pub(crate) fn get_kernel(
     out.write(handle::pointer(library.kernels[index]))
 }
 
-/// A library whose image could not be read has 0 kernels; counting them is not an error (recorded).
+/// Writes the number of kernels in a library. For a library whose image could not be read, writes 0 and
+/// succeeds (recorded).
 pub(crate) fn get_kernel_count(driver: &Driver, out: Ptr<u32>, library: Ptr<CUlib_st>) -> Answer {
     let state = driver.state();
     out.write(state.library(library)?.kernels.len() as u32)

@@ -1,10 +1,12 @@
-//! Memory that the driver knows: device memory and page-locked host memory. Every access is checked.
+//! Memory that the driver knows: device memory and page-locked host memory. The simulator checks every
+//! access.
 //!
-//! Device addresses lie in a range that the process reserves without access rights; their bytes are stored
-//! elsewhere (`memory/backing.rs`). The address alone thus tells whether memory belongs to a device, and a
-//! copy from freed device memory is refused instead of reading other memory. A program that dereferences a
-//! device pointer crashes, as with a GPU. If no range can be reserved, device addresses are numbers that no
-//! allocator returns. Host memory keeps its own addresses.
+//! Device addresses lie in a range that the process reserves without access rights; the contents of device
+//! memory are stored elsewhere (`memory/backing.rs`). The address alone therefore shows whether memory
+//! belongs to a device, and a copy from freed device memory is refused instead of reading other memory. A
+//! program that dereferences a device pointer crashes, as with a GPU. If no range can be reserved, device
+//! addresses are numbers that no allocator returns. Host memory has the same address in the simulator as in
+//! the program.
 
 mod backing;
 pub(crate) mod copy;
@@ -26,21 +28,24 @@ use crate::race::{Accessor, History};
 use crate::state::State;
 use crate::turn::Turn;
 
-/// An allocation, or registered memory of the program.
+/// An allocation of the driver, or memory that the program registered.
 pub(crate) struct Allocation {
-    /// The device of the memory. For host memory, the device whose context was current at the allocation.
+    /// The device of the memory. For host memory, this is the device whose context was current at the
+    /// allocation.
     pub(crate) device: usize,
     pub(crate) kind: Kind,
-    /// True if the program freed the memory but the stream has not reached the free yet, or if the memory
-    /// belongs to a graph and is not allocated at present.
+    /// True if the program freed the memory but the stream has not reached the free yet. Also true if the
+    /// memory belongs to an allocation node and is not allocated at present.
     pub(crate) freed: bool,
-    /// The memory's pool. Memory of a pool was allocated in stream order, and freeing it waits for nothing.
+    /// The memory's pool. Memory of a pool was allocated in stream order, and a free of such memory does
+    /// not wait for work.
     pub(crate) pool: Option<usize>,
-    /// Whether an allocation node allocates the memory; the node keeps the address.
+    /// Whether an allocation node allocates the memory. Such a node keeps the address while the memory is
+    /// free.
     of_graph: bool,
     /// A number unique to this allocation.
     id: u64,
-    /// The operations that accessed the memory last.
+    /// The last operations that accessed the memory.
     pub(crate) history: History,
     memory: Memory,
 }
@@ -48,11 +53,11 @@ pub(crate) struct Allocation {
 /// The location of memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// On a device, at an address that the host cannot dereference.
+    /// Device memory, at an address that the host cannot dereference.
     Device,
-    /// On the host, page-locked, allocated by the driver.
+    /// Page-locked host memory that the driver allocated.
     Pinned,
-    /// On the host, page-locked, allocated by the program.
+    /// Page-locked host memory that the program allocated and registered.
     Registered,
 }
 
@@ -113,15 +118,15 @@ impl State {
         Ok(self.add_memory(Allocation { pool, ..allocation }))
     }
 
-    /// Allocates memory, if the device has room for it.
+    /// Allocates device memory; an error if the device has too little free memory.
     fn fitting(&self, device: usize, len: usize) -> Answer<Memory> {
         invalid_if(len == 0)?;
         refuse_if(len as u64 > self.free_bytes(device), CUresult::CUDA_ERROR_OUT_OF_MEMORY)?;
         Memory::device(len).ok_or(CUresult::CUDA_ERROR_OUT_OF_MEMORY)
     }
 
-    /// Reserves an address for memory that a graph node allocates at each launch. Until then the memory
-    /// cannot be used or freed. The address that was given up last is reused first (recorded).
+    /// Reserves an address for memory that a graph node allocates at each launch. Before the first launch,
+    /// the memory cannot be used or freed. The address that was released last is reused first (recorded).
     pub(crate) fn reserve(&mut self, device: usize, len: usize) -> Answer<u64> {
         let fits = |it: &Allocation| it.device == device && it.len() >= len;
         let memory = match self.spare.iter().rposition(fits) {
@@ -132,15 +137,15 @@ impl State {
         Ok(self.add_memory(Allocation { freed: true, of_graph: true, ..allocation }))
     }
 
-    /// Returns whether memory of an allocation node is allocated at present; `None` if no node allocates
-    /// this address.
+    /// Returns whether the memory of an allocation node is allocated at present; `None` if the address
+    /// belongs to no allocation node.
     pub(crate) fn is_reserved_memory_there(&self, address: u64) -> Option<bool> {
         let allocation = self.memory.get(&address).filter(|allocation| allocation.of_graph);
         allocation.map(|allocation| !allocation.freed)
     }
 
-    /// Allocates or frees the memory of an allocation node, in its turn of a launch that was already
-    /// checked.
+    /// Allocates or frees the memory of an allocation node, as one operation of a graph launch that was
+    /// already checked.
     pub(crate) fn set_reserved_memory(&mut self, turn: &Turn, address: u64, there: bool) {
         if self.is_reserved_memory_there(address) == Some(true) {
             // An executable graph with the automatic free flag frees the memory before it allocates it.
@@ -160,7 +165,7 @@ impl State {
         }
     }
 
-    /// Drops released memory at `time`. An address that a node still uses is kept.
+    /// Drops released memory at `time`, unless a node still uses the address.
     fn drop_later(&mut self, time: u64, device: usize, address: u64) {
         let of_graph = self.memory.get_mut(&address).is_some_and(|allocation| allocation.of_graph);
         if of_graph && self.is_of_node(address) {
@@ -172,7 +177,8 @@ impl State {
         self.later(time, device, Effect::Release(address, of_graph));
     }
 
-    /// Drops unallocated addresses whose nodes no longer exist.
+    /// Drops the addresses of allocation nodes that no longer exist, unless memory is still allocated
+    /// there.
     pub(crate) fn drop_unused_addresses(&mut self) {
         let reserved = self.memory.iter().filter(|(_, memory)| memory.of_graph && memory.freed);
         let reserved: Vec<(u64, usize)> =
@@ -183,7 +189,7 @@ impl State {
         }
     }
 
-    /// Marks an allocation as freed by the program. Its memory remains until [`drop_memory`].
+    /// Marks an allocation as freed by the program. The memory remains until [`drop_memory`] drops it.
     ///
     /// [`drop_memory`]: State::drop_memory
     fn release(&mut self, address: u64) -> Answer<usize> {
@@ -206,20 +212,21 @@ impl State {
         Some(allocation)
     }
 
-    /// Returns the allocation that contains an address, freed or not.
+    /// Returns the allocation that contains an address, even if the allocation was freed.
     pub(crate) fn allocation(&self, address: u64) -> Option<(u64, &Allocation)> {
         let (&base, allocation) = self.memory.range(..=address).next_back()?;
         (address - base < allocation.len() as u64).then_some((base, allocation))
     }
 
-    /// Returns the bytes at an address for an operation that was checked at submission.
+    /// Returns the bytes at an address, even if they were freed, for an operation that was checked at
+    /// submission.
     pub(crate) fn standing_memory(&mut self, address: u64, len: usize) -> Option<&mut [u8]> {
         let (base, allocation) = self.memory.range_mut(..=address).next_back()?;
         let offset = usize::try_from(address - base).ok()?;
         allocation.memory.bytes_mut().get_mut(offset..offset.checked_add(len)?)
     }
 
-    /// Returns the bytes at an address; `None` if they do not lie within one allocation.
+    /// Returns the bytes at an address; `None` if the bytes do not lie within one allocation or were freed.
     fn memory(&self, address: u64, len: usize) -> Option<(&Allocation, &[u8])> {
         let (base, allocation) = self.memory.range(..=address).next_back()?;
         let offset = usize::try_from(address - base).ok()?;
@@ -227,8 +234,8 @@ impl State {
         (!allocation.freed).then_some((allocation, bytes))
     }
 
-    /// Returns whether work on a device can reach memory: the device's own, that of any of its contexts,
-    /// host memory, and pools that are open to the device.
+    /// Returns whether work on a device can access an allocation. Work can access host memory, memory from
+    /// any context of the same GPU, and memory of pools that are open to the device.
     fn reaches(&self, device: usize, allocation: &Allocation) -> bool {
         match allocation.pool {
             _ if allocation.kind != Kind::Device => true,
@@ -237,13 +244,13 @@ impl State {
         }
     }
 
-    /// Returns the bytes at an address that work on this device can reach.
+    /// Returns the bytes at an address; `None` if work on this device cannot access the bytes.
     pub(crate) fn device_memory(&self, device: usize, address: u64, len: usize) -> Option<&[u8]> {
         let (allocation, bytes) = self.memory(address, len)?;
         self.reaches(device, allocation).then_some(bytes)
     }
 
-    /// Returns the bytes at an address, on any device, for a copy.
+    /// Returns the bytes at an address on any device, as the source or target of a copy.
     pub(crate) fn target(&self, address: u64, len: usize) -> Answer<&[u8]> {
         if len == 0 {
             return Ok(&[]);
@@ -251,7 +258,7 @@ impl State {
         valid(self.memory(address, len).map(|(_, bytes)| bytes))
     }
 
-    /// Refuses memory that does not exist. Memory that an allocation node will allocate is accepted.
+    /// Refuses memory that does not exist, but accepts memory that an allocation node will allocate.
     pub(crate) fn node_target(&self, address: u64, len: usize) -> Answer {
         if self.is_reserved(address, len) {
             return Ok(());
@@ -259,7 +266,8 @@ impl State {
         self.target(address, len).map(drop)
     }
 
-    /// Returns whether a range lies within memory of an allocation node, allocated or not.
+    /// Returns whether a range lies within the memory of an allocation node, even if the memory is not
+    /// allocated.
     fn is_reserved(&self, address: u64, len: usize) -> bool {
         let found = self.allocation(address).filter(|(_, memory)| memory.of_graph);
         found.is_some_and(|(base, memory)| {
@@ -267,13 +275,14 @@ impl State {
         })
     }
 
-    /// Returns the addresses of an allocation.
+    /// Returns the address range of an allocation.
     fn extent(&self, address: u64) -> Range<u64> {
         let len = self.memory.get(&address).map_or(0, Allocation::len);
         address..address + len as u64
     }
 
-    /// Allocates or frees memory in the order of an existing stream, and returns the time of that.
+    /// Records that an existing stream allocates or frees memory in stream order, and returns the time at
+    /// which this happens.
     fn touch_whole(&mut self, stream: usize, address: u64, what: Accessor) -> u64 {
         let mut admitted = self.admit(stream);
         // The operation itself takes no time.

@@ -1,4 +1,5 @@
-//! The driver's objects that programs have handles of, and their queries and settings.
+//! The driver objects for which programs hold handles, with the queries and settings of these
+//! objects.
 
 pub(crate) mod capture;
 pub(crate) mod context;
@@ -6,9 +7,9 @@ pub(crate) mod created;
 pub(crate) mod device;
 pub(crate) mod event;
 pub(crate) mod green;
-#[expect(unsafe_code, reason = "it reads the union of launch attributes")]
+#[expect(unsafe_code, reason = "the module reads the union of launch attributes")]
 pub(crate) mod launch;
-#[expect(unsafe_code, reason = "it calls the program back")]
+#[expect(unsafe_code, reason = "the module calls a function of the program")]
 pub(crate) mod occupancy;
 pub(crate) mod profiler;
 pub(crate) mod resource;

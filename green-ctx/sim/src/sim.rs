@@ -1,4 +1,4 @@
-//! The handle of a simulated driver and its builder.
+//! The handle of a simulated driver, and the builder of this handle.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use crate::trace::Launch;
 /// The type of `cuGetProcAddress_v2`, the C function that returns all other functions of a driver.
 pub type GetProcAddress = green_ctx_sys::GetProcAddress;
 
-/// The default of [`Builder::patience`]. Most tests use their driver for less time than this.
+/// The default of [`Builder::patience`]. Most tests use their driver for less than a minute.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The default of [`Builder::trace`].
@@ -28,8 +28,8 @@ const TRACE: usize = 1 << 16;
 
 /// A simulated CUDA driver. Clones refer to the same driver, which ends when the last clone is dropped.
 ///
-/// A process can have up to 32 drivers at a time, of different GPUs and versions. They share nothing.
-/// Functions of a driver that has ended return `CUDA_ERROR_DEINITIALIZED`.
+/// A process can have up to 32 drivers at a time, and these can simulate different GPUs and versions. The
+/// drivers share no state. Functions of a driver that has ended return `CUDA_ERROR_DEINITIALIZED`.
 ///
 /// # Examples
 ///
@@ -63,11 +63,12 @@ struct Inner {
     _lease: Lease,
 }
 
-/// An error from creating a simulated driver or from a request to it.
+/// An error from creating a simulated driver or from a request to inject a fault or an interruption.
 #[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SimError {
-    /// 32 simulated drivers exist already, and none ended within [`Builder::patience`].
+    /// The process already has 32 simulated drivers, which is the maximum, and none of these drivers ended
+    /// within [`Builder::patience`].
     #[error(
         "{SLOTS} simulated drivers exist, the maximum per process, and none ended in time; drop one"
     )]
@@ -78,7 +79,7 @@ pub enum SimError {
     /// The operating system could not start the thread of [`Clock::Real`].
     #[error("the clock thread of the simulated driver could not be started: {reason}")]
     Thread {
-        /// The operating system's reason.
+        /// The reason that the operating system reports.
         reason: String,
     },
     /// The simulator has no C function of this name.
@@ -103,14 +104,14 @@ pub struct Builder {
 }
 
 impl Builder {
-    /// Sets the number of devices, all of the spec's profile. The default is 1.
+    /// Sets the number of devices. All devices have the spec's profile. The default is 1.
     pub fn devices(mut self, devices: usize) -> Builder {
         self.devices = devices;
         self
     }
 
-    /// Sets the maximum number of launches that [`Sim::launches`] keeps. The oldest launch is dropped
-    /// first. The default is 65,536.
+    /// Sets the maximum number of launches that [`Sim::launches`] keeps. Beyond this number, the oldest launch
+    /// is dropped. The default is 65,536.
     pub fn trace(mut self, launches: usize) -> Builder {
         self.trace = launches;
         self
@@ -132,8 +133,8 @@ impl Builder {
         self
     }
 
-    /// Sets how long [`build`](Builder::build) waits for another driver to end if 32 exist already. The
-    /// default is a minute.
+    /// Sets how long [`build`](Builder::build) waits for another driver to end if 32 drivers exist already.
+    /// The default is a minute.
     pub fn patience(mut self, patience: Duration) -> Builder {
         self.patience = patience;
         self
@@ -220,7 +221,7 @@ impl Sim {
         self.inner.driver.spec
     }
 
-    /// Makes one later call fail, with no other effect.
+    /// Makes one later call fail. The failing call has no other effect.
     ///
     /// # Errors
     ///
@@ -244,10 +245,10 @@ impl Sim {
         Ok(())
     }
 
-    /// Runs a closure once before a later call: the `nth` call of this C function from now, starting at 1.
-    /// 0 counts as 1. The closure runs on the calling thread, before the call takes effect and without any
-    /// lock of the simulated driver. A test can thus halt one thread at this call while another thread
-    /// works.
+    /// Runs a closure once, before the `nth` call of this C function from now. The next call is number 1, and
+    /// an `nth` of 0 has the same meaning. The closure runs on the calling thread, before the call takes
+    /// effect and without any lock of the simulated driver. A test can thus stop one thread at this call while
+    /// another thread continues.
     ///
     /// If the closure panics, the call fails with `CUDA_ERROR_UNKNOWN`.
     ///
@@ -292,8 +293,8 @@ impl Sim {
         self.inner.driver.clear_faults();
     }
 
-    /// Returns the number of existing objects of each kind. A program that cleaned up completely leaves
-    /// [`Live::default`].
+    /// Returns the number of existing objects of each kind. If the program has released all objects, the
+    /// result is [`Live::default`].
     ///
     /// # Examples
     ///
@@ -375,26 +376,26 @@ impl Sim {
         self.inner.driver.peek().launches.clear();
     }
 
-    /// Returns the pairs of operations that access the same memory without an order between them, at least
-    /// one of them writing. No stream order, event, context wait or host wait makes one operation wait
-    /// for the other. On a GPU, the results of such a
-    /// program differ from run to run.
+    /// Returns the pairs of operations that access the same memory without an order between the two
+    /// operations. At least one operation of each pair writes. No stream order, event, context wait or host
+    /// wait makes one operation of a pair wait for the other. On a GPU, the results of a program with such a
+    /// pair differ from run to run.
     ///
     /// The check covers copies, memsets, accesses of kernels through [`KernelCall`], and stream-ordered
     /// allocations and frees, in device memory and in page-locked host memory. A kernel without a closure
     /// accesses nothing. Accesses by the host itself are not checked.
     ///
-    /// The check looks at the order that the program established, not at virtual times: it finds a race
-    /// even if the first operation happened to end long before the second. If one thread of the program
-    /// waits for work, this counts as a wait of every thread, because the simulator does not see how
-    /// threads synchronise.
+    /// The check considers the order that the program established, and ignores virtual times. It finds a race
+    /// even if the first operation happened to end long before the second operation began. If one thread of
+    /// the program waits for work, this counts as a wait of every thread, because the simulator does not see
+    /// how threads synchronise.
     ///
-    /// A pair is reported once, with all the memory that both operations access. At most 1024 pairs are
-    /// kept.
+    /// Each pair is reported once, with all memory that both operations access. At most 1024 pairs are kept.
     ///
     /// # Examples
     ///
-    /// One stream fills memory that another reads, first without and then with an event between them:
+    /// One stream fills memory that another stream reads. No event orders the two streams at first; later an
+    /// event does:
     ///
     /// ```
     /// use green_ctx_sim::{Accessor, Sim};
@@ -452,8 +453,8 @@ impl Sim {
         self.inner.driver.peek().races.clear();
     }
 
-    /// Returns the number of calls of each C function, by its name without a version suffix. Functions
-    /// without a call are left out. Failed calls count too.
+    /// Returns the number of calls of each C function, by its name without a version suffix. Functions that
+    /// were never called are left out. Failed calls count too.
     ///
     /// # Examples
     ///
@@ -476,8 +477,8 @@ impl Sim {
     }
 
     /// Returns the [`calls`](Sim::calls) of functions that are not simulated. Each call returned
-    /// `CUDA_ERROR_NOT_SUPPORTED`. A program can make such calls if it links the simulated `libcuda.so.1`
-    /// or looks their names up in it; `cuGetProcAddress` does not find these functions.
+    /// `CUDA_ERROR_NOT_SUPPORTED`. A program can call such a function if it links the simulated `libcuda.so.1`
+    /// or looks up the function's name in that library; `cuGetProcAddress` does not find the function.
     #[must_use]
     pub fn unsimulated_calls(&self) -> BTreeMap<&'static str, u64> {
         self.count(|function| !function.is_simulated())
@@ -526,16 +527,17 @@ impl Sim {
         self.inner.driver.clear_calls();
     }
 
-    /// Defines what a kernel does in all later launches. A closure that was registered under this name
-    /// before is replaced.
+    /// Defines what a kernel does in all later launches. The closure replaces any closure that was registered
+    /// under this name before.
     ///
     /// A launch of a kernel without a closure is recorded but computes nothing: memory keeps its contents.
     /// The first such launch in a process writes a warning to standard error. If a test expects no results,
     /// an empty closure, `|_| {}`, avoids the warning.
     ///
-    /// The closure runs in the launching call. Its writes become visible to other work when the launch ends
-    /// in virtual time. The closure may call the driver. It must not wait for a launch of another thread,
-    /// because launches wait for each other while it runs; no other lock of the driver is held.
+    /// The closure runs within the call that launches the kernel. Writes of the closure become visible to
+    /// other work when the launch ends in virtual time. The closure may call the driver. The closure must not
+    /// wait for a launch of another thread, because all other launches wait until the closure returns. No
+    /// other lock of the driver is held while the closure runs.
     ///
     /// # Examples
     ///
@@ -556,7 +558,7 @@ impl Sim {
     }
 }
 
-/// Refuses a name that no simulated function has.
+/// Returns an error if no simulated function has this name.
 fn check_name(name: &str) -> Result<(), SimError> {
     if FUNCTIONS.iter().any(|function| function.is_simulated() && function.name == name) {
         Ok(())

@@ -35,7 +35,7 @@ pub(crate) struct State {
     /// The limits of an SM, read from the profile once.
     pub(crate) sm: Sm,
     pub(crate) version: u32,
-    /// Host time in nanoseconds.
+    /// The current time of the host, in nanoseconds.
     pub(crate) now: u64,
     pub(crate) polling: Polling,
     /// The state of the host's clock; `None` with [`Clock::Virtual`](crate::Clock::Virtual).
@@ -59,16 +59,16 @@ pub(crate) struct State {
     pub(crate) nodes: Table<Node>,
     pub(crate) executables: Table<Exec>,
     pub(crate) memory: BTreeMap<u64, Allocation>,
-    /// Address ranges that destroyed graphs gave up, the latest last.
+    /// Address ranges that destroyed graphs released, in the order of their release.
     pub(crate) spare: Vec<Allocation>,
-    /// The number of allocations so far.
+    /// The number of allocations that were made so far.
     pub(crate) buffers: u64,
     pub(crate) pools: Pools,
     /// The pending effects of submitted operations.
     pub(crate) effects: Effects,
     /// Callbacks that are due, with the status to pass to each.
     pub(crate) due: Vec<(Callback, CUresult)>,
-    /// The number of callbacks that became due so far.
+    /// The number of callbacks that have become due so far.
     pub(crate) came_due: u64,
     pub(crate) user_objects: Table<Known>,
     /// Destructors of user objects that have no references left.
@@ -82,26 +82,29 @@ pub(crate) struct State {
     pub(crate) graph_launches: u64,
 }
 
-/// A simulated GPU, or the entry of a context from `cuCtxCreate` on one.
+/// A simulated GPU, or the additional entry for a context from `cuCtxCreate` on a simulated GPU.
 pub(crate) struct Device {
-    /// The index of the device that this entry is or belongs to.
+    /// The index of the physical device to which this entry belongs. For the entry of a physical device,
+    /// this is its own index.
     pub(crate) physical: usize,
-    /// The handle of the primary context. It stays the same each time the context is activated.
+    /// The handle of the primary context. The handle stays the same each time the context is activated.
     pub(crate) primary: usize,
-    /// The number of `cuDevicePrimaryCtxRetain` calls without a release; for a context from `cuCtxCreate`,
-    /// 1 until it is destroyed.
+    /// The number of `cuDevicePrimaryCtxRetain` calls without a matching release. For a context from
+    /// `cuCtxCreate`, the number is 1 until the context is destroyed.
     pub(crate) retains: u32,
-    /// The handles of the existing green contexts. Each keeps the primary context alive.
+    /// The handles of the existing green contexts. Each green context keeps the primary context alive.
     pub(crate) greens: Vec<usize>,
-    /// The flags of the contexts.
+    /// The flags of the device's contexts.
     pub(crate) flags: u32,
     /// The error that poisons every context of the device.
     pub(crate) fault: Option<CUresult>,
-    /// The memory used by green contexts, in bytes. It is released only with the primary context.
+    /// The memory used by green contexts, in bytes. This memory is released only with the primary
+    /// context.
     pub(crate) green_bytes: u64,
     /// The memory used by allocations, in bytes.
     pub(crate) allocated: u64,
-    /// The mark of the device's resources. Only resources with the same root can be combined.
+    /// The number that identifies the device's own SM resource as the root of a split. Only resources
+    /// with the same root can be combined.
     pub(crate) root: usize,
 }
 
@@ -112,9 +115,9 @@ pub(crate) struct Thread {
     pub(crate) stack: Vec<usize>,
     /// The operations that the thread knows to be finished.
     pub(crate) clock: VectorClock,
-    /// The thread's capture mode, a value of `CUstreamCaptureMode`. It is global at first.
+    /// The thread's capture mode, a value of `CUstreamCaptureMode`. The initial mode is the global mode.
     pub(crate) capture_mode: u32,
-    /// Whether the thread's present call has waited for work.
+    /// Whether the thread's current call has waited for work.
     pub(crate) waited: bool,
 }
 
@@ -131,7 +134,8 @@ pub(crate) fn thread() -> u32 {
 }
 
 impl State {
-    /// Advances time for a poll of work that ends at `end`, a later time.
+    /// Advances the host's time because the program polls work that ends at `end`, which is in the
+    /// future.
     pub(crate) fn poll(&mut self, end: u64) {
         let cost = if self.running.is_some() { cost::POLL } else { self.polling.cost(end) };
         self.now = (self.now + cost).min(end);
@@ -184,7 +188,8 @@ impl State {
         state
     }
 
-    /// Adds the entry of a device, or of a context on one, and returns its index.
+    /// Adds the entry of a device, or of a context from `cuCtxCreate`, and returns the index of the
+    /// entry.
     pub(crate) fn add_device(&mut self, physical: usize) -> usize {
         let device = self.devices.len();
         let primary = handle::next();
@@ -214,7 +219,7 @@ impl State {
         index.ok_or(CUresult::CUDA_ERROR_INVALID_DEVICE)
     }
 
-    /// Returns the context with this handle, of any kind, alive or not.
+    /// Returns the context with this handle, whether it is alive or not. The context can be of any kind.
     pub(crate) fn known_context(&self, handle: usize) -> Answer<&Context> {
         self.contexts.get(&handle).ok_or(CUresult::CUDA_ERROR_INVALID_CONTEXT)
     }
@@ -237,7 +242,7 @@ impl State {
         if context.green { Ok(context) } else { Err(CUresult::CUDA_ERROR_INVALID_CONTEXT) }
     }
 
-    /// Returns the handle of the calling thread's current context, alive or not.
+    /// Returns the handle of the calling thread's current context, whether the context is alive or not.
     pub(crate) fn current_handle(&mut self) -> Option<usize> {
         self.thread().stack.last().copied()
     }
@@ -255,7 +260,7 @@ impl State {
         Ok(self.contexts[&handle].device)
     }
 
-    /// Returns the handle itself, or the current context for a null handle.
+    /// Returns `handle` itself, or the handle of the current context if `handle` is null.
     pub(crate) fn or_current(&mut self, handle: usize) -> Answer<usize> {
         if handle == 0 {
             return self.current();

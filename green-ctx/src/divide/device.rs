@@ -1,4 +1,4 @@
-//! The methods of [`Device`] that divide it: resources, groups, contexts, partitions.
+//! Methods of [`Device`] that return its resources, and that divide it into groups, contexts and partitions.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ impl Device {
     }
 
     /// Returns the device's locality domains: sets of SMs that are close to the same memory.
-    /// [`SplitRequest::locality_domain`] takes SMs from them.
+    /// [`SplitRequest::locality_domain`] takes a group's SMs from a locality domain.
     ///
     /// # Errors
     ///
@@ -47,13 +47,13 @@ impl Device {
         LocalityDomains::of(self)
     }
 
-    /// Takes all SMs that are free for floors, as one group with this name. The group can hold a set of plans
-    /// or be split again.
+    /// Takes all SMs that are free for floors, and returns them as one group with this name. A
+    /// [`PlanSet`](crate::PlanSet) can divide the group, and the group can be split again.
     ///
     /// # Errors
     ///
-    /// [`Error::NotEnoughSms`] with the holders if no SM is free. Otherwise the errors of
-    /// [`SmResource::split`].
+    /// [`Error::NotEnoughSms`], which lists the groups that hold SMs, if no SM is free. Other errors are
+    /// those of [`SmResource::split`].
     ///
     /// # Examples
     ///
@@ -76,15 +76,16 @@ impl Device {
         SmResource::of_device(self)?.take_rest(name.into())
     }
 
-    /// Creates a green context on a group's SMs. [`SmGroup::with_workqueue`] gives it its own workqueue.
+    /// Creates a green context on a group's SMs. [`SmGroup::with_workqueue`] adds a workqueue for the
+    /// context.
     ///
-    /// [`Context::close`] returns the group. If the context is not closed, its SMs become free when its last
-    /// handle is dropped.
+    /// [`Context::close`] returns the context's group. Without that call, the SMs become free when the last
+    /// handle of the context is dropped.
     ///
     /// The first context on a given set of SMs takes about 1 ms and 4 to 5 MiB of device memory, which the
-    /// driver never returns, and its creation waits for all work on the device (measured on an H200, driver
-    /// 580.159.04). Later contexts on the same SMs reuse it, and splits prefer SMs for which a context
-    /// exists.
+    /// driver never frees. Creating this first context also waits for all work on the device (measured on an
+    /// H200, driver 580.159.04). Later contexts on the same SMs reuse the driver's context, and splits prefer
+    /// SMs for which a context exists.
     ///
     /// # Errors
     ///
@@ -115,13 +116,13 @@ impl Device {
         create::context(self, resources.into())
     }
 
-    /// Creates a partition from a group: a context, and a stream in it. [`SmGroup::with_workqueue`] gives it
-    /// its own workqueue.
+    /// Creates a partition from a group: a context, and a stream in that context. [`SmGroup::with_workqueue`]
+    /// adds a workqueue for the partition.
     ///
     /// # Errors
     ///
-    /// The errors of [`create_context`](Device::create_context). The group is returned, unless the stream
-    /// cannot be created and the context cannot be closed either.
+    /// The errors of [`create_context`](Device::create_context). The error returns the group, unless the
+    /// stream cannot be created and the new context cannot be closed.
     ///
     /// # Examples
     ///
@@ -163,8 +164,8 @@ impl Device {
     ///
     /// # Errors
     ///
-    /// The errors of [`SmResource::split`] and [`create_context`](Device::create_context). If it fails, it
-    /// holds no SMs.
+    /// The errors of [`SmResource::split`] and [`create_context`](Device::create_context). If the call fails,
+    /// it releases all SMs that it took.
     ///
     /// # Examples
     ///

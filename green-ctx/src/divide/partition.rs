@@ -18,17 +18,19 @@ use crate::work::stream::{Stream, StreamOptions};
 pub use set::Partitions;
 pub(crate) use shared::SharedContext;
 
-/// A part of a device's SMs, with a context and a stream. Work that is submitted to its streams runs only on
-/// these SMs. Clones share the partition.
+/// A part of a device's SMs, with a context and a stream. Work in the partition's streams runs only on the
+/// partition's SMs. Clones share the partition.
 ///
-/// Its [`floor`](Partition::floor) is exclusive: no block of another open partition runs there. Above the
-/// floor, it may use SMs that other partitions use too, up to its [ceiling](Partition::sm_count). This holds
-/// among the open partitions of this process, and for plans among the partitions of the active plan. It does
-/// not cover streams of the primary context, foreign contexts, and plans that were switched away from
-/// without a fence. [`Watch`](crate::watch::Watch) finds their work.
+/// The [`floor`](Partition::floor) of a partition is exclusive: no block of another open partition runs on
+/// the floor's SMs. Above its floor, a partition may use SMs that other partitions use too, up to its
+/// [ceiling](Partition::sm_count). This guarantee covers the open partitions of this process and, in a plan
+/// set, the partitions of the active plan. The guarantee does not cover streams of the primary context,
+/// foreign contexts, or plans that were switched away from without a fence. A [`Watch`](crate::watch::Watch)
+/// finds work that runs outside its partition.
 ///
-/// The SMs are given back when the last handle is dropped, streams included. Running work continues. The
-/// next partition that takes these SMs for its floor waits for that work on the device.
+/// The SMs become free when the last handle of the partition is dropped. The partition's streams count as
+/// handles. Running work continues. The next partition that takes these SMs for its floor waits, on the
+/// device, for work that is still running on them.
 ///
 /// # Examples
 ///
@@ -61,7 +63,7 @@ struct Inner {
 }
 
 impl Partition {
-    /// Creates the partition of a group from the context on its SMs.
+    /// Creates a partition from a group's record and the context on the group's SMs.
     pub(crate) fn new(
         record: GroupUnits,
         beside: Vec<Holder>,
@@ -124,9 +126,10 @@ impl Partition {
 
     /// Returns the partitions that may use SMs of this one, each with the number of common SMs.
     ///
-    /// For a partition of a plan, these are partitions of the same plan, and partitions outside the set that
-    /// share its SMs. A group that was divided again is listed in place of its parts, by its name and with
-    /// all SMs that it shares, until the last part is gone.
+    /// For a partition of a plan, the list contains partitions of the same plan, and partitions outside the
+    /// plan set that may use the partition's SMs. A group that was divided again is listed under its own
+    /// name, with all SMs that it shares, in place of its parts. Such a group stays in the list until its
+    /// last part is dropped.
     #[must_use]
     pub fn shared_with(&self) -> Vec<Holder> {
         let mut holders = self.inner.beside.clone();
@@ -144,14 +147,15 @@ impl Partition {
 
     /// Returns the context.
     ///
-    /// A plan switch orders all streams of the context that this crate knows. It knows a stream of another
-    /// library once a [`Stream`] represents it ([`Stream::from_raw_borrowed`]).
+    /// A plan switch orders the work of every stream of the context that has a [`Stream`] object.
+    /// [`Stream::from_raw_borrowed`] creates such an object for a stream of another library.
     #[must_use]
     pub fn context(&self) -> &Context {
         self.inner.shared.context()
     }
 
-    /// Returns the stream that the partition comes with. It has the priority that the request set.
+    /// Returns the partition's first stream, which is created with the partition. The stream has the priority
+    /// that the request set.
     ///
     /// # Examples
     ///
@@ -176,8 +180,8 @@ impl Partition {
         self.inner.shared.stream()
     }
 
-    /// Creates another stream in the partition. Like the first stream, it takes part in plan switches: its
-    /// work waits for work of earlier plans, and later plans wait for its work.
+    /// Creates another stream in the partition. The new stream takes part in plan switches like the first
+    /// one: its work waits for work of earlier plans, and work of later plans waits for its work.
     ///
     /// # Errors
     ///

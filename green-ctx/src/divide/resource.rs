@@ -1,5 +1,5 @@
-//! Resources: the SMs and workqueues of a device, context or stream; groups of SMs; contexts made from
-//! groups.
+//! Resources: the SMs and workqueues of a device, a context or a stream, groups of SMs, and contexts created
+//! from groups.
 
 pub(crate) mod create;
 mod cut;

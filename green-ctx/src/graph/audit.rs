@@ -14,7 +14,7 @@ use crate::handle::location::Location;
 use crate::handle::raw::Raw;
 
 impl Graph {
-    /// Lists the nodes, with the context and the number of SMs that each node runs on.
+    /// Lists the nodes, with the context in which each node runs and the number of SMs of that context.
     ///
     /// The bodies of conditional nodes are not listed, since the driver does not report them.
     ///
@@ -48,7 +48,8 @@ impl Graph {
         Ok(Audit { nodes })
     }
 
-    /// Returns the nodes that run in another context than `expected`, as far as the driver reports their contexts.
+    /// Returns the nodes whose context is not `expected`. Nodes whose context the driver does not report are left
+    /// out.
     pub(crate) fn outside(&self, expected: &Context) -> Result<Vec<NodeAudit>> {
         self.audit_where(|context| context.is_some_and(|raw| is_outside(raw, expected)))
     }
@@ -89,7 +90,7 @@ impl Graph {
         Ok(chosen)
     }
 
-    /// Returns the location of a node, by its context.
+    /// Returns the location of a node, given the raw handle of the node's context.
     fn location(&self, raw: Raw<CUctx_st>) -> Result<Location> {
         // SAFETY: the graph keeps its nodes' contexts alive. For a foreign graph, the caller of `from_raw_owned` or
         // `from_raw_borrowed` guarantees that they are alive.
@@ -98,7 +99,7 @@ impl Graph {
 }
 
 impl NodeAudit {
-    /// Creates the entry of a node. Its location is not filled in yet.
+    /// Creates the entry of a node, without the node's location.
     fn new(driver: &Driver, node: &Node) -> Result<NodeAudit> {
         let kernel = match node.kind {
             NodeKind::Kernel => {

@@ -11,10 +11,10 @@ use super::{Graph, GraphExec, RetargetError};
 use crate::handle::context::Context;
 use crate::handle::fork::Process;
 
-/// A cache that holds one executable for each pair of graph and partition, so that running a graph in a partition
-/// again costs only a look-up. Clones share the cache, and any thread may use it.
+/// A cache that holds one executable for each pair of graph and partition, so that running the same graph in the same
+/// partition again costs only a look-up. Clones share the cache, and any thread may use it.
 ///
-/// The cache keeps its graphs alive, and, through the executables, their partitions. Before closing a partition,
+/// The cache keeps its graphs alive, and its executables keep their partitions alive. Before closing a partition,
 /// [`forget`](GraphCache::forget) it or drop the cache.
 ///
 /// # Examples
@@ -47,7 +47,7 @@ pub struct GraphCache {
 
 #[derive(Default)]
 struct Known {
-    /// The executables. Each is stored with the number of executables that were added before it.
+    /// The executables, each with the number of executables that were added before it.
     executables: HashMap<Key, (u64, GraphExec), FxBuildHasher>,
     kept: u64,
 }
@@ -65,12 +65,12 @@ impl GraphCache {
         GraphCache { known: Arc::default(), made_in: Process::watched() }
     }
 
-    /// Returns the executable of a graph in a context. If the cache has none, this call moves a copy of the graph
-    /// there, instantiates it and stores the executable.
+    /// Returns the executable of a graph in a context. If the cache has no such executable, this call moves a copy of
+    /// the graph to the context, instantiates the copy and stores the executable.
     ///
     /// # Errors
     ///
-    /// As for [`Graph::retarget`] and [`Graph::instantiate`]. If this call fails, nothing is stored.
+    /// The errors are those of [`Graph::retarget`] and [`Graph::instantiate`]. If this call fails, nothing is stored.
     pub fn get(&self, graph: &Graph, context: &Context) -> Result<GraphExec, RetargetError> {
         graph.device().driver().check_process()?;
         let key = Key { graph: graph.clone(), context: context.clone() };
@@ -88,7 +88,7 @@ impl GraphCache {
         Ok(kept)
     }
 
-    /// Removes all executables in a context. Other handles of them stay valid.
+    /// Removes all executables in a context. Other handles of these executables stay valid.
     ///
     /// # Examples
     ///
@@ -117,7 +117,7 @@ impl GraphCache {
         self.remove(|key| key.context == *context);
     }
 
-    /// Removes all executables of a graph. Other handles of them stay valid.
+    /// Removes all executables of a graph. Other handles of these executables stay valid.
     pub fn forget_graph(&self, graph: &Graph) {
         self.remove(|key| key.graph == *graph);
     }

@@ -14,8 +14,9 @@ use crate::handle::error::{Error, Result};
 use crate::handle::raw::Raw;
 use crate::work::stream::Stream;
 
-/// The threads on which a capture forbids calls that cannot be captured, since they would wait for work that is
-/// only being recorded. Such calls free memory, query an event or instantiate a graph.
+/// The threads on which an open capture forbids potentially unsafe calls. Such calls cannot be captured, since they
+/// may wait for work that is only being recorded. Examples are freeing memory, querying an event and instantiating a
+/// graph.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[doc(alias = "CUstreamCaptureMode")]
 pub enum CaptureMode {
@@ -56,12 +57,13 @@ impl<'a> Capturing<'a> {
         Ok(capturing)
     }
 
-    /// Returns the contexts of the live streams that take part.
+    /// Returns the contexts of the live streams that take part in the capture.
     fn participants(&self) -> Result<Needs> {
         self.noted.as_ref().map_or_else(|| Ok(Needs::default()), Noted::participants)
     }
 
-    /// Ends the capture. Returns its graph, and the capture's notes, which stay open.
+    /// Ends the capture and returns its graph. The `Noted` that is also returned continues to note needs until it is
+    /// dropped.
     fn end(mut self) -> Result<(Raw<CUgraph_st>, Option<Noted<'a>>)> {
         let (stream, noted) = (self.stream, self.noted.take());
         mem::forget(self);
@@ -80,7 +82,7 @@ impl Drop for Capturing<'_> {
     }
 }
 
-/// Ends a capture. When this returns, the capture has ended, even if the driver reported an error.
+/// Ends a capture. When this function returns, the capture has ended, even if the driver reported an error.
 fn end(stream: &Stream) -> Result<Raw<CUgraph_st>> {
     end_once(stream).inspect_err(|_| {
         // The driver may report an error of earlier work and leave the capture open.
@@ -113,8 +115,9 @@ impl Stream {
     ///
     /// # Errors
     ///
-    /// The error of `work`, or [`Error::Driver`] if the stream is already being captured or a call invalidated the
-    /// capture. If this call fails, the capture that it began has ended, and there is no graph.
+    /// The error that `work` returns, or [`Error::Driver`] if the stream is already being captured or if a call
+    /// invalidated the capture. If this call fails, there is no graph, and the capture that this call began has
+    /// ended.
     ///
     /// # Examples
     ///

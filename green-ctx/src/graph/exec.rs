@@ -20,12 +20,11 @@ use crate::handle::error::{Error, Result};
 use crate::handle::raw::Raw;
 use crate::work::stream::Stream;
 
-/// An executable graph, ready to be launched. Clones share it. The last clone destroys it, which does not stop a
-/// running launch.
+/// An executable graph, ready to be launched. Clones share the executable. Dropping the last clone destroys the
+/// executable, but does not stop a running launch.
 ///
 /// An executable has the nodes that its graph had when it was [instantiated](Graph::instantiate), and keeps the
-/// contexts of those nodes alive. Launches of one executable run one after another, even if they are made on
-/// different streams.
+/// contexts of those nodes alive. Launches of one executable run one after another, even on different streams.
 #[derive(Clone)]
 #[doc(alias = "CUgraphExec")]
 pub struct GraphExec {
@@ -43,8 +42,9 @@ struct Inner {
 }
 
 impl Graph {
-    /// Creates an executable of the graph. Its nodes stay in their contexts: to run them in another partition, call
-    /// [`retarget`](Graph::retarget) first. Instantiating 500 kernels takes 1.3 ms on an H200 (driver 580.159.04).
+    /// Creates an executable of the graph. The nodes stay in their contexts: to run the nodes in another partition,
+    /// call [`retarget`](Graph::retarget) first. Instantiating 500 kernels takes 1.3 ms on an H200 (driver
+    /// 580.159.04).
     ///
     /// # Errors
     ///
@@ -98,8 +98,7 @@ impl GraphExec {
         self.inner.needs.contexts()
     }
 
-    /// Uploads what the first launch needs to the device, in stream order, so that the first launch is as fast as
-    /// later ones.
+    /// Uploads the executable to the device in stream order, so that the first launch is as fast as later launches.
     ///
     /// # Errors
     ///
@@ -124,22 +123,24 @@ impl GraphExec {
     }
 }
 
-/// Checks each graph launch while launches are watched. Set before the first watch of the process begins.
+/// The function that checks each graph launch while launches are watched. The function is set before the first watch
+/// begins.
 pub(crate) static CHECK: OnceLock<fn(&Stream, &Needs) -> Result<()>> = OnceLock::new();
 
 impl Stream {
-    /// Launches a graph in the order of this stream. The graph's nodes run in their own contexts, not in the
-    /// stream's. Work that waits for this stream waits for all nodes. Nodes may run on other devices, too (not yet
-    /// run on two GPUs).
+    /// Launches a graph in the order of this stream. The graph's nodes run in their own contexts, not in the stream's
+    /// context. Work that waits for this stream waits for all nodes of the graph. Nodes may also run on other devices
+    /// (not yet tried on two GPUs).
     ///
-    /// The driver counts the graph as work of this stream only (recorded on an H200, driver 580.159.04). If the
-    /// graph has nodes in another partition, [`Context::record`] and [`Context::synchronize`] of that partition do
-    /// not cover them. [`Context::close`] of that partition waits for the graph, and so does the next owner of its
-    /// SMs. The graph itself waits for everything that the partition's streams wait for.
+    /// The driver counts the graph as work of this stream only (recorded on an H200, driver 580.159.04). If the graph
+    /// has nodes in another partition, [`Context::record`] and [`Context::synchronize`] of that partition do not
+    /// cover those nodes. [`Context::close`] of that partition waits for the graph, and so does the next owner of its
+    /// SMs. The graph itself waits for everything that the streams of that partition wait for.
     ///
     /// # Errors
     ///
-    /// If this call fails, the graph was not launched. Later calls report errors of the running graph.
+    /// If this call fails, the graph was not launched. If the graph fails while it runs, later calls report the
+    /// error.
     ///
     /// - [`Error::DeviceMismatch`] if the graph was captured on a stream of another device.
     /// - [`Error::Forked`] in a forked process.
@@ -148,8 +149,8 @@ impl Stream {
     /// # Safety
     ///
     /// The functions, memory and events that the graph's nodes use must stay alive until the graph is done. The
-    /// contexts of its nodes must stay alive as well, if the executable does not keep them alive
-    /// ([`contexts`](GraphExec::contexts)). No other work may race with the graph on its memory.
+    /// contexts of the graph's nodes must stay alive as well, unless the executable keeps them alive
+    /// ([`contexts`](GraphExec::contexts)). No other work may race with the graph on the memory that the graph uses.
     ///
     /// # Examples
     ///
@@ -192,8 +193,9 @@ impl Stream {
         unsafe { self.launch_raw(graph) }
     }
 
-    /// Launches a graph that has nodes in other partitions. Such nodes run concurrently with those partitions'
-    /// streams, so the launch waits for what those streams wait for, and counts as work of those partitions.
+    /// Launches a graph that has nodes in other partitions. Such nodes run concurrently with the streams of those
+    /// partitions. The launch therefore waits for everything that those streams wait for, and counts as work of those
+    /// partitions.
     ///
     /// # Safety
     ///

@@ -1,11 +1,12 @@
-//! The needs of a graph's nodes apart from memory: contexts and libraries.
+//! The needs of a graph's nodes: the contexts and libraries that must stay alive. Memory is not included.
 //!
-//! A graph keeps these alive, and so do its copies and its executables. A copy that was moved needs its new context
-//! instead of the old ones. The needs come from a capture's notes (`open_captures.rs`), from the streams that took
-//! part, and from the contexts that the driver reports for the nodes. A borrowed graph also keeps its owner alive.
+//! A graph keeps its needs alive, and so do its copies and its executables. A copy that was moved needs its new
+//! context instead of the old ones. The needs come from a capture's notes (`open_captures.rs`), from the streams that
+//! took part in the capture, and from the contexts that the driver reports for the nodes. A borrowed graph also keeps
+//! its owner alive.
 //!
-//! The contexts that the driver reports are noted by their raw handles too, since an object for a context may be
-//! created later. Every check of where nodes run compares these handles.
+//! The raw handle of each context that the driver reports is stored as well, since this crate may create its object
+//! for the context later. Every check of where nodes run compares these handles.
 
 use std::mem;
 
@@ -19,18 +20,19 @@ use crate::handle::owner::Owner;
 use crate::handle::raw::Raw;
 use crate::work::library::Library;
 
-/// The needs of a graph's nodes apart from memory. Copies and executables of the graph hold them as well.
+/// The contexts and libraries that a graph's nodes need. Copies and executables of the graph have a `Needs` as well.
 #[derive(Clone, Default)]
 pub(crate) struct Needs {
-    /// The contexts of the nodes, if they have objects of this crate, and of the streams that took part in the
-    /// capture.
+    /// The contexts of the nodes, if this crate has objects for them, and the contexts of the streams that took part
+    /// in the capture.
     contexts: Vec<Context>,
     /// The libraries whose kernels were captured.
     libraries: Vec<Library>,
     /// The owner of a borrowed graph, which keeps the memory of the graph's nodes alive.
     owner: Option<Owner>,
-    /// Raw handles of the contexts that the driver reports, since an object for a context may be created later.
-    /// From CUDA 13.2 on they cover all nodes that use SMs, before that kernels only.
+    /// The raw handles of the contexts that the driver reports, even if this crate has no object for a context yet.
+    /// From CUDA 13.2 on, the driver reports the contexts of all nodes that use SMs. Older drivers report the
+    /// contexts of kernels only.
     of_nodes: Vec<Raw<CUctx_st>>,
 }
 
@@ -88,12 +90,12 @@ impl Needs {
         &self.contexts
     }
 
-    /// Returns the first context of a node that is not `expected`.
+    /// Returns the first of the nodes' contexts that differs from `expected`.
     pub(crate) fn outside(&self, expected: &Context) -> Option<Raw<CUctx_st>> {
         self.of_nodes.iter().copied().find(|&raw| is_outside(raw, expected))
     }
 
-    /// Leaks the owner in a forked child, since dropping it would act on the parent's state.
+    /// Leaks the owner in a forked child, since dropping the owner would act on the parent's state.
     pub(super) fn forget_owner(&mut self) {
         mem::forget(self.owner.take());
     }

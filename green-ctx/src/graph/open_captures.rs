@@ -1,17 +1,18 @@
-//! The needs of open captures: the contexts of streams that took part and ended, and the contexts and libraries of
-//! kernels that were launched into them.
+//! The needs of open captures: the contexts of streams that took part in a capture and were dropped, and the contexts
+//! and libraries of captured kernels.
 //!
-//! The driver reports the contexts of a graph's nodes by raw handles, and those of memsets and copies only from
-//! CUDA 13.2 on. A raw handle means nothing once its context is gone. So the end of a capture looks nothing up that
-//! could be gone by that time:
+//! The driver reports the contexts of a graph's nodes as raw handles, and reports the contexts of memsets and copies
+//! only from CUDA 13.2 on. A raw handle is useless once its context is gone. The code that ends a capture therefore
+//! looks up nothing that could already be gone:
 //!
-//! - A launch notes its context and its library first.
-//! - A stream that ends notes its context first, then leaves the registry, and then passes the gate. After that it
-//!   is destroyed.
-//! - The end of a capture asks the driver about each stream of the registry by its raw handle, and holds the gate
-//!   during the question: a stream that is still in the registry at that moment is not destroyed before the answer.
-//!   It takes a handle only of the streams that take part.
-//! - It takes the notes out last, after it has looked up the contexts of the nodes.
+//! - A launch notes its context and its library before the driver is called.
+//! - When a stream is dropped, the stream's context is noted first. Then the stream leaves the registry, and the
+//!   thread waits at the gate (`OpenCaptures::pass_gate`). Only then is the stream destroyed.
+//! - The code that ends a capture queries the driver about each stream in the registry, using the stream's raw
+//!   handle. The gate's lock is held during each query, so a stream that is in the registry at that time is not
+//!   destroyed before the query returns. The code obtains a `Stream` only for the streams that take part in the
+//!   capture.
+//! - The notes are removed last, after the contexts of the nodes have been looked up.
 #![allow(unsafe_code, reason = "calls the driver")]
 
 use std::ptr;
@@ -34,11 +35,12 @@ use crate::work::stream::{self, EndHooks, Stream};
 /// The captures of a driver that were begun through this crate and have not ended.
 #[derive(Default)]
 pub(crate) struct OpenCaptures {
-    /// The number of open captures. While it is 0, launches and ending streams read nothing else.
+    /// The number of open captures. While this number is 0, a launch and the drop of a stream read no other field.
     count: AtomicUsize,
     captures: Mutex<Vec<Capture>>,
-    /// Held during a question about a stream, if the asking thread has no handle of the stream. Reentrant, because the
-    /// simulated driver may run functions of the program during the question, and these may drop streams.
+    /// This lock is held while a thread queries the driver about a stream for which the thread has no handle. The
+    /// lock is reentrant, because the simulated driver may run the program's host functions during the query, and
+    /// these functions may drop streams.
     gate: ReentrantMutex<()>,
 }
 
@@ -59,7 +61,7 @@ impl Driver {
 }
 
 struct Capture {
-    /// The driver's number of the capture, unique in the process (cuda.h, `cuStreamGetCaptureInfo`).
+    /// The driver's id of the capture, which is unique in the process (cuda.h, `cuStreamGetCaptureInfo`).
     id: u64,
     needs: Needs,
 }
@@ -71,12 +73,12 @@ impl OpenCaptures {
         self.count.load(Ordering::Relaxed) != 0
     }
 
-    /// Waits until no thread is asking about a stream that has left the registry. Called before the stream is
-    /// destroyed.
+    /// Waits until no thread is querying the driver about a stream that has left the registry. This function is
+    /// called before the stream is destroyed.
     ///
-    /// A thread asks only about streams that it found in the registry after the count was raised. Finding a stream
-    /// and leaving the registry both take the registry's lock. So a thread whose stream has left sees either the
-    /// raised count, or a count that was lowered after the question.
+    /// A thread queries the driver only about streams that the thread found in the registry after the count was
+    /// raised. Finding a stream in the registry takes the registry's lock, and so does removing a stream. So a thread
+    /// that has removed its stream sees either the raised count, or a count that was lowered after the query.
     #[inline]
     fn pass_gate(driver: &Driver) {
         let open = driver.open_captures();
@@ -86,7 +88,7 @@ impl OpenCaptures {
     }
 }
 
-/// An open capture whose needs are noted until this is dropped.
+/// An open capture whose needs are noted until this object is dropped.
 pub(super) struct Noted<'a> {
     driver: &'a Driver,
     id: u64,
@@ -105,11 +107,11 @@ pub(super) fn note(stream: &Stream) -> Result<Option<Noted<'_>>> {
 }
 
 impl Noted<'_> {
-    /// Returns the contexts of the live streams that take part. Must be called before the capture ends, since a
-    /// stream takes part until then, even after another stream has waited for it.
+    /// Returns the contexts of the live streams that take part in the capture. This method must be called before the
+    /// capture ends. Until the capture ends, a stream takes part even after another stream has waited for it.
     ///
-    /// Only streams whose raw handles were given out matter here. Work on all other streams is submitted by this
-    /// crate, and a launch notes its context.
+    /// Only streams whose raw handles were given to other code matter here. Only this crate submits work to all other
+    /// streams, and each launch notes its context.
     pub(super) fn participants(&self) -> Result<Needs> {
         let mut needs = Needs::default();
         for address in self.driver.streams().addresses() {
@@ -137,7 +139,7 @@ impl Noted<'_> {
         Ok(capture_of(self.driver, stream)? == Some(self.id))
     }
 
-    /// Takes the notes out. From now on nothing is noted for the capture.
+    /// Removes the notes and returns them. After this call, nothing more is noted for the capture.
     pub(super) fn take(&mut self) -> Needs {
         let open = self.driver.open_captures();
         let mut captures = open.captures.lock();
@@ -159,9 +161,9 @@ impl Drop for Noted<'_> {
     }
 }
 
-/// Notes the context of a stream that ends. A capture that the stream takes part in may continue without it. Called
-/// before the stream leaves the registry. The caller reports an error to the clean-up hook after the stream has been
-/// removed from the registry.
+/// Notes the context of a stream that is being dropped. A capture in which the stream takes part may continue without
+/// the stream. This function is called before the stream leaves the registry. The caller reports an error to the
+/// clean-up hook after the stream has been removed from the registry.
 #[must_use = "a failure is reported when the stream has left the registry"]
 fn stream_ends(context: &Context, stream: Raw<CUstream_st>) -> Result<()> {
     if context.device().driver().open_captures().any() {
@@ -188,8 +190,8 @@ fn note_end(context: &Context, stream: CUstream) -> Result<()> {
     noted
 }
 
-/// Notes that a kernel is about to be launched. If the stream is being captured, the launch becomes part of a
-/// graph.
+/// Notes the context and the library of a kernel that is about to be launched, if a capture needs them. If the stream
+/// is being captured, the launch becomes part of a graph.
 fn launches_kernel(stream: &Stream, library: &Library) -> Result<()> {
     if !stream.driver().open_captures().any() {
         return Ok(());
@@ -200,7 +202,7 @@ fn launches_kernel(stream: &Stream, library: &Library) -> Result<()> {
     })
 }
 
-/// Adds to the needs of the capture that a stream takes part in, if there is one.
+/// Calls `add` with the needs of the capture in which a stream takes part, if there is such a capture.
 #[cold]
 fn add(driver: &Driver, stream: CUstream, add: impl FnOnce(&mut Needs)) -> Result<()> {
     let Some(id) = capture_of(driver, stream)? else { return Ok(()) };
@@ -212,8 +214,8 @@ fn add(driver: &Driver, stream: CUstream, add: impl FnOnce(&mut Needs)) -> Resul
     Ok(())
 }
 
-/// Returns the capture that a stream takes part in, if the capture is still valid. The query invalidates no capture
-/// (recorded on an H200, driver 580.159.04).
+/// Returns the id of the capture in which a stream takes part, if the capture is still valid. The query does not
+/// invalidate the capture (recorded on an H200, driver 580.159.04).
 fn capture_of(driver: &Driver, stream: CUstream) -> Result<Option<u64>> {
     let mut status = CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE;
     let (mut id, graph, nodes) = (0, ptr::null_mut(), ptr::null_mut());

@@ -1,14 +1,14 @@
 //! Retargeting: moving a graph to another partition.
 //!
 //! The driver puts a node in the context that is current when the node's parameters are set, whatever context the
-//! parameters name (recorded on an H200, driver 580.159.04). So a move copies the graph, makes the partition's context
-//! current, and sets the parameters of every node to the values that they already have. This works for kernels of
-//! libraries, functions of modules, copies and memsets, including those in child graphs. The context of each kernel is
-//! read back.
+//! parameters name (recorded on an H200, driver 580.159.04). So a move copies the graph, makes the partition's
+//! context current, and sets the parameters of every node to the values that the node already has. A move works for
+//! kernels of libraries, functions of modules, copies and memsets, including those in child graphs. Afterwards, the
+//! move reads back the context of each kernel, to check it.
 //!
-//! A move first refuses nodes that no copy can have. It also refuses a cooperative kernel if its blocks do not all
-//! fit in the partition, and a clustered kernel if not one cluster fits, since the graph would never end on
-//! hardware.
+//! Before copying a graph, a move refuses nodes that cannot be copied. A cooperative kernel is refused if its blocks
+//! do not all fit in the partition at the same time. A clustered kernel is refused if not even one cluster fits. On
+//! hardware, a graph with such a kernel would never end.
 #![allow(unsafe_code, reason = "calls the driver")]
 
 use std::mem::MaybeUninit;
@@ -34,7 +34,7 @@ use crate::work::launch::{LaunchConfig, Shape};
 #[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum RetargetError {
-    /// The graph has a node of a kind that no copy of a graph can have.
+    /// The graph has a node of a kind that cannot be copied.
     #[error(
         "node {node} ({kind}) cannot be moved: {reason}; capture the graph on a stream of the partition instead"
     )]
@@ -43,11 +43,12 @@ pub enum RetargetError {
         node: String,
         /// The node's kind.
         kind: NodeKind,
-        /// The reason why it cannot be moved.
+        /// The reason why the node cannot be moved.
         reason: &'static str,
     },
     /// The partition is too small for blocks that must be resident at the same time: those of a cooperative kernel,
-    /// or of one cluster. On hardware such a graph would never end (recorded on an H200, driver 580.159.04).
+    /// or of one cluster. On hardware, a graph with such a kernel would never end (recorded on an H200, driver
+    /// 580.159.04).
     #[error(
         "node {node} ({}) needs {needed} blocks at the same time, and the partition's {sm_count} SMs \
          hold {fit}; use a larger partition", kernel.as_deref().unwrap_or("a kernel")
@@ -64,7 +65,7 @@ pub enum RetargetError {
         /// The partition's SMs.
         sm_count: u32,
     },
-    /// The driver accepted the new context without an error, and kept the old one.
+    /// The driver reported no error, but the node stayed in its old context.
     #[error(
         "node {node} ({}) stayed in its context although the driver accepted the move; capture the \
          graph on a stream of the partition instead", kernel.as_deref().unwrap_or("a kernel")
@@ -75,7 +76,7 @@ pub enum RetargetError {
         /// The kernel's name, if the driver reports it.
         kernel: Option<String>,
     },
-    /// A driver call failed, or a node runs on another device than the context's.
+    /// A driver call failed, or a node of the graph is on another device than the context.
     #[error(transparent)]
     Error(#[from] Error),
 }
@@ -87,17 +88,17 @@ impl Graph {
     /// those in child graphs. Nodes that use no SMs (host functions, events, semaphores, batches of memory
     /// operations) are copied unchanged.
     ///
-    /// Functions of modules can be moved as well as kernels of libraries. Launch attributes are kept (cluster,
-    /// cooperative, priority). Copying 500 kernels takes less time than instantiating the copy. To reuse the
-    /// result, keep it in a [`GraphCache`](super::GraphCache).
+    /// Both kernels of libraries and functions of modules can be moved. Launch attributes are kept (cluster,
+    /// cooperative, priority). Copying 500 kernels takes less time than instantiating the copy. To reuse the result,
+    /// keep it in a [`GraphCache`](super::GraphCache).
     ///
     /// # Errors
     ///
-    /// [`RetargetError`], which names the node that cannot be moved:
+    /// A [`RetargetError`] names the node that cannot be moved. These nodes cannot be moved:
     ///
-    /// - An allocation or a free, since its address belongs to the original graph.
-    /// - A conditional node. Driver 580.159.04 cannot copy a graph that has one (`CUDA_ERROR_NOT_SUPPORTED`,
-    ///   recorded on an H200), and no newer driver is known to.
+    /// - An allocation or a free, since the address of the memory belongs to the original graph.
+    /// - A conditional node. Driver 580.159.04 cannot copy a graph with a conditional node
+    ///   (`CUDA_ERROR_NOT_SUPPORTED`, recorded on an H200), and no newer driver is known to copy such a graph.
     /// - A cooperative or clustered kernel that does not fit in the partition.
     ///
     /// # Examples
@@ -150,7 +151,7 @@ impl Graph {
     }
 }
 
-/// Returns an error for a node that no copy can have.
+/// Returns an error if the node cannot be copied.
 fn refuse(node: &Node) -> Result<(), RetargetError> {
     let reason = match node.kind {
         NodeKind::MemAlloc | NodeKind::MemFree => "its address belongs to this graph",
@@ -166,7 +167,7 @@ struct Mover<'a> {
     api: &'a Api,
     context: &'a Context,
     sm_count: u32,
-    /// True if the device supports clusters, and so kernel nodes have that attribute.
+    /// True if the device supports clusters, in which case kernel nodes have a cluster attribute.
     has_clusters: bool,
 }
 
@@ -193,27 +194,27 @@ impl Mover<'_> {
     }
 
     fn set_kernel(&self, node: &Node, params: &CUDA_KERNEL_NODE_PARAMS_v2) -> Result<()> {
-        // SAFETY: the node is alive, and its own parameters are valid for it. The driver copies them.
+        // SAFETY: the node is alive, and `params` contains the node's own parameters, which the driver copies.
         unsafe { call!(self.api, cuGraphKernelNodeSetParams(node.raw, params)) }
     }
 
     fn memcpy(&self, node: &Node) -> Result<()> {
         let mut params = MaybeUninit::<CUDA_MEMCPY3D_v2>::zeroed();
-        // SAFETY: the node is a live copy node, and the pointer is to a value of this type.
+        // SAFETY: the node is a live memcpy node, and `params` has the type that this call writes.
         unsafe { call!(self.api, cuGraphMemcpyNodeGetParams(node.raw, params.as_mut_ptr())) }?;
-        // SAFETY: the node is alive, and its own parameters are valid for it.
+        // SAFETY: the node is alive, and `params` contains the node's own parameters.
         unsafe { call!(self.api, cuGraphMemcpyNodeSetParams(node.raw, params.as_ptr())) }
     }
 
     fn memset(&self, node: &Node) -> Result<()> {
         let mut params = MaybeUninit::<CUDA_MEMSET_NODE_PARAMS_v1>::zeroed();
-        // SAFETY: the node is a live memset node, and the pointer is to a value of this type.
+        // SAFETY: the node is a live memset node, and `params` has the type that this call writes.
         unsafe { call!(self.api, cuGraphMemsetNodeGetParams(node.raw, params.as_mut_ptr())) }?;
-        // SAFETY: the node is alive, and its own parameters are valid for it.
+        // SAFETY: the node is alive, and `params` contains the node's own parameters.
         unsafe { call!(self.api, cuGraphMemsetNodeSetParams(node.raw, params.as_ptr())) }
     }
 
-    /// Returns an error if the kernel's blocks wait for each other and do not all fit.
+    /// Returns an error if blocks of the kernel must be resident at the same time and do not all fit.
     fn check_fit(
         &self,
         node: &Node,
@@ -260,7 +261,7 @@ impl Mover<'_> {
 
     fn attribute(&self, node: &Node, id: CUlaunchAttributeID) -> Result<CUlaunchAttributeValue> {
         let mut value = MaybeUninit::<CUlaunchAttributeValue>::zeroed();
-        // SAFETY: the node is a live kernel node, and the pointer is to a value of this type.
+        // SAFETY: the node is a live kernel node, and `value` has the type that this call writes.
         unsafe {
             call!(self.api, cuGraphKernelNodeGetAttribute(node.raw, id, value.as_mut_ptr()))
         }?;

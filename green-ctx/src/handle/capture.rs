@@ -1,13 +1,13 @@
-//! The thread's capture mode, and calls that must not disturb captures of other threads.
+//! The capture mode of a thread, and driver calls that must not invalidate captures of other threads.
 //!
 //! While one thread captures in global mode, no thread may make calls that wait, query or allocate. Such a call
-//! invalidates the capture (recorded on an H200, driver 580.159.04). An object cannot know whether another
-//! thread is capturing. The clean-up of an object (`Driver::clean_up`) and this crate's own queries, waits and
-//! allocations therefore run with the thread's mode relaxed. A query or wait that the program requests, for a stream or
-//! an event, uses the thread's mode.
+//! invalidates the capture (recorded on an H200, driver 580.159.04). Code that drops an object cannot find out whether
+//! another thread is capturing. The clean-up of an object (`Driver::clean_up`) and this crate's own queries, waits and
+//! allocations therefore run with the thread's mode relaxed. When the program queries or waits for a stream or an
+//! event, the thread's own mode applies.
 //!
-//! A clean-up also runs if the mode cannot be changed, since the handle would leak otherwise. `clean_up` calls the
-//! clean-up hook in the thread's own mode, since the hook is code of the program.
+//! A clean-up also runs if the mode cannot be changed, since the handle would leak otherwise. `clean_up` restores the
+//! thread's own mode before it calls the clean-up hook, since the hook is the program's code.
 #![allow(unsafe_code, reason = "calls the driver")]
 
 use std::fmt;
@@ -20,15 +20,16 @@ use crate::handle::error::Result;
 use crate::handle::error::call;
 use crate::handle::report::Reporter;
 
-/// A guard that relaxes the thread's capture mode. Until it is dropped, this thread may query, allocate, free and wait
-/// while other threads capture.
+/// A guard that relaxes the thread's capture mode. Until the guard is dropped, this thread may query, allocate, free
+/// and wait while other threads capture.
 ///
 /// Without the guard, a query of any event, and every call that waits, invalidates a graph that another thread is
 /// capturing in global mode (recorded on an H200, driver 580.159.04).
 ///
-/// Dropping an object of this crate needs no guard. Buffers, libraries, graphs, partitions and plans need none either:
-/// they relax the mode themselves. Queries and waits of a [`Stream`](crate::Stream) or an [`Event`](crate::Event) use
-/// the thread's mode. A query of the captured stream itself invalidates the capture in every mode.
+/// Dropping an object of this crate needs no guard. Buffers, libraries, graphs, partitions and plans relax the mode
+/// themselves, so their methods need no guard. When the program queries or waits for a [`Stream`](crate::Stream) or an
+/// [`Event`](crate::Event), the thread's own mode applies. A query of the captured stream itself invalidates the
+/// capture in every mode.
 ///
 /// # Examples
 ///
@@ -70,8 +71,8 @@ impl<'a> RelaxedCapture<'a> {
 }
 
 impl Driver {
-    /// Runs `act` with this thread's mode relaxed. If the mode cannot be restored, that error is returned. The clean-up
-    /// hook is never called, so the caller may hold locks.
+    /// Runs `act` with this thread's mode relaxed. Returns an error if the mode cannot be restored. The clean-up hook
+    /// is never called, so the caller may hold locks.
     pub(crate) fn while_relaxed<R>(&self, act: impl FnOnce() -> Result<R>) -> Result<R> {
         let former =
             exchange(self.functions()?, CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED)?;
@@ -80,13 +81,13 @@ impl Driver {
         done
     }
 
-    /// Runs the clean-up of an object and reports its failure. The clean-up does not invalidate captures of other
-    /// threads, since those threads cannot know when the last owner drops an object.
+    /// Runs the clean-up of an object and reports its failure. The clean-up runs in relaxed mode, so that it does not
+    /// invalidate captures of other threads. Those threads cannot foresee when the last owner drops an object.
     pub(crate) fn clean_up(&self, end: impl FnOnce() -> Result<()>) {
         let relaxed = RelaxedCapture::enter(self);
         // Run it even if the mode could not be changed. The handle would certainly leak otherwise.
         let ended = end();
-        // The hook is code of the program, so it runs after the thread's own mode is restored.
+        // The hook is the program's code, so it runs after the thread's own mode is restored.
         self.report(relaxed.map(drop));
         self.report(ended);
     }

@@ -47,17 +47,17 @@ use fencing::Fencing;
 pub use self::guard::Current;
 pub use self::weak::WeakContext;
 
-/// A context: the primary context of a device, or a green context with its own SMs. Clones share it.
+/// A context: the primary context of a device, or a green context with its own SMs. Clones share the context.
 ///
-/// [`Device::create_context`] creates a green context. When its last handle and its last stream are dropped, its SMs
-/// return to the device. Work that is still running continues. The next owner gets the SMs immediately, and its work
-/// waits on the device for the earlier work. The driver's context is kept for the next partition on the same SMs
-/// ([`Device::context_counts`]).
+/// [`Device::create_context`] creates a green context. When the last handle and the last stream of a green context are
+/// dropped, its SMs return to the device. Work that is still running continues. The next owner gets the SMs
+/// immediately, and the next owner's work waits on the device for the earlier work. The driver's context is kept for
+/// the next partition on the same SMs ([`Device::context_counts`]).
 ///
-/// If the remaining work cannot be recorded, the floor of the partition stays in quarantine until a later split has
-/// recorded the work. The driver refuses to record it while a foreign stream of the context is being captured, and
-/// the attempt invalidates the capture. While a stream that was [kept alive](crate::Stream::keep_alive) is being
-/// captured, this crate makes no attempt, so the capture stays valid.
+/// If the driver cannot record an event for the remaining work, the floor of the partition stays in quarantine until
+/// the record succeeds at a later split. The driver refuses the record while a foreign stream of the context is being
+/// captured, and the attempt invalidates the capture. While a stream that was [kept alive](crate::Stream::keep_alive)
+/// is being captured, this crate does not attempt the record, so the capture stays valid.
 ///
 /// # Examples
 ///
@@ -87,7 +87,7 @@ pub struct Context {
 
 pub(crate) struct Inner {
     raw: Raw<CUctx_st>,
-    /// Declared before `device`, so that it is dropped first. The context depends on the device.
+    /// Declared before `device`, so that the context is dropped before the device on which it depends.
     kind: Kind,
     device: Device,
 }
@@ -96,7 +96,7 @@ pub(crate) struct Inner {
 enum Kind {
     Primary,
     Green(Green),
-    /// A context that other code owns. It is never destroyed here.
+    /// A context that other code owns and that this crate never destroys.
     Borrowed(Borrowed),
     /// A context that `close` has ended. `drop` has nothing left to do.
     Closed,
@@ -116,7 +116,7 @@ struct Green {
     group: SmGroup,
     workqueue: Option<WorkqueueConfig>,
     fencing: Fencing,
-    /// The context whose workqueues this context uses, if they are not its own.
+    /// The context whose workqueues this context uses, or `None` if this context has its own workqueues.
     queues: Option<Context>,
     /// Keeps the primary context alive, and the device initialised.
     primary: Arc<PrimaryShares>,
@@ -134,7 +134,7 @@ impl InSlot for Registry<Inner> {
 }
 
 impl Driver {
-    /// Returns the live [`Context`] of this crate that has this raw handle. Returns `None` for other contexts.
+    /// Returns the live [`Context`] of this crate that has this raw handle, or `None` if there is none.
     #[must_use]
     pub fn find_context(&self, raw: CUcontext) -> Option<Context> {
         self.registered(self.contexts(), raw.addr()).map(Context::from_inner)
@@ -147,7 +147,7 @@ impl Driver {
 
 impl Device {
     /// Returns the device's free memory in bytes, as the driver currently reports it. The call retains the primary
-    /// context while it runs.
+    /// context until the call returns.
     ///
     /// # Errors
     ///
@@ -164,8 +164,8 @@ impl Device {
 
     /// Returns the stream priorities that the device distinguishes, from the highest priority to the lowest: `-5..=0`
     /// on an H200. Streams with lower numbers run first. Other priorities are clamped to this range
-    /// ([`StreamOptions::priority`](crate::StreamOptions::priority)). The call retains the primary context while it
-    /// runs.
+    /// ([`StreamOptions::priority`](crate::StreamOptions::priority)). The call retains the primary context until the
+    /// call returns.
     ///
     /// # Errors
     ///
@@ -182,8 +182,8 @@ impl Device {
         Ok(first..=last)
     }
 
-    /// Returns the primary context of the device, which all code in the process shares. It is retained until its last
-    /// handle is dropped. The first retain initialises the device, which takes 87 ms on an H200.
+    /// Returns the primary context of the device, which all code in the process shares. The primary context is retained
+    /// until its last handle is dropped. The first retain initialises the device, which takes 87 ms on an H200.
     ///
     /// # Errors
     ///
@@ -231,7 +231,8 @@ impl Device {
         self.state().primary_shares.reference(|| self.primary_context())
     }
 
-    /// Forgets the primary context, which the caller is about to close. Returns false if other handles exist.
+    /// Removes the primary context, which the caller is about to close, from the device's state. Returns false and
+    /// changes nothing if other handles exist.
     pub(crate) fn forget_primary(&self, primary: &Arc<Inner>) -> bool {
         let mut slot = self.state().primary.lock();
         // The lock is held, so no other thread can get a new handle from `slot`.
@@ -261,7 +262,7 @@ impl Context {
         Arc::downgrade(&self.inner)
     }
 
-    /// Returns whether `other` refers to this context. `other` may be dead.
+    /// Returns whether `other` refers to this context. `other` may refer to a context that was dropped.
     pub(crate) fn is(&self, other: &Weak<Inner>) -> bool {
         ptr::eq(Arc::as_ptr(&self.inner), other.as_ptr())
     }
@@ -282,8 +283,8 @@ impl Context {
         Ok(Context { inner })
     }
 
-    /// Returns the context that owns the workqueues that this context uses. A context that shares them in turn refers
-    /// to that owner directly, so no chains of contexts form.
+    /// Returns the context that owns the workqueues that this context uses. Every context that shares workqueues refers
+    /// directly to their owner, so no chains of contexts form.
     pub(crate) fn owner_of_queues(&self) -> Context {
         match &self.inner.kind {
             Kind::Green(Green { queues: Some(owner), .. }) => owner.clone(),
@@ -291,8 +292,8 @@ impl Context {
         }
     }
 
-    /// Creates the object of a green context that was created or reused for `group`. `queues` is the owner of its
-    /// workqueues if it shares those of another context.
+    /// Creates the object that represents a green context. The driver's context was created or reused for `group`.
+    /// `queues` is the context that owns the workqueues, or `None` if the new context has its own.
     pub(crate) fn of_green(
         raw: RawGreen,
         group: SmGroup,
@@ -335,8 +336,8 @@ impl Context {
     }
 
     /// Returns the driver's identifier of the context, which profilers also report. The driver never gives two contexts
-    /// the same identifier (cuda.h). A partition that reuses an earlier partition's context has its identifier as well.
-    /// [`weak`](Context::weak) distinguishes such partitions.
+    /// the same identifier (cuda.h). A partition that reuses an earlier partition's context has the same identifier as
+    /// the earlier partition. [`weak`](Context::weak) distinguishes such partitions.
     ///
     /// # Errors
     ///
@@ -359,7 +360,8 @@ impl Context {
         }
     }
 
-    /// Returns the name of the context in reports: the name of its group, or `primary` or `borrowed` if it has none.
+    /// Returns the name of the context in reports: the name of its group, or `primary` or `borrowed` if the context has
+    /// no group.
     #[must_use]
     pub fn label(&self) -> &str {
         match self.group() {
@@ -369,11 +371,11 @@ impl Context {
         }
     }
 
-    /// Returns the driver's handle. For a green context it is the result of `cuCtxFromGreenCtx`.
+    /// Returns the driver's handle. For a green context, this is the result of `cuCtxFromGreenCtx`.
     ///
-    /// The caller can submit work to the default stream of the context with this handle. The default stream therefore
-    /// waits for earlier work on the SMs from now on, like the other streams of the context. If that wait cannot be set
-    /// up, the error goes to the hook of [`Driver::on_cleanup_failure`].
+    /// The caller can use this handle to submit work to the context's default stream. This method therefore makes the
+    /// default stream wait for earlier work on the SMs, as the other streams of the context do. If that wait cannot be
+    /// set up, the error is passed to the hook of [`Driver::on_cleanup_failure`].
     #[must_use]
     #[doc(alias = "cuCtxFromGreenCtx")]
     pub fn as_raw(&self) -> CUcontext {
@@ -400,14 +402,14 @@ impl Context {
         self.inner.green().map(|(raw, _)| raw.as_ptr())
     }
 
-    /// Blocks the calling thread until all work of this context is done. For a primary context, this includes the work
-    /// of the device's green contexts (cuda.h), except for [their graphs](crate::guide::graphs#where-to-launch).
-    /// Captures in other contexts stay valid.
+    /// Blocks the calling thread until all work of this context is done. For a primary context, the call also waits for
+    /// the work of the device's green contexts (cuda.h), except for [their
+    /// graphs](crate::guide::graphs#where-to-launch). Captures in other contexts stay valid.
     ///
     /// # Errors
     ///
-    /// [`Error::Driver`], including errors raised by the work. The call also fails if a stream of this context is being
-    /// captured, and it invalidates that capture.
+    /// [`Error::Driver`], including errors raised by the work. If a stream of this context is being captured, the call
+    /// fails and invalidates the capture.
     ///
     /// # Examples
     ///
@@ -429,18 +431,18 @@ impl Context {
         self.inner.synchronize()
     }
 
-    /// Returns the resource of this kind that the context was created with.
+    /// Returns the resource of type `kind` that the context was created with.
     pub(crate) fn dev_resource(&self, kind: CUdevResourceType) -> Result<CUdevResource> {
         let api = self.device().functions()?;
         if let Some(found) = self.with_green(|green| dev_resource::of_green(api, green, kind)) {
             return found;
         }
-        // SAFETY: `self` keeps the context alive, and `api` is the table of its driver.
+        // SAFETY: `self` keeps the context alive, and `api` is the function table of the context's driver.
         unsafe { dev_resource::of_raw_context(api, self.as_raw(), kind) }
     }
 
-    /// Runs a call on the raw green context while no other thread calls the driver with it. Returns `None` for a
-    /// context that is not green.
+    /// Calls `call` with the raw green context, under the lock for driver calls on that green context. Returns `None`
+    /// for a context that is not green.
     #[inline]
     pub(crate) fn with_green<R>(&self, call: impl FnOnce(Raw<CUgreenCtx_st>) -> R) -> Option<R> {
         self.inner.green().map(|(raw, calls)| {
@@ -449,8 +451,8 @@ impl Context {
         })
     }
 
-    /// Destroys a stream of this context. If threads have contended for a green context, the call takes turns with
-    /// other calls on it.
+    /// Destroys a stream of this context. If threads have contended for the lock of a green context, `destroy` runs
+    /// under that lock.
     #[inline]
     pub(crate) fn destroy_stream(&self, destroy: impl FnOnce() -> Result<()>) -> Result<()> {
         let green = self.inner.green();
@@ -481,8 +483,8 @@ impl Inner {
 
     /// Releases the reference that `retain_primary` took.
     fn release(&self) -> Result<()> {
-        // SAFETY: this object owns one reference to the primary context. It is released in `drop`, or by a close that
-        // succeeds and then sets `kind` to `Closed`.
+        // SAFETY: this object owns one reference to the primary context. That reference is released once: in `drop`, or
+        // by a close that succeeds and then sets `kind` to `Closed`.
         unsafe { call!(self.device.functions()?, cuDevicePrimaryCtxRelease(self.device.as_raw())) }
     }
 
@@ -524,8 +526,8 @@ impl Inner {
         }
     }
 
-    /// Ends a context whose work could not be recorded. Unless all its work is done, it is unknown when the SMs will be
-    /// free.
+    /// Ends a context whose work could not be recorded. If that work is still running, the SMs are put into quarantine,
+    /// since it is unknown when the work will end.
     fn give_up_unrecorded(&self, green: Green) {
         let driver = self.device.driver();
         let done = RelaxedCapture::enter(driver).and_then(|_relaxed| self.synchronize());

@@ -10,7 +10,7 @@ use crate::handle::driver::Driver;
 use crate::handle::error::call;
 use crate::handle::error::{Error, Result};
 
-/// Makes a context current for one function call. The caller keeps the context alive.
+/// A guard that makes a context current for the rest of a function. The caller keeps the context alive.
 pub(crate) struct Scope<'a> {
     driver: &'a Driver,
     raw: CUcontext,
@@ -38,7 +38,7 @@ pub(crate) fn get(driver: &Driver) -> Result<CUcontext> {
     Ok(raw)
 }
 
-/// Replaces this thread's current context with `by`, if it is `raw`.
+/// If `raw` is this thread's current context, makes `by` current instead.
 pub(crate) fn replace(driver: &Driver, raw: CUcontext, by: CUcontext) -> Result<()> {
     if get(driver)? != raw {
         return Ok(());
@@ -70,7 +70,7 @@ pub(crate) fn pop(driver: &Driver, raw: CUcontext) -> Result<()> {
     if popped == raw {
         return Ok(());
     }
-    // SAFETY: the context was on this thread's stack immediately before. The code that pushed it keeps it alive.
+    // SAFETY: `popped` was on this thread's stack immediately before. The code that pushed this context keeps it alive.
     unsafe { call!(driver.functions()?, cuCtxPushCurrent(popped)) }?;
     Err(Error::GuardOrder)
 }

@@ -85,7 +85,8 @@ pub(crate) fn of_green(
     Ok(resource)
 }
 
-/// Creates a descriptor of the resources. It is never freed, because the driver has no call for that.
+/// Creates a descriptor of the resources. The descriptor is never freed, because the driver has no call to free a
+/// descriptor.
 pub(crate) fn describe(api: &Api, mut resources: Vec<CUdevResource>) -> Result<CUdevResourceDesc> {
     // Never saturates: a device has at most a few hundred SMs.
     let count = u32::try_from(resources.len()).unwrap_or(u32::MAX);
@@ -107,14 +108,14 @@ pub(crate) struct Units {
     counts: UnitCounts,
 }
 
-// SAFETY: a resource is data that only the driver writes and reads. Its only pointer links resources of another type,
-// and this crate does not follow it.
+// SAFETY: a resource is data that only the driver writes and reads. The only pointer in a resource links resources of
+// another type, and this crate does not follow that pointer.
 unsafe impl Send for Units {}
-// SAFETY: as for `Send`. The resources do not change after the device is cut.
+// SAFETY: the argument for `Send` applies, and the resources do not change after the device is cut.
 unsafe impl Sync for Units {}
 
 impl Units {
-    /// Creates a value from one count per resource.
+    /// Creates the units from the driver's resources and their SM counts, one count per resource.
     pub(crate) fn new(resources: Vec<CUdevResource>, counts: UnitCounts) -> Units {
         debug_assert_eq!(resources.len(), counts.counts().len());
         Units { resources: resources.into(), counts }

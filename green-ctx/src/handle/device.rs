@@ -44,7 +44,7 @@ impl Driver {
     ///
     /// # Errors
     ///
-    /// - [`Error::NoSuchDevice`] if the ordinal is too large. The error has the number of devices.
+    /// - [`Error::NoSuchDevice`] if the ordinal is too large. The error contains the number of devices.
     /// - [`Error::Forked`] if this process was forked after the driver was loaded.
     ///
     /// # Examples
@@ -100,7 +100,7 @@ impl Device {
     #[doc(alias = "cuDeviceGetName")]
     pub fn name(&self) -> Result<String> {
         let mut name: [c_char; 256] = [0; 256];
-        // SAFETY: the buffer has 256 bytes. The driver writes at most that many, including the terminating zero.
+        // SAFETY: the buffer has 256 bytes. The driver writes at most 256 bytes, including the terminating zero.
         unsafe {
             call!(self.functions()?, cuDeviceGetName(name.as_mut_ptr(), 256, self.as_raw()))
         }?;
@@ -109,7 +109,7 @@ impl Device {
         Ok(name.to_string_lossy().into_owned())
     }
 
-    /// Returns the device's UUID. It is the same in every process and after every boot.
+    /// Returns the device's UUID, which is the same in every process and after every boot.
     ///
     /// # Errors
     ///
@@ -148,7 +148,7 @@ impl Device {
     ///
     /// # Errors
     ///
-    /// - [`Error::Driver`], for example if the driver does not know the attribute.
+    /// - [`Error::Driver`], for example if the driver does not support the attribute.
     /// - [`Error::Forked`] in a forked process.
     ///
     /// # Examples
@@ -213,7 +213,7 @@ impl fmt::Debug for Device {
     }
 }
 
-/// The compute capability of a device. It prints as `9.0`.
+/// The compute capability of a device, displayed as the two numbers `major.minor`, such as `9.0`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ComputeCapability {
     /// The major version, such as 9 in 9.0.
@@ -228,7 +228,7 @@ impl fmt::Display for ComputeCapability {
     }
 }
 
-/// The UUID of a device. It prints in the format of `nvidia-smi`.
+/// The UUID of a device, displayed in the format of `nvidia-smi`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Uuid(pub [u8; 16]);
 

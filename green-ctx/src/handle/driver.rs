@@ -19,7 +19,7 @@ use crate::handle::report::Reporter;
 pub use crate::handle::reclaim::ReclaimHook;
 pub use crate::handle::report::CleanupHook;
 
-/// A loaded and initialised CUDA driver. Clones share it.
+/// A loaded and initialised CUDA driver. Clones share the driver.
 ///
 /// The driver stays loaded while any object of this crate uses it. Loading the same library again returns the same
 /// `Driver`, so each device has one ledger of SMs per process.
@@ -49,13 +49,13 @@ pub(crate) struct Inner {
     origin: Origin,
     devices: Vec<CUdevice>,
     slots: [OnceLock<InUse>; Slot::COUNT],
-    /// Shared with callbacks that wait in a stream. Those callbacks must not keep the driver alive.
+    /// Shared with callbacks that are queued in a stream, since those callbacks must not keep the driver alive.
     reporter: Arc<Reporter>,
     /// The process that initialised the driver.
     process: Process,
 }
 
-/// The values that other modules attach to a driver, one slot per type.
+/// The slots of a driver. Each slot holds the value of one type, which another module attaches to the driver.
 #[derive(Clone, Copy)]
 pub(crate) enum Slot {
     Contexts,
@@ -72,15 +72,15 @@ impl Slot {
     const COUNT: usize = Slot::ReclaimHooks as usize + 1;
 }
 
-/// A type with one value per driver. `SLOT` must not be used by another type.
+/// A type with one value per driver. No two types may use the same `SLOT`.
 pub(crate) trait InSlot: Any + Send + Sync + Sized {
     const SLOT: Slot;
 
     /// Creates the value for a driver.
     fn make(driver: &Driver) -> Self;
 
-    /// Releases the driver objects that the value owns. Called while the driver itself is dropped, in the process that
-    /// loaded it.
+    /// Releases the driver objects that the value owns. Called while the driver itself is being dropped, in the process
+    /// that loaded the driver.
     fn end(&self, _api: &Api, _reporter: &Reporter) {}
 }
 
@@ -104,7 +104,7 @@ impl InUse {
     }
 }
 
-/// The source of a driver's functions. A simulated driver lives as long as the objects that use it.
+/// The source of a driver's functions. A simulated driver lives until the last object that uses it is dropped.
 enum Origin {
     Library,
     #[cfg(feature = "sim")]
@@ -131,7 +131,7 @@ impl Driver {
     ///
     /// - [`Error::Load`] if there is no driver, or if it is older than CUDA 12.4.
     /// - [`Error::Driver`] if the driver fails to initialise, for example on a machine without a GPU.
-    /// - [`Error::Forked`] if this process was forked after a driver was loaded, or while one was being loaded.
+    /// - [`Error::Forked`] if this process was forked after a driver was loaded, or while a driver was being loaded.
     ///
     /// # Examples
     ///
@@ -158,22 +158,23 @@ impl Driver {
     ///
     /// # Errors
     ///
-    /// The errors of [`load`](Driver::load). A load error names the path.
+    /// The same errors as [`load`](Driver::load). An [`Error::Load`] names the path.
     ///
     /// # Safety
     ///
-    /// The library must be a CUDA driver. Opening it runs its initialisation code.
+    /// The library must be a CUDA driver. Opening the library runs its initialisation code.
     #[allow(unsafe_code, reason = "opens a library")]
     pub unsafe fn load_from(path: impl AsRef<Path>) -> Result<Driver> {
         // SAFETY: this function's contract is that the library at `path` is a CUDA driver.
         fork::load(|| Driver::start(unsafe { Api::load_from(path) }?, Origin::Library))
     }
 
-    /// Uses a simulated driver. It lives until the result and every object created from it are dropped.
+    /// Returns a driver that runs on the simulator `sim`. The simulator stays alive until the result and every object
+    /// created from the result are dropped.
     ///
     /// # Errors
     ///
-    /// Any error that the simulated driver returns during initialisation, which includes injected faults.
+    /// Any error that the simulated driver returns during initialisation, including injected faults.
     ///
     /// # Examples
     ///
@@ -189,7 +190,7 @@ impl Driver {
     /// ```
     #[cfg(feature = "sim")]
     pub fn simulated(sim: &green_ctx_sim::Sim) -> Result<Driver> {
-        #[allow(unsafe_code, reason = "the simulator's functions are a driver's")]
+        #[allow(unsafe_code, reason = "the simulator implements the driver's functions")]
         // SAFETY: the simulator implements `cuGetProcAddress_v2`. `Origin::Simulated` keeps the simulator
         // alive as long as the function table.
         let api = unsafe { Api::from_get_proc_address(sim.get_proc_address()) }?;
@@ -234,7 +235,8 @@ impl Driver {
     }
 
     /// Returns whether the driver is simulated: created by `Driver::simulated`, or loaded from the simulated
-    /// `libcuda.so.1`. A simulated device has the name of a real one, but no kernel instructions run on it.
+    /// `libcuda.so.1`. A simulated device has the name of a real device, but a simulated device does not execute
+    /// kernels.
     #[must_use]
     pub fn is_simulated(&self) -> bool {
         self.info().is_simulated()
@@ -251,26 +253,25 @@ impl Driver {
         DriverInfo { version: self.version(), profile }
     }
 
-    /// Returns the object with this address. In a forked process it returns `None`, because a thread that does not
-    /// exist in the child may hold the registry's lock.
+    /// Returns the object that is registered under this address. In a forked process, returns `None`, because a thread
+    /// that does not exist in the child may hold the registry's lock.
     #[inline]
     pub(crate) fn registered<T>(&self, registry: &Registry<T>, address: usize) -> Option<Arc<T>> {
         if self.is_forked() { None } else { registry.find(address) }
     }
 
-    /// Sets the function that receives failures of clean-ups. A clean-up fails if the driver refuses to destroy the
-    /// object behind a dropped handle, or if a function given to
-    /// [`Stream::launch_host`](crate::Stream::launch_host) panics. Without a hook, failures are written to standard
-    /// error.
+    /// Sets a hook that is called when a clean-up fails. A clean-up fails if the driver refuses to destroy the object
+    /// behind a dropped handle, or if a function given to [`Stream::launch_host`](crate::Stream::launch_host) panics.
+    /// Without a hook, failures are written to standard error.
     ///
-    /// Dropping the result removes the hook. Setting another hook replaces it. After a panic in a function of a
-    /// stream, the hook runs on the driver's own thread, where it must not call CUDA.
+    /// Dropping the returned [`CleanupHook`] removes the hook. Setting another hook replaces the previous hook. If a
+    /// function given to `launch_host` panics, the hook runs on the driver's own thread and must not call CUDA there.
     ///
-    /// If the hook itself panics, the panic is caught so that the clean-up can finish. The failure that the hook was
-    /// called with is then written to standard error.
+    /// If the hook itself panics, the panic is caught so that the clean-up can finish. The failure that was passed to
+    /// the hook is then written to standard error.
     ///
-    /// After a device has failed ([`Error::is_sticky`]), none of its objects can be destroyed. The hook is called
-    /// only for the first of those failures, not once per object.
+    /// After a device has failed ([`Error::is_sticky`]), none of its objects can be destroyed. The hook is called only
+    /// for the first failure of this kind, not once per object.
     ///
     /// # Examples
     ///
@@ -287,7 +288,7 @@ impl Driver {
     }
 
     /// Passes a failed clean-up to the hook of [`on_cleanup_failure`](Driver::on_cleanup_failure). Does nothing if
-    /// `result` is `Ok`. For crates that build on this one.
+    /// `result` is `Ok`. This method is for crates that build on this one.
     pub fn report(&self, result: Result<()>) {
         self.inner.reporter.report(result);
     }
@@ -299,7 +300,7 @@ impl Driver {
     /// Returns whether this process was forked after the driver was initialised. CUDA does not survive a fork: in the
     /// child, every call that creates an object returns [`Error::Forked`], and dropping an object does nothing. Crates
     /// that build on this one must not take their own locks in the child, because a thread that no longer exists may
-    /// hold them.
+    /// hold these locks.
     #[inline]
     #[must_use]
     pub fn is_forked(&self) -> bool {
@@ -312,23 +313,23 @@ impl Driver {
         if self.is_forked() { Err(Error::Forked) } else { Ok(()) }
     }
 
-    /// Returns the driver's functions, or [`Error::Forked`] in a forked process. Every driver call of this crate gets
-    /// its function here, so a forked process makes no driver calls.
+    /// Returns the driver's functions, or [`Error::Forked`] in a forked process. This crate's driver calls get their
+    /// functions from this method, so a forked process makes no driver calls.
     #[inline]
     pub(crate) fn functions(&self) -> Result<&Api> {
         self.check_process()?;
         Ok(&self.inner.api)
     }
 
-    /// Returns the driver's functions, for calls that this crate does not wrap. They must not be called in a forked
-    /// process ([`is_forked`](Driver::is_forked)).
+    /// Returns the driver's functions, for calls that this crate does not wrap. These functions must not be called in a
+    /// forked process ([`is_forked`](Driver::is_forked)).
     #[inline]
     #[must_use]
     pub fn api(&self) -> &Api {
         &self.inner.api
     }
 
-    /// Returns the driver's value of type `T`. The first call creates it.
+    /// Returns the value of type `T` that is attached to the driver. The first call creates the value.
     #[inline]
     pub(crate) fn slot<T: InSlot>(&self) -> &T {
         let (slot, make) = (&self.inner.slots[T::SLOT as usize], || InUse::new::<T>(self));
@@ -342,7 +343,7 @@ impl Driver {
         InUse::as_type(&*in_use.value)
     }
 
-    /// The driver's handles for its devices, by ordinal.
+    /// Returns the driver's handles for its devices, by ordinal.
     pub(crate) fn raw_devices(&self) -> &[CUdevice] {
         &self.inner.devices
     }
@@ -359,8 +360,7 @@ impl Inner {
     }
 }
 
-/// The version and origin of a driver. It prints as `CUDA 13.0, driver of the machine` or
-/// `simulated h200, CUDA 13.0`.
+/// The version and origin of a driver, displayed as `CUDA 13.0, driver of the machine` or `simulated h200, CUDA 13.0`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
@@ -368,8 +368,8 @@ pub struct DriverInfo {
     /// The newest CUDA version that the driver supports.
     #[cfg_attr(feature = "serde", serde(with = "crate::handle::serialize::version"))]
     pub version: Version,
-    /// The profile of a simulated device, such as `h200`. `None` for a real driver. The simulated `libcuda.so.1`
-    /// has a profile too.
+    /// The profile of a simulated device, such as `h200`. `None` for a real driver. The simulated `libcuda.so.1` also
+    /// has a profile.
     pub profile: Option<String>,
 }
 
@@ -426,7 +426,7 @@ impl fmt::Debug for Driver {
 
 #[allow(unsafe_code, reason = "calls the driver")]
 fn initialise(api: &Api) -> Result<()> {
-    // SAFETY: 0 is the only flag value that `cuInit` accepts, and it may be called repeatedly (cuda.h).
+    // SAFETY: 0 is the only flag value that `cuInit` accepts, and `cuInit` may be called repeatedly (cuda.h).
     check("cuInit", unsafe { api.cuInit()(0) })
 }
 

@@ -1,4 +1,4 @@
-//! Errors, and the check of each driver call.
+//! Errors, and the functions that check the status of driver calls.
 
 mod hint;
 
@@ -14,7 +14,8 @@ use crate::work::fit::DoesNotFit;
 /// The result of an operation of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// The reason why an operation failed. A failed operation creates, takes and changes nothing.
+/// The reason why an operation failed. A failed operation has no effect: it creates nothing, takes nothing and changes
+/// nothing.
 ///
 /// # Examples
 ///
@@ -41,15 +42,15 @@ pub enum Error {
     Driver {
         /// The driver function.
         call: &'static str,
-        /// The status that it returned.
+        /// The status that the function returned.
         status: CUresult,
     },
     /// The driver is too old for the operation.
     #[error("{call} needs CUDA {needs}, the driver supports {found}")]
     Unsupported {
-        /// The driver function, or the feature of it, that the operation needs.
+        /// The driver function that the operation needs, or the feature of a driver function.
         call: &'static str,
-        /// The CUDA version that has it.
+        /// The oldest CUDA version that has this function or feature.
         needs: Version,
         /// The CUDA version of the driver.
         found: Version,
@@ -65,13 +66,15 @@ pub enum Error {
     /// The requested groups do not fit into the free SMs.
     #[error("{0}")]
     NotEnoughSms(Box<NotEnoughSms>),
-    /// The request is invalid. No device could fulfil it.
+    /// The request is invalid, so no device could fulfil it.
     #[error("{0}")]
     InvalidRequest(String),
-    /// The device is divided (*cut*) into other units, and some of them are in use.
+    /// The device is divided (*cut*) into units that differ from the requested ones, and some of the existing units are
+    /// in use.
     ///
-    /// The driver does not report how fine and coarse units overlap. If both were in use at the same time, partitions
-    /// could share SMs unnoticed. On a 12.4 driver, the same applies to groups of different sizes.
+    /// The driver does not report how fine and coarse units overlap. If fine and coarse units were in use at the same
+    /// time, partitions could share SMs without being detected. With a CUDA 12.4 driver, the same applies to groups of
+    /// different sizes.
     #[error(
         "the device is cut into {held}, and some of them are in use{}; drop those to cut it \
          differently",
@@ -80,7 +83,7 @@ pub enum Error {
     CutInUse {
         /// The units that the device is cut into, such as `coarse units`, `fine units` or `coarse groups of 16 SMs`.
         held: String,
-        /// The groups that hold or share some of those units.
+        /// The groups that hold or share some of the units in use.
         holders: Vec<Holder>,
     },
     /// The driver created a context with a different number of SMs than its group has.
@@ -163,10 +166,11 @@ pub enum Error {
 
 green_ctx_sys::debug_as_text!(Error);
 
-/// A refused operation: the value that was passed to it, and the reason. It prints as the reason.
+/// The error of an operation that refused its argument. The error contains the argument and the reason, and is
+/// displayed as the reason.
 ///
-/// The value is as usable as before the call. `?` converts a refusal into its reason if the reason is an [`Error`],
-/// and drops the value.
+/// The argument can be used as before the call. If the reason is an [`Error`], the operator `?` converts the refusal
+/// into that reason and drops the argument.
 pub struct Refused<T, R = Error> {
     /// The value that was passed to the operation.
     pub given: T,
@@ -204,7 +208,7 @@ impl<T> From<Box<Refused<T>>> for Error {
     }
 }
 
-/// The class of an [`Error`], which tells a program how to react.
+/// The class of an [`Error`], on which a program can base its reaction to the error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorKind {
@@ -236,7 +240,7 @@ impl ErrorKind {
 }
 
 impl Error {
-    /// The error for a call that succeeded but returned a null handle. No driver is known to do this.
+    /// Returns the error for a driver call that succeeded but returned a null handle. No known driver does this.
     #[cold]
     pub(crate) const fn null(call: &'static str) -> Error {
         Error::Driver { call, status: CUresult::CUDA_ERROR_INVALID_HANDLE }
@@ -298,8 +302,8 @@ impl Error {
     }
 
     /// Returns whether the caller made a mistake, so that a different call can succeed. Examples are an invalid
-    /// request, a handle of a destroyed object, and a call that a capture forbids. The message names the violated
-    /// constraint.
+    /// request, a handle of a destroyed object, and a call that a capture forbids. The error's message names the
+    /// violated constraint.
     #[must_use]
     pub fn is_misuse(&self) -> bool {
         match self {
@@ -309,8 +313,8 @@ impl Error {
         }
     }
 
-    /// Returns whether work on the device failed in a way that ends all its contexts, such as an illegal address. Every
-    /// later call on the device returns the same error until the process ends.
+    /// Returns whether work on the device failed in a way that ends all contexts of the device, such as an illegal
+    /// address. Every later call on the device returns the same error until the process ends.
     ///
     /// Objects can still be dropped as usual. The clean-up hook receives such an error once per driver, not once per
     /// object.
@@ -319,7 +323,7 @@ impl Error {
         self.status().is_some_and(hint::is_sticky)
     }
 
-    /// Returns the driver's status, if a driver call failed.
+    /// Returns the driver's status if a driver call failed, or `None` for other errors.
     #[must_use]
     pub fn status(&self) -> Option<CUresult> {
         match self {
@@ -334,7 +338,8 @@ fn by(holders: &[Holder]) -> String {
     if holders.is_empty() { String::new() } else { format!(" by {}", holders.join(", ")) }
 }
 
-/// Returns an error and its causes on one line. [`Error`] reports no source for it, so nothing is printed twice.
+/// Returns an error and its causes on one line. [`Error`] does not return this error as its `source`, so no cause is
+/// printed twice.
 fn with_causes(error: &dyn std::error::Error) -> String {
     let causes = std::iter::successors(Some(error), |error| error.source());
     causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
@@ -387,7 +392,7 @@ pub fn check(call: &'static str, status: CUresult) -> Result<()> {
     if status == CUresult::CUDA_SUCCESS { Ok(()) } else { Err(failure(call, status)) }
 }
 
-/// Converts the status of a query to whether the work is done.
+/// Converts the status of a completion query to a `bool`: true if the work is done, and false if it is not.
 pub(crate) fn check_done(call: &'static str, status: CUresult) -> Result<bool> {
     match status {
         CUresult::CUDA_ERROR_NOT_READY => Ok(false),
@@ -400,11 +405,11 @@ fn failure(call: &'static str, status: CUresult) -> Error {
     Error::Driver { call, status }
 }
 
-/// Calls a driver function by name and returns a [`Result`]. It looks the function up, calls it and checks the
+/// Calls a driver function by name and returns a [`Result`]. The macro looks up the function, calls it and checks the
 /// status.
 ///
-/// The macro expands to a call of a foreign function. It therefore needs an `unsafe` block, with a comment that says
-/// why the arguments are valid.
+/// The macro expands to a call of a foreign function. Each use of the macro therefore needs an `unsafe` block, with a
+/// comment that explains why the arguments are valid.
 ///
 /// # Examples
 ///

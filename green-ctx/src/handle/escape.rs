@@ -10,14 +10,14 @@ use crate::handle::location::Location;
 #[non_exhaustive]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Escape {
-    /// The name under which it was watched. For a launch, the kernel's name or `a graph`.
+    /// The name under which the work was watched. For a launch, this is the kernel's name or `a graph`.
     pub name: String,
-    /// The partition in which it should run.
+    /// The partition in which the work should run.
     pub expected: String,
     /// The kind of work.
     pub kind: EscapeKind,
-    /// The SMs where it would run. `None` for a default stream if no context is current. For a graph, the first
-    /// location outside the partition.
+    /// The location where the work would run. `None` for a default stream if no context is current. For a graph, this
+    /// is the first location outside the partition.
     pub location: Option<Location>,
 }
 
@@ -26,7 +26,7 @@ pub struct Escape {
 #[non_exhaustive]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum EscapeKind {
-    /// A default-stream token, which means a stream of the context that is current when it is used.
+    /// A default-stream token, which means a stream of the context that is current when the token is used.
     DefaultStream,
     /// A stream of the primary context, such as a stream of another library's pool.
     PrimaryStream,
@@ -36,7 +36,7 @@ pub enum EscapeKind {
     Context,
     /// A graph with nodes outside the partition.
     Graph {
-        /// Those nodes.
+        /// The nodes outside the partition.
         nodes: Vec<NodeAudit>,
     },
     /// An executable graph with nodes outside the partition.

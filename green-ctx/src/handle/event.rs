@@ -23,9 +23,9 @@ use crate::handle::primary::PrimaryRef;
 use crate::handle::raw::Raw;
 use crate::handle::registry::Registry;
 
-/// An event of one device. Clones share it, and the last clone destroys it.
+/// An event of one device. Clones share the event, and dropping the last clone destroys it.
 ///
-/// An event belongs to the device's primary context. It therefore outlives every partition, and it can be recorded
+/// An event belongs to the device's primary context. An event therefore outlives every partition, and can be recorded
 /// and awaited on every stream of the device.
 ///
 /// # Examples
@@ -53,7 +53,7 @@ pub(crate) struct Inner {
     raw: Raw<CUevent_st>,
     /// Keeps the primary context and the driver alive.
     primary: PrimaryRef<Context>,
-    /// Set once the event is in the registry, which is when its raw handle is first given out.
+    /// Set once the event is in the registry. The event is entered when its raw handle is first given out.
     known: AtomicBool,
     ownership: Ownership,
 }
@@ -75,7 +75,7 @@ impl InSlot for Registry<Inner> {
 }
 
 impl Driver {
-    /// Returns the live [`Event`] of this crate that has this raw handle. Returns `None` for other handles.
+    /// Returns the live [`Event`] of this crate that has this raw handle, or `None` if there is none.
     #[must_use]
     pub fn find_event(&self, raw: CUevent) -> Option<Event> {
         self.registered(self.events(), raw.addr()).map(Event::from_inner)
@@ -87,9 +87,9 @@ impl Driver {
 }
 
 impl Context {
-    /// Records an event that completes when all work submitted to this context so far is done. This includes the work
-    /// of streams that have been destroyed. For a primary context, it also includes the work of the device's green
-    /// contexts (cuda.h), except for [their graphs](crate::guide::graphs#where-to-launch).
+    /// Records an event that completes when all work submitted to this context so far is done. The event also covers
+    /// the work of streams that have been destroyed. For a primary context, the event also covers the work of the
+    /// device's green contexts (cuda.h), except for [their graphs](crate::guide::graphs#where-to-launch).
     ///
     /// # Errors
     ///
@@ -171,8 +171,8 @@ impl Device {
 }
 
 impl EventOptions {
-    /// Sets whether recording the event also records the time, as [`Event::elapsed_since`] needs. Recording such an
-    /// event takes longer.
+    /// Sets whether recording the event also records the time, as [`Event::elapsed_since`] needs. Recording an event
+    /// with timing takes longer.
     pub const fn timing(mut self, timing: bool) -> EventOptions {
         self.timing = timing;
         self
@@ -205,16 +205,16 @@ impl Event {
     }
 
     /// Returns the context that the event belongs to: the primary context of its device, even if a partition's stream
-    /// records the event. An event that belonged to a partition's context would be destroyed with it.
+    /// records the event. An event that belonged to a partition's context would be destroyed with that context.
     ///
-    /// For a foreign event, the device is the one passed when the event was wrapped, since the driver does not report
-    /// an event's context.
+    /// For a foreign event, the context is the primary context of the device that was passed when the event was
+    /// wrapped, since the driver does not report an event's context.
     #[must_use]
     pub fn context(&self) -> &Context {
         self.inner.primary.context()
     }
 
-    /// Returns the driver's handle. [`Driver::find_event`] maps it back to this event.
+    /// Returns the driver's handle. [`Driver::find_event`] maps the handle back to this event.
     #[must_use]
     pub fn as_raw(&self) -> CUevent {
         if !self.inner.known.load(Ordering::Acquire) {
@@ -230,7 +230,8 @@ impl Event {
         self.inner.raw.as_ptr()
     }
 
-    /// Returns whether the work that was last recorded is done. An event that was never recorded is complete.
+    /// Returns whether the work covered by the event's last record is done. An event that was never recorded is
+    /// complete.
     ///
     /// # Errors
     ///
@@ -244,7 +245,7 @@ impl Event {
         .inspect_err(|error| self.context().device().note(error))
     }
 
-    /// Blocks the calling thread until the work that was last recorded is done.
+    /// Blocks the calling thread until the work covered by the event's last record is done.
     ///
     /// # Errors
     ///
@@ -306,7 +307,7 @@ impl Event {
         self.inner.driver()
     }
 
-    /// Returns an error if `driver` is not the event's driver, for which the raw handle would mean something else.
+    /// Returns an error if `driver` is not the event's driver, since the raw handle is valid only in its own driver.
     #[inline]
     pub(crate) fn check_driver(&self, driver: &Driver) -> Result<()> {
         if self.driver() == driver {

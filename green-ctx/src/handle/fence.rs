@@ -4,13 +4,14 @@
 //! gives up SMs therefore records a fence. New work of the next partition whose floor is on these SMs waits for the
 //! fence on the device. Partitions that only share the SMs do not wait.
 //!
-//! A context of a plan gives up its SMs many times. It has a fence from the start and records the same one each time.
-//! Each record covers what the earlier ones covered. Every other context gets a fence when its last handle is dropped,
-//! unless its work is done. The fence stays in the ledger, or in the group that the SMs came from, until the next floor
-//! takes it.
+//! A context of a plan gives up its SMs many times. Such a context has a fence from the start, and records this same
+//! fence each time. Each record also covers the work that earlier records covered. Every other context gets a fence
+//! when its last handle is dropped, unless the context has no unfinished work. The fence stays in the ledger, or in the
+//! group that the SMs were split from, until the next owner of the SMs takes the fence.
 //!
-//! A list drops a fence only if its work is done or the device has failed. The query runs with the thread's capture
-//! mode relaxed. Dropping the last reference destroys the event, and no lock is held at that moment.
+//! A list of fences drops a fence only if the fence's work is done or the device has failed. Fences are queried with
+//! the thread's capture mode relaxed. Dropping the last reference to a fence destroys its event, so that reference is
+//! never dropped under a lock.
 #![allow(unsafe_code, reason = "calls the driver")]
 
 mod pending;
@@ -33,19 +34,19 @@ pub(crate) use pending::Pending;
 
 /// An event that covers the work that a context has submitted.
 ///
-/// The driver owns the ledger, and the ledger owns fences. A fence therefore must not keep its driver alive, as an
-/// [`Event`](crate::Event) does, since neither would ever be dropped. Instead, the fence itself retains the primary
-/// context.
+/// The driver owns the ledger, and the ledger owns fences. Unlike an [`Event`](crate::Event), a fence must therefore
+/// not keep its driver alive, since driver and fence would then keep each other alive forever. Instead, the fence
+/// itself retains the primary context.
 pub(crate) struct Fence {
     event: Raw<CUevent_st>,
-    /// The number of times that the event was recorded. A wait covers all records before it.
+    /// The number of times that the event was recorded. A wait for the event covers all records made before the wait.
     records: AtomicU64,
     device: CUdevice,
     driver: WeakDriver,
 }
 
 impl Fence {
-    /// Creates a fence without a record, which covers no work.
+    /// Creates a fence that has no record yet and therefore covers no work.
     pub(crate) fn new(device: &Device) -> Result<Fence> {
         let (driver, api) = (device.driver(), device.functions()?);
         let device = device.as_raw();
@@ -86,8 +87,9 @@ impl Fence {
         unsafe { call!(api, cuEventSynchronize(self.raw())) }
     }
 
-    /// Returns whether no owner needs to wait for the fence. If the query fails, the fence is kept, which is always
-    /// correct. The exception is a failed device, on which no work continues.
+    /// Returns true if no owner of SMs needs to wait for the fence. If the query fails, returns false, so that the
+    /// fence is kept, which is always correct. If the device has failed, returns true, since no work continues on that
+    /// device.
     fn is_over(&self, driver: &Driver) -> bool {
         let answer = driver.functions().and_then(|api| self.is_done(api));
         let over = match &answer {
@@ -104,7 +106,7 @@ impl Fence {
     }
 
     fn destroy(&self, api: &Api) -> Result<()> {
-        // SAFETY: the fence owns its event. It ends only once: in `drop`, or together with the driver, after which
+        // SAFETY: the fence owns its event. A fence ends only once: in `drop`, or together with the driver, after which
         // `drop` does nothing.
         unsafe { call!(api, cuEventDestroy(self.raw())) }
     }
@@ -217,7 +219,7 @@ impl Fences {
         &self.fences
     }
 
-    /// Ends all fences of a driver that is being dropped. Dropping them afterwards does nothing.
+    /// Ends all fences of a driver that is being dropped. Dropping the fences afterwards does nothing.
     pub(crate) fn end(self, api: &Api, mut report: impl FnMut(Result<()>)) {
         self.fences.iter().flat_map(|fence| fence.end(api)).for_each(&mut report);
     }

@@ -1,4 +1,5 @@
-//! The number of blocks and clusters of a kernel that fit on SMs. Errors contain these values.
+//! Types that describe how many blocks and clusters of a kernel fit on a context's SMs. Errors contain some of these
+//! types.
 
 use std::fmt;
 
@@ -7,8 +8,8 @@ use green_ctx_sys::{CUfunction, CUkernel};
 /// The number of blocks and clusters of a kernel that can be resident at the same time on a context's SMs, as the
 /// driver calculates it.
 ///
-/// The figures assume that the SMs are idle. Earlier work, and work on other streams of the context, occupies its part
-/// of the SMs until it is done.
+/// The figures assume that the SMs are idle. Earlier work, and work on other streams of the context, can occupy part of
+/// the SMs until that work is done.
 ///
 /// # Examples
 ///
@@ -42,36 +43,36 @@ pub struct Fit {
     pub threads: u32,
     /// The dynamic shared memory per block, in bytes.
     pub shared_bytes: u32,
-    /// The number of blocks of a cluster in each dimension, from the configuration or required by the kernel. `None` if
-    /// the kernel is launched without clusters.
+    /// The number of blocks of a cluster in each dimension, as set in the launch configuration or required by the
+    /// kernel. `None` if the kernel is launched without clusters.
     pub cluster: Option<(u32, u32, u32)>,
     /// The number of SMs in the context. `CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT` reports the SMs of the whole
     /// device, even in a partition (recorded on an H200, driver 580.159.04).
     pub sm_count: u32,
-    /// The number of those SMs that other partitions may also use. Blocks run there only while the others leave room,
-    /// so a grid whose blocks must all be resident may have to wait.
+    /// The number of the context's SMs that other partitions may also use. Blocks start on these SMs only if the other
+    /// partitions leave capacity there, so a grid whose blocks must all be resident may have to wait.
     ///
-    /// A cooperative grid starts as a whole when there is room (recorded on an H200 and an H100, driver 580.159.04). If
-    /// blocks of an ordinary launch wait for each other, the resident ones hold their SMs while they wait. They wait
-    /// forever if the other partitions' work does not end.
+    /// A cooperative grid starts only once all its blocks fit at the same time (recorded on an H200 and an H100, driver
+    /// 580.159.04). If blocks of an ordinary launch wait for each other, the resident blocks hold their SMs while they
+    /// wait. Such blocks wait forever if the other partitions' work does not end.
     #[cfg_attr(feature = "serde", serde(default))]
     pub shared_sms: u32,
-    /// The number of blocks that fit on one SM (`cuOccupancyMaxActiveBlocksPerMultiprocessor`). 0 if no SM can run such
-    /// a block.
+    /// The number of blocks that fit on one SM (`cuOccupancyMaxActiveBlocksPerMultiprocessor`). The number is 0 if no
+    /// SM can run such a block.
     pub blocks_per_sm: u32,
-    /// The number of blocks that can be resident at the same time. Without clusters, it is `blocks_per_sm` times the
-    /// number of SMs. With clusters, it is the number of blocks in `cuOccupancyMaxActiveClusters` clusters. 0 if not
-    /// even one fits.
+    /// The number of blocks that can be resident at the same time. Without clusters, this is `blocks_per_sm` times the
+    /// number of SMs. With clusters, this is the number of blocks in `cuOccupancyMaxActiveClusters` clusters. The
+    /// number is 0 if not even one block or cluster fits.
     pub resident_blocks: u32,
     /// The cluster sizes that fit, out of 1, 2, 4, 8 and 16 blocks, each with the number of clusters that can be
-    /// resident at the same time. Contains only the required size if the kernel requires one. Empty on devices without
-    /// clusters, which are those before compute capability 9.0.
+    /// resident at the same time. If the kernel requires a cluster size, the list contains no other size. The list is
+    /// empty on devices without clusters (before compute capability 9.0).
     ///
     /// Clusters of more than 8 blocks are possible only for a kernel on which
     /// `CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED` is set (`cuKernelSetAttribute`).
     pub clusters: Vec<ClusterFit>,
     /// The number of blocks in the largest cluster that fits, independent of the requested size
-    /// (`cuOccupancyMaxPotentialClusterSize`). 0 if no cluster fits.
+    /// (`cuOccupancyMaxPotentialClusterSize`). The number is 0 if no cluster fits.
     pub largest_cluster: u32,
 }
 
@@ -98,7 +99,7 @@ impl Fit {
     /// time.
     ///
     /// Without clusters, an H200 accepts cooperative launches of exactly this many blocks, on the whole device and in
-    /// partitions (recorded, driver 580.159.04). Cluster launches have not been recorded.
+    /// partitions (recorded, driver 580.159.04). This has not been recorded for cooperative launches with clusters.
     #[must_use]
     pub fn cooperative_blocks(&self) -> u32 {
         self.resident_blocks
@@ -107,9 +108,9 @@ impl Fit {
     /// Returns the grid for a persistent kernel, whose blocks stay resident and fetch their work in a loop. The grid
     /// has as many blocks as can be resident, so every SM is full and no block waits for another one to end.
     ///
-    /// The grid consists of whole clusters. Its first dimension is 0 if not even one block or cluster fits. On [shared
-    /// SMs](Fit::shared_sms), the kernel occupies the SMs for its whole run time. Request a count for such a job, not
-    /// an open share such as `n..`.
+    /// The grid consists of whole clusters. The grid's first dimension is 0 if not even one block or cluster fits. On
+    /// [shared SMs](Fit::shared_sms), a persistent kernel occupies the SMs for its whole run time. For such a job,
+    /// request a number of SMs, not an open share such as `n..`.
     #[must_use]
     pub fn persistent_grid(&self) -> (u32, u32, u32) {
         let (x, y, z) = self.cluster.unwrap_or((1, 1, 1));
@@ -120,10 +121,10 @@ impl Fit {
     /// Returns the maximum number of blocks (CTAs) that each of `concurrent` collectives may use. The collectives run
     /// on these SMs at the same time, on streams that do not wait for each other.
     ///
-    /// Blocks of a collective hold their SMs while they wait for their peers, so all of them must be resident.
-    /// Otherwise a resident block would wait for a block that waits for its SM. With several collectives, each could
-    /// become partly resident, so there must be room for all of them. For a collective on several devices, use the
-    /// minimum over the devices.
+    /// Blocks of a collective hold their SMs while they wait for their peers, so all blocks of the collective must be
+    /// resident. Otherwise, a resident block could wait for a block that in turn waits for the resident block's SM. If
+    /// several collectives run at the same time, each could become only partly resident, so the blocks of all
+    /// collectives must fit together. For a collective on several devices, use the minimum over the devices.
     #[must_use]
     pub fn collective_blocks(&self, concurrent: u32) -> u32 {
         let cluster = self.cluster.map_or(1, blocks).max(1);
@@ -225,8 +226,8 @@ impl fmt::Display for DoesNotFit {
     }
 }
 
-/// A handle of a kernel that another library loaded. Launches and occupancy queries of the driver accept both kinds of
-/// handle. Queries about a kernel's clusters differ.
+/// A handle of a kernel that another library loaded. The driver's launches and occupancy queries accept both kinds of
+/// handle. Queries about a kernel's clusters use different driver calls for the two kinds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RawKernel {
     /// A kernel of a library, as returned by `cuLibraryGetKernel`.
@@ -235,7 +236,7 @@ pub enum RawKernel {
     Function(CUfunction),
 }
 
-/// Prints the dimensions of a grid, block or cluster.
+/// The dimensions of a grid, block or cluster, in the form in which messages show them.
 pub(crate) struct Sides(pub(crate) (u32, u32, u32));
 
 impl fmt::Display for Sides {

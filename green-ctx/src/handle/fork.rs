@@ -1,7 +1,8 @@
 //! Detection of forks.
 //!
-//! CUDA does not survive a fork: the child has the parent's memory, but not its connection to the device. The system
-//! calls a handler in each child, which increments a counter. A check compares two values of the counter.
+//! CUDA does not survive a fork: the child has the parent's memory, but not its connection to the device. In each
+//! forked child, the system calls a handler that increments a counter. A process is a forked child if the counter
+//! differs from a value that was stored earlier.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -10,8 +11,8 @@ use crate::handle::error::{Error, Result};
 /// The number of forks between the first process and this one.
 static FORKS: AtomicU32 = AtomicU32::new(0);
 
-/// The identity of a process, which changes at a fork. For crates that build on this one and have their own locks: in a
-/// forked child, threads that no longer exist may hold these locks forever.
+/// The identity of a process, which changes at a fork. This type is for crates that build on this one and have their
+/// own locks. In a forked child, threads that no longer exist may hold these locks forever.
 ///
 /// # Examples
 ///
@@ -25,7 +26,7 @@ static FORKS: AtomicU32 = AtomicU32::new(0);
 pub struct Process(u32);
 
 impl Process {
-    /// Returns the identity of this process. From the first call on, forks are detected.
+    /// Returns the identity of this process. The first call starts the detection of forks.
     #[must_use]
     pub fn watched() -> Process {
         #[cfg(unix)]
@@ -46,13 +47,14 @@ impl Process {
     }
 }
 
-/// The id, plus one, of the process that is loading or has loaded a driver library; 0 if there is none.
+/// The number of the process that is loading or has loaded a driver library, plus one. The value is 0 if there is no
+/// such process.
 static LOADER: AtomicU32 = AtomicU32::new(0);
 
-/// Runs `load`, unless a parent of this process has started to load a driver library.
+/// Runs `load`. Returns [`Error::Forked`] instead if a parent of this process has started to load a driver library.
 ///
-/// The system's loader and the library take locks, which threads that do not exist in a forked child may hold. The
-/// process is therefore noted before it loads anything.
+/// The system's loader and the driver library take locks. In a forked child, threads that no longer exist may hold
+/// these locks. The process is therefore stored in `LOADER` before it loads a library.
 pub(crate) fn load<T>(load: impl FnOnce() -> Result<T>) -> Result<T> {
     let number = Process::watched().0.wrapping_add(1);
     match LOADER.compare_exchange(0, number, Ordering::Relaxed, Ordering::Relaxed) {
@@ -76,9 +78,9 @@ mod unix {
     pub(super) fn watch() {
         static ONCE: Once = Once::new();
         ONCE.call_once(|| {
-            // SAFETY: the handler may do what a signal handler may do (POSIX), and it only increments an atomic
-            // number. The call fails only if there is no memory. Forks then go undetected here, and the driver's
-            // own errors apply.
+            // SAFETY: POSIX allows the handler only what a signal handler may do, and the handler only increments an
+            // atomic number. The call fails only if memory is exhausted. This crate then detects no forks, and the
+            // driver returns its own errors after a fork.
             let _ = unsafe { libc::pthread_atfork(None, None, Some(in_the_child)) };
         });
     }

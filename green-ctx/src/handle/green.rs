@@ -1,4 +1,4 @@
-//! Green contexts without handles: recording their work, reusing them, and destroying them.
+//! Green contexts whose last handle was dropped: recording their work, reusing them, and destroying them.
 #![allow(unsafe_code, reason = "calls the driver")]
 
 use std::sync::Arc;
@@ -14,14 +14,14 @@ use crate::handle::fence::Fence;
 use crate::handle::raw::Raw;
 use crate::ledger::{Idle, Placement, WorkqueueConfig};
 
-/// A green context, and the `CUcontext` of it that other driver calls take.
+/// A green context, and its `CUcontext` for the driver calls that take no `CUgreenCtx`.
 #[derive(Clone, Copy)]
 pub(crate) struct RawGreen {
     pub(crate) green: Raw<CUgreenCtx_st>,
     pub(crate) context: Raw<CUctx_st>,
 }
 
-/// Returns a fence for the work that still runs in a context without handles, or `None` if no work does.
+/// Returns a fence for the work that still runs in a context without handles, or `None` if all work is done.
 pub(crate) fn record(device: &Device, green: Raw<CUgreenCtx_st>) -> Result<Option<Arc<Fence>>> {
     let _relaxed = RelaxedCapture::enter(device.driver())?;
     let fence = Fence::new(device)?;
@@ -29,20 +29,21 @@ pub(crate) fn record(device: &Device, green: Raw<CUgreenCtx_st>) -> Result<Optio
     Ok(if fence.is_done(device.functions()?)? { None } else { Some(Arc::new(fence)) })
 }
 
-/// Records the work of a context without handles in an event. This includes the work of streams that have been
+/// Records the work of a context without handles in an event. The event also covers the work of streams that have been
 /// destroyed (recorded on an H200, driver 580.159.04).
 pub(crate) fn record_in(device: &Device, green: Raw<CUgreenCtx_st>, event: CUevent) -> Result<()> {
-    // SAFETY: the caller owns the green context and keeps the event alive. No other thread has the context.
+    // SAFETY: the caller owns the green context and keeps the event alive. No other thread uses the context.
     unsafe { call!(device.functions()?, cuGreenCtxRecordEvent(green.as_ptr(), event)) }
 }
 
 /// Makes a context without handles wait for a fence.
 pub(crate) fn wait_for(device: &Device, green: Raw<CUgreenCtx_st>, fence: &Fence) -> Result<()> {
-    // SAFETY: the caller owns the green context, and `fence` keeps its event alive. No other thread has the context.
+    // SAFETY: the caller owns the green context, and `fence` keeps its event alive. No other thread uses the context.
     unsafe { call!(device.functions()?, cuGreenCtxWaitEvent(green.as_ptr(), fence.raw())) }
 }
 
-/// Makes a context without handles available for reuse on the same SMs. Destroys it if the device has failed.
+/// Makes a context without handles available for reuse on the same SMs. If the device has failed, destroys the context
+/// instead.
 pub(crate) fn leave(
     device: &Device,
     raw: RawGreen,
@@ -68,7 +69,7 @@ pub(crate) fn destroy(driver: &Driver, contexts: Vec<Idle<RawGreen>>) {
     }
 }
 
-/// Destroys a context that must not be reused, unless it is kept for foreign code.
+/// Destroys a context that must not be reused, unless the context is kept for foreign code.
 pub(crate) fn end(device: &Device, green: Raw<CUgreenCtx_st>) {
     if !device.state().kept.keeps(green) {
         device.driver().clean_up(|| destroy_raw(device.functions()?, green));

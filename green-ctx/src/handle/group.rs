@@ -14,8 +14,9 @@ use crate::handle::green::{self, RawGreen};
 use crate::handle::quarantine::{Case, Stuck, Unrecorded, record_again};
 use crate::ledger::{Divided, GroupNumber, GroupUnits, Holder, Ledger, Placement, Share};
 
-/// A group of SMs: a floor that belongs to this object alone, and SMs up to the ceiling that it shares.
-/// [`Device::create_context`] turns a group into a context. Dropping the group returns its SMs to the device.
+/// A group of SMs: a floor that belongs to this group alone, and shared SMs that other groups may use too. The ceiling
+/// counts all SMs of the group. [`Device::create_context`] turns a group into a context. Dropping the group returns its
+/// SMs to the device.
 ///
 /// # Examples
 ///
@@ -33,8 +34,8 @@ use crate::ledger::{Divided, GroupNumber, GroupUnits, Holder, Ledger, Placement,
 /// # }
 /// ```
 ///
-/// A group cannot be cloned, and creating a context moves it, so no two contexts get the same floor. Neither of these
-/// compiles:
+/// A group cannot be cloned, and creating a context consumes the group, so no two contexts get the same floor. Neither
+/// of the following examples compiles:
 ///
 /// ```compile_fail,E0382
 /// # fn both(device: &green_ctx::Device, group: green_ctx::resource::SmGroup) -> green_ctx::Result<()> {
@@ -59,13 +60,14 @@ pub struct SmGroup {
     hold: Hold,
 }
 
-/// The account in which a group's SMs are recorded.
+/// The account in which a group's SMs are recorded: the ledger of the device, or that of a parent group.
 #[derive(Clone)]
 pub(crate) enum Hold {
-    /// The device's ledger, with the group's number in it.
+    /// The device's ledger, and the group's number in that ledger.
     Ledger(GroupNumber),
-    /// The group that this one was split from, with this group's number in its account. The parent is held until its
-    /// last child is gone. The groups of plans have no number, since plans take turns on the parent's SMs.
+    /// The parent group that this group was split from, and this group's number in the parent's account. The parent is
+    /// kept alive until its last child is dropped. The groups of plans have no number, since plans take turns on the
+    /// parent's SMs.
     Parent(Arc<Parent>, Option<GroupNumber>),
 }
 
@@ -87,7 +89,7 @@ impl SmGroup {
         &self.device
     }
 
-    /// Returns the group's name: the one in the request, or `p0`, `p1`, … for a list of counts.
+    /// Returns the group's name: the name from the request, or `p0`, `p1`, … for a list of counts.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.record.sms.name
@@ -104,13 +106,13 @@ impl SmGroup {
         self.record.sms.share
     }
 
-    /// Returns the number of SMs that no other partition may use.
+    /// Returns the group's floor: the number of its SMs that no other partition may use.
     #[must_use]
     pub fn floor(&self) -> u32 {
         self.record.sms.floor
     }
 
-    /// Returns the number of SMs that the group may use, including the shared ones: its ceiling.
+    /// Returns the group's ceiling: the number of SMs that the group may use, including shared SMs.
     #[must_use]
     pub fn sm_count(&self) -> u32 {
         self.record.sms.sm_count
@@ -130,8 +132,8 @@ impl SmGroup {
         self.record.floor_units().collect()
     }
 
-    /// Returns the groups that may use SMs of this one, each with the number of common SMs. A group that was split
-    /// again is listed in place of its parts, by its name and with all SMs that it shares.
+    /// Returns the other groups that may use SMs of this group, each with the number of shared SMs. If another group
+    /// was split again, the result lists that group instead of its parts, with all SMs that the group shares.
     ///
     /// # Examples
     ///
@@ -151,7 +153,7 @@ impl SmGroup {
         self.sharers_of(&self.record.pool)
     }
 
-    /// Returns the groups that may use some of these units of the group.
+    /// Returns the other groups that may use some of the given units of this group.
     pub(crate) fn sharers_of(&self, units: &[usize]) -> Vec<Holder> {
         match &self.hold {
             Hold::Ledger(group) => {
@@ -182,7 +184,7 @@ impl SmGroup {
         &self.record.pool
     }
 
-    /// Returns the group in the form that the ledger divides.
+    /// Returns the data that a further split of this group needs.
     pub(crate) fn divided<'a>(&'a self, quarantined: &'a [usize]) -> Divided<'a> {
         let number = self.entry().map(|(number, _)| number);
         Divided { group: &self.record, number, quarantined }
@@ -213,7 +215,7 @@ impl SmGroup {
         self.fences.add(self.device.driver(), more);
     }
 
-    /// Moves everything into a new group, and leaves this group without SMs.
+    /// Moves the SMs and the fences into a new group, and leaves this group without SMs.
     fn take(&mut self) -> SmGroup {
         let members = mem::take(&mut self.record.placement.members);
         SmGroup {
@@ -230,7 +232,8 @@ impl SmGroup {
         }
     }
 
-    /// Returns the SMs to the account in quarantine: no floor gets them until the work of `contexts` has been recorded.
+    /// Returns the SMs to the account and puts them into quarantine. No partition gets these SMs as its floor until the
+    /// work of `contexts` has been recorded.
     pub(crate) fn quarantine(&mut self, contexts: Vec<Stuck>) {
         let members = mem::take(&mut self.record.placement.members);
         let fences = mem::take(&mut self.fences);
@@ -250,7 +253,8 @@ impl SmGroup {
         }
     }
 
-    /// Returns whether both groups are in the same account, so that they cannot have the same units.
+    /// Returns whether both groups are recorded in the same account, which guarantees that no unit belongs to both
+    /// floors.
     pub(crate) fn has_account_of(&self, other: &SmGroup) -> bool {
         match (&self.hold, &other.hold) {
             (Hold::Ledger(_), Hold::Ledger(_)) => true,
@@ -259,7 +263,8 @@ impl SmGroup {
         }
     }
 
-    /// Adds the floor of another group of the same account. Both groups must be without shared SMs.
+    /// Moves the floor of `other` into this group. Both groups must be in the same account, and must have no shared
+    /// SMs.
     pub(crate) fn absorb(&mut self, mut other: SmGroup) {
         let mut members = mem::take(&mut other.record.placement.members);
         let ended = match (&self.hold, &other.hold) {
@@ -282,8 +287,8 @@ impl SmGroup {
         self.add_fences(other.fences.as_slice().iter().cloned());
     }
 
-    /// Hands units of the floor over to smaller groups. Returns the fences that each of them waits for, and the account
-    /// of each. Cannot fail. Units that no group gets return to the account.
+    /// Hands units of the floor over to the smaller groups in `chosen`. Returns the fences that every new group waits
+    /// for, and the account of each new group. Cannot fail. Units that no new group gets return to the account.
     pub(crate) fn hand_over(mut self, chosen: &[GroupUnits]) -> (Fences, Vec<Hold>) {
         let is_chosen =
             |index: &usize| chosen.iter().any(|group| group.placement.members.contains(index));
@@ -347,12 +352,12 @@ impl fmt::Debug for SmGroup {
     }
 }
 
-/// A group that others were split from.
+/// A group that other groups were split from.
 pub(crate) struct Parent {
     group: SmGroup,
     /// The context that the driver split, if the split was made in a context.
     context: Option<RawGreen>,
-    /// The units of each child, unless the children take turns on them.
+    /// The account with the units of each child. The account stays empty if the children take turns on the units.
     account: Mutex<Ledger<Arc<Fence>, RawGreen>>,
     /// Fences for work that was still running when children were dropped.
     fences: Mutex<Vec<Arc<Fence>>>,
@@ -363,7 +368,7 @@ pub(crate) struct Parent {
 /// A context whose work could not be recorded.
 struct Tried {
     context: Stuck,
-    /// Set while a thread tries to record it.
+    /// Set while a thread tries to record the context's work.
     is_tried: bool,
 }
 
@@ -373,7 +378,7 @@ impl Parent {
         Parent::new(group, Some(context))
     }
 
-    /// Creates a parent for a group that can be divided several times. Its parts may share SMs.
+    /// Creates a parent for a group that can be divided several times. The parts may share SMs.
     pub(crate) fn of(group: SmGroup) -> Arc<Parent> {
         Parent::new(group, None)
     }
@@ -383,7 +388,7 @@ impl Parent {
         Arc::new(Parent { group, context, account, fences, stuck })
     }
 
-    /// Enters the units of a child in the account. Returns the child's number.
+    /// Enters the units of a child in the account, and returns the child's number.
     pub(crate) fn enter(&self, units: &Units, child: &GroupUnits) -> GroupNumber {
         self.account.lock().take(units.counts(), child).group
     }
@@ -413,7 +418,8 @@ impl Parent {
         self.group.fences().with(gone)
     }
 
-    /// Returns the original group, if no other reference to the parent exists and no unrecorded work is on its SMs.
+    /// Returns the original group if no other reference to the parent exists and all work on the group's SMs is
+    /// recorded. Returns `None` otherwise.
     pub(crate) fn into_group(self: Arc<Parent>) -> Option<SmGroup> {
         let mut parent = Arc::into_inner(self)?;
         debug_assert!(parent.context.is_none());
@@ -447,15 +453,15 @@ impl Parent {
         }
     }
 
-    /// Adds the contexts of a dropped child, whose work could not be recorded.
+    /// Adds contexts of a dropped child. The work of these contexts could not be recorded.
     fn quarantine(&self, contexts: Vec<Stuck>, fences: &Fences) {
         let tried = contexts.into_iter().map(|context| Tried { context, is_tried: false });
         self.stuck.lock().extend(tried);
         self.leave(fences);
     }
 
-    /// Tries again to record the work of contexts for which this failed. Returns the units of all contexts whose work
-    /// is still not recorded.
+    /// Tries again to record the work of the contexts whose work could not be recorded. Returns the units of all
+    /// contexts whose work is still not recorded.
     pub(crate) fn retry_quarantine(&self) -> Vec<usize> {
         let again: Vec<Stuck> = {
             let mut stuck = self.stuck.lock();

@@ -1,7 +1,7 @@
 //! Streams that are kept forever, because foreign code has their handles and never reports when it stops using them.
 //!
-//! When the last object of such a stream is dropped, the driver's stream is stored here, together with its context. The
-//! next partition on the same SMs gets both. Neither is ever destroyed.
+//! When the last `Stream` object of such a stream is dropped, the driver's stream and its context are stored here. The
+//! next partition on the same SMs reuses the stream and the context. The stream and the context are never destroyed.
 
 use std::collections::HashMap;
 use std::ops::RangeInclusive;
@@ -15,7 +15,7 @@ use crate::handle::error::Result;
 use crate::handle::raw::Raw;
 use crate::handle::raw_stream::is_capturing;
 
-/// The kept contexts of a device, with those of their streams that have no object.
+/// The kept contexts of a device, and the kept streams of these contexts that have no `Stream` object.
 #[derive(Default)]
 pub(crate) struct KeptStreams {
     /// Set once a context is kept. Until then, the creation of a stream needs no lock.
@@ -31,24 +31,25 @@ struct Idle {
 }
 
 impl KeptStreams {
-    /// Keeps a context from now on. `priorities` is the driver's range.
+    /// Marks a context so that it is never destroyed. `priorities` is the driver's priority range.
     pub(crate) fn keep(&self, context: Raw<CUgreenCtx_st>, priorities: RangeInclusive<i32>) {
         let _same = self.priorities.set(priorities);
         self.idle.lock().entry(context.address()).or_default();
         self.any.store(true, Ordering::Release);
     }
 
-    /// Returns whether a context is kept.
+    /// Returns whether a context was marked by [`keep`](KeptStreams::keep).
     pub(crate) fn keeps(&self, context: Raw<CUgreenCtx_st>) -> bool {
         self.any.load(Ordering::Acquire) && self.idle.lock().contains_key(&context.address())
     }
 
-    /// Stores a stream that has no object any longer. Its context is kept.
+    /// Stores a stream whose `Stream` object was dropped. The stream's context must be a kept context.
     pub(crate) fn put(&self, context: Raw<CUgreenCtx_st>, raw: Raw<CUstream_st>, priority: i32) {
         self.idle.lock().entry(context.address()).or_default().push(Idle { raw, priority });
     }
 
-    /// Takes a stream of this priority, after clamping it to the driver's range. Returns the clamped priority too.
+    /// Takes a stored stream with the given priority, which is first clamped to the driver's range. Returns the stream
+    /// and the clamped priority.
     #[inline]
     pub(crate) fn take(
         &self,
@@ -58,8 +59,8 @@ impl KeptStreams {
         if self.any.load(Ordering::Acquire) { self.find(context, priority) } else { None }
     }
 
-    /// Returns whether foreign code is capturing one of the stored streams. Recording or waiting for the context would
-    /// invalidate the capture.
+    /// Returns whether foreign code is capturing one of the stored streams. Recording the context, or making the
+    /// context wait, would invalidate the capture.
     pub(crate) fn are_capturing(&self, api: &Api, context: Raw<CUgreenCtx_st>) -> Result<bool> {
         if !self.any.load(Ordering::Acquire) {
             return Ok(false);

@@ -6,7 +6,7 @@ use green_ctx_sys::CUgraphNodeType;
 
 use crate::handle::location::Location;
 
-/// The location of each node of a graph. It prints one line per node.
+/// The location of each node of a graph, displayed with one line per node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
@@ -20,15 +20,15 @@ pub struct Audit {
 #[non_exhaustive]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct NodeAudit {
-    /// The node's position in the graph, such as `3`. The position `3.0` is the first node of the child graph in node
-    /// 3.
+    /// The node's position in the graph, such as `3`. `3.0` is the position of the first node of the child graph in
+    /// node 3.
     pub node: String,
     /// The kind of node.
     pub kind: NodeKind,
     /// The kernel's name, if the node is a kernel and the driver reports names (CUDA 12.3 or newer).
     pub kernel: Option<String>,
     /// The location of the node. `None` if the node [uses no SMs](NodeKind::uses_sms), or if the driver does not report
-    /// it. Before CUDA 13.2, the driver reports only the contexts of kernels.
+    /// the location. Before CUDA 13.2, the driver reports only the contexts of kernels.
     pub location: Option<Location>,
 }
 
@@ -42,13 +42,13 @@ pub enum NodeKind {
     Kernel,
     /// Copies memory. Copies from and to device memory run on SMs (recorded on an H200, driver 580.159.04).
     Memcpy,
-    /// Sets memory. This runs on SMs (recorded on an H200, driver 580.159.04).
+    /// Sets memory. Memset nodes run on SMs (recorded on an H200, driver 580.159.04).
     Memset,
     /// Calls a function on the host.
     Host,
     /// Runs a child graph.
     ChildGraph,
-    /// Does nothing. Other nodes can depend on it.
+    /// Does nothing, but other nodes can depend on this node.
     Empty,
     /// Waits for an event.
     EventWait,
@@ -64,9 +64,9 @@ pub enum NodeKind {
     MemFree,
     /// Writes, compares and waits for values in memory.
     BatchMemOp,
-    /// Decides on the device which graph runs.
+    /// Decides on the device whether a body graph runs, and which one.
     Conditional,
-    /// A kind that this crate does not know, with its number in cuda.h.
+    /// A kind that this crate does not support, with the kind's number in cuda.h.
     Unknown(u32),
 }
 

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// The context that work runs in, with its SMs.
+/// The context that work runs in, and the number of its SMs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
@@ -16,8 +16,8 @@ pub struct Location {
     pub context_id: u64,
     /// The number of SMs in the context.
     pub sm_count: u32,
-    /// True if the context is a green context that this crate did not create. Its SMs are in no ledger, so they may be
-    /// part of the floor of any partition.
+    /// True if the context is a green context that this crate did not create. The SMs of such a context are in no
+    /// ledger, so they may be part of the floor of any partition.
     pub foreign: bool,
 }
 

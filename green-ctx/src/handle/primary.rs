@@ -1,13 +1,14 @@
-//! References to a device's primary context for short-lived objects, without contention on one counter.
+//! References to a device's primary context for short-lived objects, without contention on a single reference count.
 //!
 //! An event holds a reference to the primary context, and through it to the driver. If each event cloned the same
 //! `Context`, every creation and every drop would write the same reference count. Threads that create events at the
-//! same time would wait for each other's cache lines. On an H200's host, that cost more than the driver's own two
-//! calls. There are therefore several counts, each on its own cache lines, and a thread uses one of them.
+//! same time would wait for each other's cache lines. On an H200's host, this waiting cost more than the driver's own
+//! two calls. There are therefore several counts, each on its own cache lines, and each thread uses one of these
+//! counts.
 //!
-//! The device must not own these counts, since the primary context would never be released. The partitions own them:
-//! each needs the primary context anyway, and all partitions of a device share one [`Shares`]. If there is no
-//! partition, an event holds the context directly.
+//! The device must not own these counts, since the primary context would then never be released. The partitions own the
+//! counts: each partition needs the primary context anyway, and all partitions of a device share one [`Shares`]. If
+//! there is no partition, an event holds the context directly.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
@@ -16,25 +17,26 @@ use parking_lot::Mutex;
 
 use crate::handle::error::Result;
 
-/// The number of counts, chosen higher than the number of threads that usually create events at the same time. A count
-/// takes 256 bytes.
+/// The number of counts, chosen higher than the number of threads that usually create events at the same time. Each
+/// count takes 256 bytes.
 const SHARES: usize = 16;
 
-/// A reference count that some of a device's threads use. The alignment gives it its own cache lines. Processors fetch
-/// cache lines of 64 bytes in pairs.
+/// A value whose `Arc` serves as a reference count for some of a device's threads. The alignment of 128 bytes gives
+/// each count its own cache lines, because processors fetch cache lines of 64 bytes in pairs.
 #[repr(align(128))]
 pub(crate) struct Share<C> {
     context: C,
 }
 
-/// The primary context, as a partition holds it, with the counts for events.
+/// The reference to the primary context that a device's partitions hold, with the counts for events.
 pub(crate) struct Shares<C> {
     context: C,
-    /// Created when a thread first creates an event. A partition that is created and dropped without events has none.
+    /// The counts. Each count is created when a thread first creates an event, so the list stays empty if no events are
+    /// created.
     shares: Mutex<Vec<Arc<Share<C>>>>,
 }
 
-/// The shares of a device, which its threads can find while a partition holds them.
+/// Weak references to the shares of a device. Threads can find the shares while a partition holds them.
 pub(crate) struct ShareSlots<C> {
     all: Mutex<Weak<Shares<C>>>,
     slots: [Slot<C>; SHARES],
@@ -43,7 +45,7 @@ pub(crate) struct ShareSlots<C> {
 #[repr(align(128))]
 struct Slot<C>(Mutex<Weak<Share<C>>>);
 
-/// A reference to the primary context, as an event holds it.
+/// The reference to the primary context that an event holds.
 pub(crate) enum PrimaryRef<C> {
     /// A shared count, used while a partition exists.
     Share(Arc<Share<C>>),
@@ -58,8 +60,8 @@ impl<C> Default for ShareSlots<C> {
 }
 
 impl<C: Clone> ShareSlots<C> {
-    /// Returns the shares. They keep the primary context alive until their last holder is dropped. `retain` returns the
-    /// context if there are no shares yet.
+    /// Returns the shares, which keep the primary context alive until their last holder is dropped. If there are no
+    /// shares yet, calls `retain` to get the context.
     pub(crate) fn shares(&self, retain: impl FnOnce() -> Result<C>) -> Result<Arc<Shares<C>>> {
         if let Some(shares) = self.all.lock().upgrade() {
             return Ok(shares);
@@ -76,7 +78,8 @@ impl<C: Clone> ShareSlots<C> {
         Ok(fresh)
     }
 
-    /// Returns a reference to the primary context for an event. `retain` returns the context if no partition exists.
+    /// Returns a reference to the primary context for an event. If no partition exists, calls `retain` to get the
+    /// context.
     pub(crate) fn reference(&self, retain: impl FnOnce() -> Result<C>) -> Result<PrimaryRef<C>> {
         let Slot(slot) = &self.slots[number_of_this_thread() % SHARES];
         // Only this thread uses the slot, unless there are more threads than shares.
@@ -100,7 +103,7 @@ impl<C: Clone> Shares<C> {
         &self.context
     }
 
-    /// Creates the counter of a thread whose slot is empty.
+    /// Creates a count for a thread whose slot is empty.
     fn share(&self) -> Arc<Share<C>> {
         let share = Arc::new(Share { context: self.context.clone() });
         self.shares.lock().push(Arc::clone(&share));
@@ -118,7 +121,7 @@ impl<C> PrimaryRef<C> {
     }
 }
 
-/// Returns this thread's number. Threads are numbered in the order of their first call.
+/// Returns this thread's number. Threads are numbered in the order in which they first call this function.
 fn number_of_this_thread() -> usize {
     static NEXT: AtomicUsize = AtomicUsize::new(0);
     thread_local! {

@@ -1,10 +1,10 @@
-//! Contexts whose remaining work could not be recorded, and the SMs that wait for it.
+//! Contexts whose remaining work could not be recorded, and the SMs that stay unused until that work is recorded.
 //!
-//! When the last handle of a partition is dropped, its work is recorded, so that the next owner of the SMs can wait for
-//! it. The driver refuses this while a foreign stream of the context is being captured, and may refuse for other
-//! reasons. This crate does not even try while foreign code captures one of the context's kept streams. A context whose
-//! work is not recorded is neither destroyed nor reused, and its SMs are not given out. Each split first tries to
-//! record the work again.
+//! When the last handle of a partition is dropped, this crate records the partition's work in an event, so that the
+//! next owner of the SMs can wait for that work. The driver refuses the record while a foreign stream of the context is
+//! being captured, and may refuse it for other reasons. While foreign code captures one of the context's kept streams,
+//! this crate does not attempt the record. A context whose work is not recorded is neither destroyed nor reused, and
+//! its SMs are not given out. Each split first tries to record the work again.
 
 use std::mem;
 use std::sync::Arc;
@@ -18,13 +18,13 @@ use crate::handle::fence::{Fence, Fences};
 use crate::handle::green::{self, RawGreen};
 use crate::ledger::Idle;
 
-/// A context without handles, and the SMs that it was created for.
+/// A context whose last handle was dropped, and the SMs that the context was created for.
 pub(crate) type Stuck = Idle<RawGreen>;
 
 /// The units of a device that are in quarantine, and the contexts whose work they wait for.
 #[derive(Default)]
 pub(crate) struct Quarantine {
-    /// The number of cases, including those that a thread is trying to record.
+    /// The number of cases, including cases whose work a thread is trying to record.
     count: AtomicUsize,
     cases: Mutex<Vec<Case>>,
 }
@@ -45,8 +45,8 @@ impl Quarantine {
         self.cases.lock().push(case);
     }
 
-    /// Tries again to record the work of every context. Units without unrecorded work become free in the ledger, and
-    /// their contexts become available for reuse.
+    /// Tries again to record the work of every context. Each context whose work is recorded becomes available for
+    /// reuse. The units of a case become free in the ledger once the work of all its contexts is recorded.
     #[inline]
     pub(crate) fn retry(&self, device: &Device) {
         if self.count.load(Ordering::Relaxed) > 0 {
@@ -91,7 +91,7 @@ impl Quarantine {
     }
 }
 
-/// The work of a context could still not be recorded.
+/// The error for a context whose work could still not be recorded.
 pub(crate) struct Unrecorded;
 
 /// Tries to record a context's work. If that succeeds, the context becomes available for reuse. If the device has

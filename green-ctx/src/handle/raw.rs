@@ -2,11 +2,12 @@
 
 use std::ptr::NonNull;
 
-/// A handle from the driver. It is never null. The object that holds it decides when it is destroyed.
+/// A handle from the driver, which is never null. The object that holds the handle decides when the driver's object is
+/// destroyed.
 pub(crate) struct Raw<T>(NonNull<T>);
 
 impl<T> Raw<T> {
-    /// Wraps the result of a successful call. Returns `None` for a null handle.
+    /// Wraps the handle that a successful driver call returned. Returns `None` for a null handle.
     pub(crate) fn new(raw: *mut T) -> Option<Raw<T>> {
         NonNull::new(raw).map(Raw)
     }
@@ -35,8 +36,8 @@ mod threads {
     use super::Raw;
 
     // SAFETY: a driver handle identifies an object of the process, not of a thread. Handles are only passed to the
-    // driver, never dereferenced. Calls that the driver requires to be serialised (on a `CUgreenCtx`, by cuda.h up to
-    // 13.4) are serialised by their callers, with `Calls`.
+    // driver, never dereferenced. cuda.h up to CUDA 13.4 requires calls on a `CUgreenCtx` to be serialised, and the
+    // callers serialise these calls with `Calls`.
     unsafe impl<T> Send for Raw<T> {}
     // SAFETY: a shared reference only gives out copies of the handle, and those may be sent between threads.
     unsafe impl<T> Sync for Raw<T> {}

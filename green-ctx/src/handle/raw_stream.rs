@@ -1,4 +1,4 @@
-//! Driver calls on a stream, for modules that do not know stream objects.
+//! Driver calls on a stream, for modules that do not use `Stream` objects.
 #![allow(unsafe_code, reason = "calls the driver")]
 
 use green_ctx_sys::{Api, CUevent, CUstream, CUstreamCaptureStatus};
@@ -24,14 +24,14 @@ impl<'a> RawStream<'a> {
         self.driver
     }
 
-    /// Records an event after the work submitted so far.
+    /// Records an event that covers the work submitted to the stream so far.
     #[inline]
     pub(crate) fn record(&self, event: CUevent) -> Result<()> {
         // SAFETY: the creator of `self` keeps the stream alive, and the caller keeps the event alive.
         unsafe { call!(self.driver.functions()?, cuEventRecord(event, self.raw)) }
     }
 
-    /// Makes later work wait for an event.
+    /// Makes later work of the stream wait for an event.
     #[inline]
     pub(crate) fn wait(&self, event: CUevent) -> Result<()> {
         // SAFETY: the creator of `self` keeps the stream alive, and the caller keeps the event alive. Outside captures,
@@ -45,13 +45,13 @@ impl<'a> RawStream<'a> {
         unsafe { call!(self.driver.functions()?, cuStreamSynchronize(self.raw)) }
     }
 
-    /// Returns whether the stream is being captured. This includes captures that were invalidated.
+    /// Returns whether the stream is being captured. Also returns true if the capture was invalidated.
     pub(crate) fn is_capturing(&self) -> Result<bool> {
         is_capturing(self.driver.functions()?, self.raw)
     }
 }
 
-/// Returns whether a stream is being captured. This includes captures that were invalidated. The caller keeps the
+/// Returns whether a stream is being captured. Also returns true if the capture was invalidated. The caller keeps the
 /// stream alive.
 pub(crate) fn is_capturing(api: &Api, stream: CUstream) -> Result<bool> {
     let mut status = CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE;

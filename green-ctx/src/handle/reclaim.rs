@@ -1,11 +1,11 @@
-//! Hooks that release partitions which another library no longer uses.
+//! Hooks that release partitions that another library no longer uses.
 //!
 //! The hooks run before a device's SMs are split, and before a context, a partition or a plan set is closed. At that
-//! point the call has changed nothing and holds no lock, so a panic of a hook propagates to the caller. Dry runs and
+//! point the call has changed nothing and holds no lock, so a panic in a hook can propagate to the caller. Dry runs and
 //! splits of a group run no hooks.
 //!
-//! A split or a close that a hook makes runs no hooks, because a thread-local flag marks that one is running. While no
-//! hook is registered, a call only reads one flag of the driver.
+//! A split or a close that a hook makes runs no hooks, because a thread-local flag is set while a hook runs. While no
+//! hook is registered, a split or a close only reads one flag of the driver.
 
 use std::cell::Cell;
 use std::fmt;
@@ -19,8 +19,8 @@ use crate::handle::driver::{Driver, InSlot, Slot};
 
 type Hook = dyn Fn(&Driver) + Send + Sync;
 
-/// The registration of a reclaim hook ([`Driver::on_reclaim`]). Dropping it removes the hook. A call that another
-/// thread is making at that moment still completes.
+/// The registration of a reclaim hook ([`Driver::on_reclaim`]). Dropping this value removes the hook. If another thread
+/// is running the hook at that moment, that run still completes.
 ///
 /// The driver does not own the hook, so the hook may own objects of the driver.
 #[must_use = "dropping this removes the function"]
@@ -29,7 +29,7 @@ pub struct ReclaimHook {
 }
 
 impl ReclaimHook {
-    /// Keeps the hook registered, and everything that it owns alive, until the process ends.
+    /// Keeps the hook registered until the process ends. Everything that the hook owns also stays alive.
     pub fn keep(self) {
         mem::forget(self);
     }
@@ -44,7 +44,7 @@ impl fmt::Debug for ReclaimHook {
 /// A driver's reclaim hooks, in the order of their registration.
 #[derive(Default)]
 struct ReclaimHooks {
-    /// Set if the list may contain a live hook. Changed only under the list's lock.
+    /// Set if the list may contain a live hook. The flag is changed only under the list's lock.
     any: AtomicBool,
     list: Mutex<Vec<Weak<Hook>>>,
 }
@@ -60,7 +60,7 @@ impl ReclaimHooks {
         ReclaimHook { _hook: hook }
     }
 
-    /// Calls every hook, unless this thread is already running one.
+    /// Calls every hook, unless this thread is already running a hook.
     #[inline]
     fn call(&self, driver: &Driver) {
         // `Relaxed` is enough: a hook whose registration the program orders before this call is visible here.
@@ -80,7 +80,7 @@ impl ReclaimHooks {
         }
     }
 
-    /// Returns the hooks that have not been removed. The caller calls and drops them without the lock.
+    /// Returns the hooks that have not been removed. The caller calls and drops these hooks after the lock is released.
     fn living(&self) -> Vec<Arc<Hook>> {
         let mut list = self.list.lock();
         list.retain(|hook| hook.strong_count() > 0);
@@ -98,22 +98,22 @@ impl InSlot for ReclaimHooks {
 }
 
 impl Driver {
-    /// Registers a hook that drops partitions that are no longer used. It is for code that keeps streams or contexts
-    /// alive for another library, if that library does not report when it stops using them.
+    /// Registers a hook that drops partitions that are no longer used. Such a hook is for code that keeps streams or
+    /// contexts alive for another library, if that library does not report when it stops using them.
     ///
     /// The hook runs before the SMs of one of the driver's devices are split, and before a context, a partition or a
-    /// plan set is closed. It runs on the thread that makes the call, while this crate holds no lock. Dry runs call no
-    /// hooks.
+    /// plan set is closed. The hook runs on the thread that splits or closes, while this crate holds no lock. Dry runs
+    /// call no hooks.
     ///
-    /// - A hook must do only what is allowed on the calling thread. It may drop objects of any kind.
-    /// - Several hooks run in the order of their registration.
+    /// - A hook may make only calls that are allowed on the calling thread. A hook may drop objects of any kind.
+    /// - Hooks run in the order in which they were registered.
     /// - Splits and closes made by a hook call no hooks.
-    /// - If a hook panics, the panic propagates to the caller. The panic ends a split before it changes anything. A
+    /// - If a hook panics, the panic propagates to the caller. A split then ends without having changed anything, and a
     ///   close drops the object that it was called on.
     /// - In a forked process ([`is_forked`](Driver::is_forked)), no hook is called.
     ///
-    /// Dropping the result removes the hook. The driver owns neither of them and passes itself to each call, so a hook
-    /// that owns no objects of the driver does not keep the driver alive.
+    /// Dropping the returned [`ReclaimHook`] removes the hook. The driver does not own the hook, and passes itself as
+    /// an argument of each call. A hook that owns no objects of the driver therefore does not keep the driver alive.
     ///
     /// # Examples
     ///
@@ -157,7 +157,7 @@ thread_local! {
     static CALLING: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Sets `CALLING` while this thread runs hooks. Its drop resets the flag, even if a hook panics.
+/// Sets `CALLING` while this thread runs hooks. Dropping this value resets the flag, even if a hook panics.
 struct Calling;
 
 impl Calling {

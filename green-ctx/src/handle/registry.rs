@@ -5,9 +5,9 @@
 //! lock (`get_or_enter`), so that each handle has one object.
 //!
 //! An object removes its own entry before its handle is destroyed, since the driver may reuse the address immediately.
-//! A close removes the entry earlier, but only if no other handle exists (`seclude` checks that under the lock).
-//! Without that check, the raw handle of a context that stays open would be missing from the registry for a moment, and
-//! a look-up in that moment would create a second object.
+//! A close removes the entry earlier, but only if no other handle of the object exists. `seclude` checks this under the
+//! lock. Without that check, the raw handle of a context that stays open would be missing from the registry for a
+//! moment, and a look-up in that moment would create a second object.
 //!
 //! The locks and reference counts come from the module `lock`, so that a model checker can run the same source.
 
@@ -18,8 +18,8 @@ use rustc_hash::FxBuildHasher;
 
 use super::lock::{Arc, Mutex, Weak};
 
-/// Weak references to objects, by address. No driver call is made, no `Arc` is dropped, and no foreign code runs while
-/// the lock is held.
+/// A map from the addresses of raw handles to weak references to the objects that represent them. No driver call is
+/// made, no `Arc` is dropped, and no foreign code runs while the lock is held.
 pub(crate) struct Registry<T> {
     entries: Mutex<Entries<T>>,
 }
@@ -43,12 +43,13 @@ impl<T> Default for Registry<T> {
 }
 
 impl<T> Registry<T> {
-    /// Returns the live object of a handle.
+    /// Returns the live object that represents a handle.
     pub(crate) fn find(&self, address: usize) -> Option<Arc<T>> {
         self.entries.lock().find(address)
     }
 
-    /// Returns whether a handle has an entry. This includes entries whose last reference is being dropped.
+    /// Returns whether a handle has an entry. An entry counts even while the last reference to its object is being
+    /// dropped.
     pub(crate) fn contains(&self, address: usize) -> bool {
         self.entries.lock().by_address.contains_key(&address)
     }
@@ -70,9 +71,9 @@ impl<T> Registry<T> {
         drop(former);
     }
 
-    /// Returns the live object of a handle, or enters `object` if there is none. Both happen under one lock, so all
-    /// callers with the same handle get the same object. If another object exists, `object` is returned as well, and
-    /// the caller must drop it.
+    /// Returns the live object that represents a handle. If there is none, enters and returns `object`. The look-up and
+    /// the entry happen under one lock, so all callers with the same handle get the same object. If another object
+    /// already represents the handle, `object` is returned as well, and the caller must drop `object`.
     pub(crate) fn get_or_enter(&self, address: usize, object: Arc<T>) -> (Arc<T>, Option<Arc<T>>) {
         let mut entries = self.entries.lock();
         if let Some(living) = entries.find(address) {
@@ -85,15 +86,16 @@ impl<T> Registry<T> {
         (object, None)
     }
 
-    /// Removes the entry of an object that is about to be closed, so that it can no longer be found. `handles` is the
-    /// number of references that the caller holds. If there are others, returns false and keeps the entry.
-    /// [`get_or_enter`](Registry::get_or_enter) enters an object again if it is not closed after all.
+    /// Removes the entry of an object that is about to be closed, so that no thread can find the object. `handles` is
+    /// the number of references that the caller holds. If other references exist, returns false and keeps the entry. If
+    /// the object is not closed after all, [`get_or_enter`](Registry::get_or_enter) enters it again.
     pub(crate) fn seclude(&self, address: usize, object: &Arc<T>, handles: usize) -> bool {
         self.seclude_if(address, object, handles, || true)
     }
 
-    /// Works like [`seclude`](Registry::seclude), if `and` also returns true. `and` is called under the lock, once no
-    /// other reference to the object exists or can be found. It may lock another registry, and nothing else.
+    /// Works like [`seclude`](Registry::seclude), but removes the entry only if `and` also returns true. `and` is
+    /// called under the registry's lock, after the check that no other reference to the object exists. `and` may lock
+    /// another registry, but must take no other lock.
     pub(crate) fn seclude_if(
         &self,
         address: usize,
@@ -123,8 +125,8 @@ impl<T> Registry<T> {
         self.entries.lock().by_address.len()
     }
 
-    /// Removes the entry of `object`. An entry of another object stays: the driver may already have reused the address
-    /// for a newer object.
+    /// Removes the entry of `object`. If the entry belongs to another object, that entry stays: the driver may already
+    /// have reused the address for a newer object.
     pub(crate) fn forget(&self, address: usize, object: *const T) {
         let removed = self.entries.lock().remove_own(address, object);
         drop(removed);
@@ -136,7 +138,8 @@ impl<T> Entries<T> {
         self.by_address.get(&address).and_then(|entry| entry.object.upgrade())
     }
 
-    /// Returns the previous entry. The caller must drop it without the lock.
+    /// Inserts an entry and returns the previous entry for the address. The caller must drop the previous entry after
+    /// releasing the lock.
     fn insert(&mut self, address: usize, object: &Arc<T>) -> Option<Entry<T>> {
         let number = self.made;
         self.made += 1;
@@ -207,7 +210,7 @@ mod tests {
         });
     }
 
-    /// Threads that enter the same handle at the same time get one object.
+    /// Threads that enter the same handle at the same time all get the same object.
     #[test]
     fn threads_get_one_object() {
         check(|| {
@@ -255,7 +258,7 @@ mod tests {
         });
     }
 
-    /// A partition's stream gives out its context.
+    /// A handle of a partition's stream can give out a handle of the stream's context.
     #[test]
     fn what_an_object_gives_out_is_counted_after_it() {
         check(|| {

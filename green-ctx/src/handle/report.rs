@@ -1,11 +1,12 @@
 //! The hook for failed clean-ups, one per driver.
 //!
-//! The hook runs in the middle of a clean-up. Its panic is caught and written to standard error, since unwinding would
-//! skip the rest of the clean-up, such as the fence that the next owner of the SMs waits for. Without a hook, failures
-//! are written to standard error.
+//! The hook runs in the middle of a clean-up. If the hook panics, the panic is caught and written to standard error,
+//! since unwinding would skip the rest of the clean-up. For example, the fence that the next owner of the SMs waits for
+//! would be lost. Without a hook, failures are written to standard error.
 //!
-//! After a sticky error, every clean-up on the device fails for the same reason, so only the first one per driver is
-//! reported. `CUDA_ERROR_DEINITIALIZED` is not reported: a driver that shuts down has already released everything.
+//! After a sticky error, every clean-up on the device fails for the same reason, so only the first such failure per
+//! driver is reported. `CUDA_ERROR_DEINITIALIZED` is not reported: a driver that shuts down has already released
+//! everything.
 
 use std::fmt;
 use std::io::Write;
@@ -22,8 +23,8 @@ use crate::handle::error::{Error, Result};
 
 type Hook = dyn Fn(&Error) + Send + Sync;
 
-/// The registration of a hook for failed clean-ups ([`Driver::on_cleanup_failure`]). Dropping it removes the hook.
-/// Without a hook, failures are written to standard error.
+/// The registration of a hook for failed clean-ups ([`Driver::on_cleanup_failure`]). Dropping this value removes the
+/// hook. Without a hook, failures are written to standard error.
 ///
 /// The driver does not own the hook, so the hook may own objects of the driver.
 ///
@@ -34,7 +35,7 @@ pub struct CleanupHook {
 }
 
 impl CleanupHook {
-    /// Keeps the hook registered, and everything that it owns alive, until the process ends.
+    /// Keeps the hook registered until the process ends. Everything that the hook owns also stays alive.
     pub fn keep(self) {
         mem::forget(self);
     }
@@ -46,7 +47,7 @@ impl fmt::Debug for CleanupHook {
     }
 }
 
-/// Runs code of the program. Returns `None` if it panics.
+/// Runs code of the program. Returns `None` if that code panics.
 fn contain<R>(run: impl FnOnce() -> R) -> Option<R> {
     // Forget the panic's payload, since dropping it may panic again.
     catch_unwind(AssertUnwindSafe(run)).map_err(mem::forget).ok()
@@ -54,7 +55,7 @@ fn contain<R>(run: impl FnOnce() -> R) -> Option<R> {
 
 /// A driver's hook for failed clean-ups.
 pub(crate) struct Reporter {
-    /// The hook. Without one, failures are written to standard error.
+    /// The hook. If no hook is set, failures are written to standard error.
     hook: RwLock<Option<Weak<Hook>>>,
     /// Set once a failed device was reported. Every later clean-up of the device fails for the same reason.
     reported_fault: AtomicBool,
@@ -86,8 +87,8 @@ impl Reporter {
         contain(move || drop(hook));
     }
 
-    /// Calls the hook on a thread that must not call CUDA. If this holds the last reference to the hook, the hook and
-    /// its captured objects are dropped on a new thread.
+    /// Reports an error on a thread that must not call CUDA. If this function holds the last reference to the hook, the
+    /// hook and its captured objects are dropped on a new thread.
     #[cold]
     pub(crate) fn report_error_in_stream(&self, error: &Error) {
         let hook = self.hook();

@@ -1,5 +1,5 @@
-//! Serialisation of versions, compute capabilities and UUIDs, with the feature `serde`. Each is written as the text
-//! that it prints as.
+//! Serialisation of versions, compute capabilities and UUIDs, with the feature `serde`. Each value is serialised as its
+//! `Display` text.
 
 use green_ctx_sys::Version;
 use serde::de::Error as _;
@@ -7,7 +7,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::handle::device::{ComputeCapability, Uuid};
 
-/// A version as its text, such as `13.0`. The bindings do not depend on serde.
+/// Serialises a version as text, such as `13.0`. `Version` belongs to the bindings, which do not depend on serde.
 pub(crate) mod version {
     use super::*;
 
@@ -63,7 +63,7 @@ impl<'de> Deserialize<'de> for Uuid {
     }
 }
 
-/// Reads exactly the text that a UUID prints as.
+/// Parses the `Display` text of a UUID. The hexadecimal digits may be in upper or lower case.
 fn uuid(text: &str) -> Option<Uuid> {
     let digits: String = text.strip_prefix("GPU-")?.split('-').collect();
     let number = u128::from_str_radix(&digits, 16).ok()?;

@@ -5,11 +5,11 @@ use std::ptr;
 
 use green_ctx_sys::CUstream;
 
-/// A default stream of the context that is current on the thread that uses it.
+/// A token that means a default stream of the calling thread's current context.
 ///
 /// Other libraries pass these tokens in place of a stream. A token means a different stream in each context, and
-/// possibly on each thread, so no [`Stream`](crate::Stream) can represent it. The driver resolves it at each call.
-/// [`Driver::find_stream`](crate::Driver::find_stream) returns `None` for a token, and
+/// possibly on each thread, so no [`Stream`](crate::Stream) can represent it. The driver resolves the token at each
+/// call. [`Driver::find_stream`](crate::Driver::find_stream) returns `None` for a token, and
 /// [`Stream::from_raw_borrowed`](crate::Stream::from_raw_borrowed) refuses it. Only the methods of this type depend on
 /// the current context.
 ///
@@ -34,21 +34,21 @@ use green_ctx_sys::CUstream;
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum DefaultStream {
-    /// The null handle. In this crate it means the same as [`Legacy`](DefaultStream::Legacy). C code can be compiled so
-    /// that it means [`PerThread`](DefaultStream::PerThread).
+    /// The null handle. In this crate, the null handle means the same as [`Legacy`](DefaultStream::Legacy). C code can
+    /// be compiled so that the null handle means [`PerThread`](DefaultStream::PerThread).
     Null,
     /// The context's legacy default stream, which synchronises with the context's blocking streams. In a green context,
-    /// no stream synchronises with it (recorded on an H200, driver 580.159.04).
+    /// no stream synchronises with the legacy default stream (recorded on an H200, driver 580.159.04).
     #[doc(alias = "CU_STREAM_LEGACY")]
     Legacy,
-    /// The thread's own default stream in the context. A green context has none: every call returns
-    /// `CUDA_ERROR_INVALID_HANDLE` there (recorded on an H200, driver 580.159.04).
+    /// The thread's own default stream in the context. A green context has no such stream: every call with this token
+    /// returns `CUDA_ERROR_INVALID_HANDLE` (recorded on an H200, driver 580.159.04).
     #[doc(alias = "CU_STREAM_PER_THREAD")]
     PerThread,
 }
 
 impl DefaultStream {
-    /// Returns the token that a raw handle is, or `None` for the handle of a stream.
+    /// Returns the token with the value `raw`, or `None` if `raw` is the handle of a stream.
     ///
     /// # Examples
     ///
@@ -65,7 +65,7 @@ impl DefaultStream {
             .find(|token| token.as_raw() == raw)
     }
 
-    /// Returns the token as C code passes it.
+    /// Returns the value that C code passes to the driver for this token.
     #[must_use]
     pub const fn as_raw(self) -> CUstream {
         // The values of CU_STREAM_LEGACY and CU_STREAM_PER_THREAD in cuda.h.

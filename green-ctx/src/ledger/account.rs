@@ -1,16 +1,20 @@
-//! The account of a device's units: which group has each unit, and which fences its next owner waits for.
+//! The account of a device's units: the group that has each unit, and the fences that the unit's next owner
+//! waits for.
 //!
-//! A unit is free, in the floor of one group, shared by groups, or quarantined. It is quarantined if work of
-//! a previous owner could not be recorded. Only free units become floors. A quarantined unit can still be
-//! shared, because sharing waits for nothing. A group does not grow when other groups leave: `16..` keeps the
-//! units that it got. One group with `n..` or `..` therefore leaves no unit for later floors. When the device
-//! is cut anew, each unit waits for all fences, because it is unknown how the units of two cuts overlap.
+//! A unit is free, in the floor of one group, shared by groups, or quarantined. A unit is quarantined if work
+//! of a previous owner could not be recorded. Only free units become floors. A quarantined unit can still be
+//! shared, because a group that shares a unit does not wait for earlier work. A group does not grow when
+//! other groups are dropped: a group with the share `16..` keeps the units that it got at first. A group with
+//! the share `n..` or `..` shares every unit outside floors, and so leaves no unit for later floors. After
+//! the device is cut into other units, each unit waits for all fences, because it is unknown how the units of
+//! two cuts overlap.
 //!
-//! A group can be divided again (`Divided`). Units of its floor can become floors of the parts. Units that it
-//! shares can only be shared. If all parts are exclusive, they take over its units in the account that has
-//! the group, and its other units become free. If some of them share, or if the driver divides the group, the
-//! group keeps its units here. It becomes a `Parent` (`handle/group.rs`) with an account for the parts, which
-//! lives until the last part is gone. The partitions of plans are in no account.
+//! A group can be divided again (`Divided`). Units of the group's floor can become floors of the parts. Units
+//! that the group shares can only be shared by the parts. If all parts are exclusive, the parts take over
+//! units of the group in the group's account, and the other units of the group become free. If some parts
+//! share units, or if the driver divides the group, the group keeps its units in its account. The group then
+//! becomes a `Parent` (`handle/group.rs`), which has a second account for the parts and exists until the last
+//! part is dropped. No account records the partitions of plans.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -25,8 +29,8 @@ use super::units::{Cut, Placement, UnitCounts, UnitSet};
 
 /// One device's account of its units, with fences `F` and driver contexts `C`.
 ///
-/// Cloning a fence must be cheap, and two fences must be equal only if they are the same one. The groups that
-/// hold units determine the cut. A new cut can begin only while every unit is free.
+/// Cloning a fence must be cheap, and two fences must compare equal only if they are the same fence. The
+/// groups that hold units determine the cut. A new cut can begin only while every unit is free.
 pub(crate) struct Ledger<F, C> {
     cut: Cut,
     /// The SMs of each unit; empty until the first group is taken.
@@ -38,9 +42,9 @@ pub(crate) struct Ledger<F, C> {
     held: usize,
     /// The sum of `Unit::quarantined` over all units.
     quarantined: usize,
-    /// The fences of work that may still run on units outside floors, each once.
+    /// The fences of work that may still run on units outside floors, without duplicates.
     pending: Vec<Pending<F>>,
-    /// Idle contexts. Their units may be free or in use.
+    /// Idle contexts, on units that may be free or in use.
     pub(crate) recycler: Recycler<C>,
 }
 
@@ -48,7 +52,7 @@ pub(crate) struct Ledger<F, C> {
 struct Unit {
     /// The group whose floor contains the unit.
     floor: Option<GroupNumber>,
-    /// The groups that share the unit. Empty if it is in a floor.
+    /// The groups that share the unit. Empty if the unit is in a floor.
     sharers: Vec<GroupNumber>,
     /// The number of previous owners whose work could not be recorded.
     quarantined: usize,
@@ -94,8 +98,8 @@ pub(crate) struct Taken<F> {
     pub(crate) group: GroupNumber,
     /// The fences of work that may still run on the floor. Each fence occurs once.
     pub(crate) fences: Vec<F>,
-    /// The previous cut if this group began a new one. Kept so that the caller drops it without the ledger's
-    /// lock.
+    /// The previous cut, if this group began a new one. The field exists so that the caller drops the cut
+    /// without the ledger's lock.
     _former: Option<Cut>,
 }
 
@@ -104,8 +108,8 @@ pub(crate) struct Taken<F> {
 struct Held {
     name: Arc<str>,
     units: usize,
-    /// Whether the group was chosen in another cut. Its units can overlap any unit of this cut, so it shares
-    /// all of them.
+    /// Whether the group was chosen in another cut. Such a group may overlap any unit of this cut, so it is
+    /// recorded as sharing all units.
     of_other_cut: bool,
 }
 
@@ -124,7 +128,7 @@ pub(crate) struct Divided<'a> {
     pub(crate) group: &'a GroupUnits,
     /// The group's number in the ledger; `None` for a part of another group.
     pub(crate) number: Option<GroupNumber>,
-    /// Units that no floor gets.
+    /// Units in quarantine, which no floor may take.
     pub(crate) quarantined: &'a [usize],
 }
 
@@ -172,7 +176,7 @@ impl<F: Clone + PartialEq, C> Ledger<F, C> {
         })
     }
 
-    /// Returns the ledger as it would be without some groups, for a dry run. It has no fences and no idle
+    /// Returns a copy of the ledger without these groups, for a dry run. The copy has no fences and no idle
     /// contexts.
     pub(crate) fn without(&self, groups: &[(GroupNumber, &[usize])]) -> Ledger<F, C> {
         let mut rest = Ledger {
@@ -193,7 +197,8 @@ impl<F: Clone + PartialEq, C> Ledger<F, C> {
         rest
     }
 
-    /// Returns the units that floors may have, if the device has the cut that is in use.
+    /// Returns the units that a floor may take. `units` must belong to the cut that is in use, if there is
+    /// one.
     pub(crate) fn free(&self, units: &UnitCounts) -> UnitSet {
         let count = units.counts().len();
         let is_free = |unit: &usize| self.units.get(*unit).is_none_or(Unit::is_free);
@@ -203,9 +208,9 @@ impl<F: Clone + PartialEq, C> Ledger<F, C> {
         }
     }
 
-    /// Chooses among a group's units for every group of a request. Floors come from the group's floor. The
-    /// units left over and those that the group shares can be shared. Preferred placements win among those
-    /// with the same count.
+    /// Chooses among a group's units for every group of a request. Floors come from the group's floor. Units
+    /// of that floor that are left over, and units that the group shares, can be shared. Among placements
+    /// with the same count, preferred ones are chosen first.
     pub(crate) fn choose_within(
         &self,
         units: &UnitCounts,
@@ -234,8 +239,9 @@ impl<F: Clone + PartialEq, C> Ledger<F, C> {
         })
     }
 
-    /// Enters a chosen group as the owner of its units, and returns the fences of its floor. Shared units
-    /// wait for nothing. The choice must have been made under the same lock.
+    /// Records a chosen group as the owner of its units, and returns the fences of its floor. A group does
+    /// not wait for earlier work on units that it shares. The caller must have chosen the units under the
+    /// same lock.
     pub(crate) fn take(&mut self, units: &UnitCounts, chosen: &GroupUnits) -> Taken<F> {
         let former = if self.is_out() { None } else { self.start(&chosen.placement.cut, units) };
         if self.cut != chosen.placement.cut {
@@ -304,7 +310,8 @@ impl<F: Clone + PartialEq, C> Ledger<F, C> {
         (group, ended)
     }
 
-    /// Adds the floor of `from` to the floor of `into`. `from` must have no other units, and ends.
+    /// Adds the floor of `from` to the floor of `into`. `from` must have no other units, and is removed from
+    /// the account.
     pub(crate) fn join(
         &mut self,
         into: GroupNumber,
@@ -328,7 +335,7 @@ impl<F: Clone + PartialEq, C> Ledger<F, C> {
         }
     }
 
-    /// Starts a new cut, while all units are free. Returns the previous cut if it differs.
+    /// Starts a new cut, while all units are free. Returns the previous cut if it differs from the new one.
     fn start(&mut self, cut: &Cut, units: &UnitCounts) -> Option<Cut> {
         if self.cut == *cut && self.counts == units.counts() {
             return None;
@@ -343,7 +350,7 @@ impl<F: Clone + PartialEq, C> Ledger<F, C> {
         Some(mem::replace(&mut self.cut, cut.clone()))
     }
 
-    /// Takes a group's units back. The next floor on them waits for `fences`.
+    /// Takes a group's units back. The next floor on these units waits for `fences`.
     pub(crate) fn give_back(
         &mut self,
         group: GroupNumber,
@@ -355,8 +362,8 @@ impl<F: Clone + PartialEq, C> Ledger<F, C> {
         self.leave(group, &members)
     }
 
-    /// Takes back the units of a group whose work could not be recorded, and returns them. No floor gets them
-    /// until [`end_quarantine`](Ledger::end_quarantine).
+    /// Takes back the units of a group whose work could not be recorded, and returns these units. No floor
+    /// may take the units until [`end_quarantine`](Ledger::end_quarantine) is called.
     pub(crate) fn quarantine(
         &mut self,
         group: GroupNumber,
@@ -368,7 +375,7 @@ impl<F: Clone + PartialEq, C> Ledger<F, C> {
         (self.leave(group, &members), members)
     }
 
-    /// Ends the quarantine of units. The next floor on them waits for `fences`.
+    /// Ends the quarantine of units. The next floor on these units waits for `fences`.
     pub(crate) fn end_quarantine(&mut self, members: &[usize], fences: &[F]) {
         self.add_pending(members, fences);
         self.quarantined -= members.len();
@@ -408,7 +415,7 @@ impl<F: Clone + PartialEq, C> Ledger<F, C> {
         }
     }
 
-    /// Returns the fences that next owners wait for, each once.
+    /// Returns the fences that the next owners of units wait for, without duplicates.
     pub(crate) fn fences(&self) -> Vec<F> {
         self.pending.iter().map(|pending| pending.fence.clone()).collect()
     }
@@ -468,8 +475,8 @@ impl<F: Clone + PartialEq, C> Ledger<F, C> {
         self.name(|unit| self.units[unit].floor.as_slice(), None)
     }
 
-    /// Returns the groups that share units, in the order of the units. With `of`, returns only those that
-    /// share some of these units with this group.
+    /// Returns the groups that share units, in the order of the units. If `of` contains units and a group,
+    /// returns only the other groups that share some of these units.
     pub(crate) fn sharers(&self, of: Option<(&[usize], GroupNumber)>) -> Vec<Holder> {
         let mut is_asked_for = vec![of.is_none(); self.units.len()];
         if let Some((units, group)) = of {
@@ -482,7 +489,8 @@ impl<F: Clone + PartialEq, C> Ledger<F, C> {
         self.name(sharers, of.map(|(_, group)| group))
     }
 
-    /// Names the groups that `groups` returns for each unit, except `but_for`.
+    /// Returns the groups that `groups` returns for the units, each with its number of SMs, except for the
+    /// group `but_for`.
     fn name<'a>(
         &'a self,
         groups: impl Fn(usize) -> &'a [GroupNumber],
@@ -525,7 +533,7 @@ mod tests {
 
     type Account = Ledger<u32, ()>;
 
-    /// A device of 36 SMs in four units, and the same in units of one SM.
+    /// Returns two cuts of a device with 36 SMs: into four units, and into units of one SM.
     fn cuts() -> [(Cut, UnitCounts); 2] {
         let cut = |granularity, counts: &[u32], size| {
             (Cut::smallest(granularity), UnitCounts::new(counts.into(), size))

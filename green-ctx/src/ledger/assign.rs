@@ -2,18 +2,18 @@
 //!
 //! `Supply::meet` chooses in this order:
 //!
-//! 1. **Counted floors**, all together, from free units (`choose`). They are rounded up to whole units, but
-//!    never above the share's ceiling. If they were met one after the other, 115 SMs of an H200 would take
-//!    all 15 units of 8, and 13 would not fit.
-//! 2. **`None`**: all free regular units.
+//! 1. **Counted floors**, all chosen together from free units (`choose`). Each floor is rounded up to whole
+//!    units, but never above the share's ceiling. If floors were chosen one after the other on an H200, a
+//!    floor of 115 SMs would take all 15 units of 8 SMs, and a floor of 13 SMs would not fit afterwards.
+//! 2. **`None` shares**: all free regular units.
 //! 3. **Bounded ceilings**, in the order of the request, rounded down, from units that are in no floor
 //!    (`fill`).
 //! 4. **Unbounded ceilings**: every unit that is in no floor.
 //! 5. **The rest**: the free units that are left, as a floor.
 //!
-//! An overlapping request gets its counts without floors, from units that no group shares yet if these
-//! suffice. In a structured request, each group is one unit. Choosing takes nothing, so a refusal changes
-//! nothing.
+//! The groups of an overlapping request get their counts as shared units, without floors. Units that no group
+//! shares yet are used if there are enough of them. In a structured request, each group is one unit. Choosing
+//! units does not take them, so a refusal changes nothing.
 
 use std::sync::Arc;
 
@@ -25,7 +25,7 @@ use super::request::{RequestedGroup, SplitRequest};
 use super::share::Share;
 use super::units::{Cut, Placement, UnitCounts, UnitSet};
 
-/// The record of a group: its numbers and its units.
+/// The record of a group: its SM counts and its units.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct GroupUnits {
     pub(crate) sms: GroupSms,
@@ -50,8 +50,8 @@ struct FloorAndPool {
     pool: Vec<usize>,
 }
 
-/// Returns the groups of a structured split, one unit each, and the rest as the last one if the request takes
-/// it.
+/// Returns the groups of a structured split. Each group is one unit. If the request takes the rest, the group
+/// of the rest comes last.
 pub(crate) fn each_its_own(
     units: &UnitCounts,
     cut: &Cut,
@@ -94,26 +94,27 @@ fn chosen(
 pub(super) struct Supply<'a, C, L> {
     pub(super) units: &'a UnitCounts,
     pub(super) cut: &'a Cut,
-    /// The units that floors may have.
+    /// The units that floors may take.
     pub(super) free: UnitSet,
     /// Returns the number of groups that share a unit, or `None` for a unit that may not be shared.
     pub(super) load: L,
     /// Placements to prefer among those with the same count.
     pub(super) preferred: &'a [Placement],
-    /// Holds the idle contexts, whose units are preferred next.
+    /// The idle contexts. Their units come second in preference, after `preferred`.
     pub(super) recycler: &'a Recycler<C>,
 }
 
-/// The reason why a request is not met.
+/// The reason why a request cannot be met.
 enum Misfit {
     /// Only this number of groups fit, counted from the first.
     Shortage(usize),
-    /// No device with these units could meet it.
+    /// No device with these units could meet the request.
     Invalid(String),
 }
 
 impl<C, L: Fn(usize) -> Option<u32>> Supply<'_, C, L> {
-    /// Chooses units for every group of a request. On a shortage, calls `known` for the details to report.
+    /// Chooses units for every group of a request. If the units do not suffice, calls `known` for details to
+    /// report.
     pub(super) fn assign(
         &self,
         request: &SplitRequest,
@@ -138,8 +139,8 @@ impl<C, L: Fn(usize) -> Option<u32>> Supply<'_, C, L> {
         Ok(all)
     }
 
-    /// Returns the units of groups with these shares, and those left for the rest. The module's documentation
-    /// lists the order.
+    /// Returns the units of groups with these shares, and the units left for the rest. The module's
+    /// documentation lists the order.
     fn meet(
         &self,
         shares: &[Share],
@@ -260,8 +261,9 @@ impl<C, L: Fn(usize) -> Option<u32>> Supply<'_, C, L> {
         preferred.chain(self.recycler.placements(self.cut))
     }
 
-    /// Chooses the free units of a floor. If they are all that the group has, prefers the units of an
-    /// existing context. Otherwise takes the first units, or the last if `at_end` is true.
+    /// Chooses free units for a floor. If the group has no units above its floor (`is_all`), the units of an
+    /// existing context are preferred. Otherwise, the first free units are chosen, or the last ones if
+    /// `at_end` is true.
     fn place(&self, parts: &Parts, free: &UnitSet, is_all: bool, at_end: bool) -> Vec<usize> {
         let (counts, size) = (self.units.counts(), self.units.size());
         let fits = |members: &&[usize]| {
@@ -287,7 +289,7 @@ impl<C, L: Fn(usize) -> Option<u32>> Supply<'_, C, L> {
         members
     }
 
-    /// Returns the reason why a request is not met.
+    /// Returns the reason why a request cannot be met.
     #[cold]
     fn misfit(&self, request: &SplitRequest) -> Misfit {
         if !matches!(self.cut, Cut::Structured { .. }) {
@@ -365,8 +367,8 @@ impl<C, L: Fn(usize) -> Option<u32>> Supply<'_, C, L> {
         }))
     }
 
-    /// Returns the amounts by which counts can differ, in SMs, in descending order: a unit, or the difference
-    /// between an odd unit and a regular one.
+    /// Returns the steps by which a floor can grow, in SMs and in descending order: the size of a unit, or
+    /// the difference between an odd unit and a regular one.
     fn steps(&self) -> Vec<u32> {
         let size = self.units.size();
         let counts = self.units.counts().iter();
@@ -381,8 +383,8 @@ impl<C, L: Fn(usize) -> Option<u32>> Supply<'_, C, L> {
 
     /// Returns the nearest shares that the same number of groups could have.
     ///
-    /// All floors are first reduced in proportion until they fit. Then each grows as far as possible, unless
-    /// equal shares were requested. Returns an empty list if even floors of one unit do not fit.
+    /// All floors are first reduced in proportion until they fit. Then each floor grows as far as possible,
+    /// unless equal shares were requested. Returns an empty list if even floors of one unit do not fit.
     fn nearest(&self, request: &SplitRequest, shares: &[Share]) -> Vec<Share> {
         let (total, unit) = (self.units.total(), self.units.size());
         let few = shares.len() <= self.units.counts().len();

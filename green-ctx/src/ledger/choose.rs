@@ -1,5 +1,5 @@
-//! The arithmetic of choosing units: free ones for all floors of a request together, and shareable ones up to
-//! a ceiling. It uses no driver and no locks.
+//! The arithmetic of choosing units: free units for all floors of a request together, and shared units up to
+//! a ceiling. This module uses no driver and no locks.
 
 use std::cmp::Reverse;
 
@@ -18,12 +18,13 @@ pub(super) struct Parts {
 }
 
 /// Picks free units for several shares together, each with at least the SMs of its floor. Returns `None` if
-/// the free units do not suffice, whatever the order of the shares.
+/// the free units do not suffice for the shares in any order.
 ///
-/// With regular units alone, counts are rounded up as the driver does it. An odd unit, such as the one of 12
-/// SMs on an H200, fits clusters less well. It is used in the way that makes the fewest counts inexact. Among
-/// equal ways, the one with the fewest odd units wins, then the one with the fewest SMs. Then the smallest
-/// counts get the odd units, and among equal counts the last.
+/// If only regular units are used, counts are rounded up in the same way as by the driver. An odd unit, such
+/// as the unit of 12 SMs on an H200, suits clusters less well. Odd units are used in the way that meets the
+/// most counts exactly. If several ways are equally exact, the way with the fewest odd units wins, and then
+/// the way with the fewest SMs. If ways are still equal, the smallest counts get the odd units, and among
+/// equal counts the last count gets one.
 pub(super) fn choose(
     counts: &[u32],
     size: u32,
@@ -81,7 +82,8 @@ pub(super) fn choose(
     Some(parts)
 }
 
-/// A counted floor. The order is by size; among equal ones, the last of the request comes first.
+/// A counted floor. Floors are ordered by size. Among floors of equal size, the last one in the request comes
+/// first.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Rank {
     least: u32,
@@ -90,8 +92,8 @@ struct Rank {
     group: Reverse<usize>,
 }
 
-/// Returns the number of odd units to consider. Devices have had at most one so far. If there are many of
-/// them and many counts, the first few are enough.
+/// Returns the number of odd units to consider. All devices so far have had at most one odd unit. If a device
+/// had many odd units and a request had many counts, the first few odd units would be enough.
 fn most_odd(counts: usize) -> usize {
     const WAYS: usize = 1 << 12;
     (1..=6).take_while(|odd| (counts + 1).pow(*odd) <= WAYS).count()
@@ -99,8 +101,8 @@ fn most_odd(counts: usize) -> usize {
 
 /// All ways of giving each odd unit to one count or to none.
 ///
-/// Ways are numbered. With `n` counts, the digits of a way's number in base `n + 1` say which count gets each
-/// unit.
+/// Each way has a number. With `n` counts, each digit of that number in base `n + 1` selects the count that
+/// gets one of the odd units.
 struct Ways<'a> {
     odd: &'a [usize],
     rank: &'a [Rank],
@@ -111,8 +113,8 @@ impl Ways<'_> {
         (self.rank.len() + 1).pow(self.odd.len() as u32)
     }
 
-    /// Returns each odd unit with its digit: 0 if it is not used, otherwise one more than the place of its
-    /// count.
+    /// Returns each odd unit with its digit: 0 if the unit is not used, otherwise the place of its count plus
+    /// 1.
     fn digits(&self, mut way: usize) -> impl Iterator<Item = (usize, usize)> {
         let base = self.rank.len() + 1;
         self.odd.iter().map(move |unit| {
@@ -132,15 +134,15 @@ impl Ways<'_> {
     }
 }
 
-/// Picks units above a floor from those that may be shared, for at most `budget` SMs. Without a budget, picks
-/// all of them.
+/// Picks units above a floor from the units that may be shared, up to a total of `budget` SMs. Without a
+/// budget, picks all units that may be shared.
 ///
-/// The choice has as many SMs as possible. Among equal choices, it shares the fewest SMs with other
-/// partitions, then has the fewest odd units, then matches an existing context, then consists of the first
-/// units.
+/// The choice has as many SMs as possible. Among choices with equally many SMs, the preferred choice shares
+/// the fewest SMs with other partitions. Further preferences, in this order, are the fewest odd units, the
+/// units of an existing context, and the first units.
 ///
 /// `load` is the number of partitions that share each unit, or `None` for a unit that cannot be shared.
-/// `existing` are the units of existing contexts, those of the floor included.
+/// `existing` yields the units of existing contexts, including the units of their floors.
 pub(super) fn fill<'a>(
     counts: &[u32],
     size: u32,

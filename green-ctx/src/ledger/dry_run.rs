@@ -14,17 +14,20 @@ pub struct DryRun {
     pub unit: u32,
     /// The groups, in the order of the request.
     pub groups: Vec<GroupSms>,
-    /// The SMs that no group uses, or those of the group that takes the rest.
+    /// The SMs that no group in `groups` uses. If the request takes the rest, these SMs go to the group of
+    /// the rest.
     pub remainder: u32,
-    /// The SMs that would be left for later floors. An unbounded share (`32..`, `..`) leaves none. To get a
-    /// floor next to one, request both together, give the share a ceiling, or use plans.
+    /// The SMs that would be left for later floors. An unbounded share (`32..`, `..`) leaves no SMs for later
+    /// floors. To get a floor as well as an unbounded share, request the two together, give the unbounded
+    /// share a ceiling, or use plans.
     pub free_for_floors: u32,
     /// The SMs in quarantine, because work of a previous owner could not be recorded. A split tries again to
-    /// record the work and can then use these SMs. A dry run only reads, so it does not count on them.
+    /// record the work, and can use these SMs if that succeeds. A dry run changes nothing, so it treats these
+    /// SMs as unavailable.
     pub quarantined: u32,
 }
 
-/// The requested share of a group and the SMs that it came to.
+/// The requested share of a group and the resulting numbers of SMs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct GroupSms {
@@ -39,8 +42,8 @@ pub struct GroupSms {
 }
 
 impl DryRun {
-    /// Creates the result for chosen groups. `free` is the units that were free for floors. Assumes an empty
-    /// quarantine.
+    /// Creates the result for chosen groups. `free` contains the units that were free for floors. The result
+    /// reports no SMs in quarantine.
     pub(crate) fn new(units: &UnitCounts, mut free: UnitSet, chosen: Vec<GroupUnits>) -> DryRun {
         free.take_out(chosen.iter().flat_map(|group| &group.placement.members));
         let left = free.iter().map(|unit| units.counts()[unit]).sum();

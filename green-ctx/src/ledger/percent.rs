@@ -1,15 +1,16 @@
 //! Percentages of SMs, turned into counts.
 //!
-//! All percentages of one request are rounded together, each to a nearby count that whole units make up. If a
-//! request does not exceed the device's SMs, its rounded counts do not exceed them either. Percentages that
-//! add up to at most 100 therefore fit if all SMs are free and each percentage can get at least one unit. If
-//! they add up to less than 100 and the request takes the rest, at least one unit remains for the rest.
+//! All percentages of one request are rounded together, each to a nearby number of SMs that consists of whole
+//! units. If a request asks for no more SMs than the device has, the rounded counts do not exceed the
+//! device's SMs. Percentages that add up to at most 100 therefore fit if all SMs are free and each percentage
+//! can get at least one unit. If the percentages add up to less than 100 and the request takes the rest, at
+//! least one unit remains for the rest.
 
 use super::refusal::Refusal;
 use super::share::{Amount, Share, ShareKind};
 use super::units::UnitSizes;
 
-/// The SMs that percentages refer to, and how the counts are rounded.
+/// The SMs that percentages refer to, and the rules for rounding counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Rounding {
     /// The SMs that 100 % refers to.
@@ -20,7 +21,7 @@ pub(crate) struct Rounding {
     pub(crate) units: u32,
     /// The SMs of the odd unit; 0 if no group can have one.
     pub(crate) odd: u32,
-    /// Whether equal percentages must come to equal counts. Each is rounded down in that case.
+    /// Whether equal percentages must give equal counts. In that case, each count is rounded down.
     pub(crate) is_equal: bool,
 }
 
@@ -31,13 +32,13 @@ impl From<UnitSizes> for Rounding {
     }
 }
 
-/// The group of a request whose size is not given by a number, if there is one.
+/// The kind of group in a request whose size is not given as a number, if there is such a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Others {
     None,
-    /// The rest, which can be any unit.
+    /// A group of the rest, which can consist of any units.
     Rest,
-    /// Regular units.
+    /// A group of all free regular units.
     Regular,
 }
 
@@ -53,21 +54,21 @@ impl Others {
 
 /// A floor that is a percentage.
 struct Floor {
-    /// Its index among the shares.
+    /// The floor's index among the shares.
     place: usize,
-    /// Its SMs before rounding, in hundredths.
+    /// The floor before rounding, in hundredths of an SM.
     ideal: u64,
-    /// The maximum number of SMs that it may come to.
+    /// The maximum number of SMs to which the floor may be rounded.
     most: u32,
 }
 
-/// The user of the odd unit.
+/// The floor that gets the odd unit, if any.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Odd {
     Unused,
     /// A floor that is a count.
     Count,
-    /// The percentage at this index among the floors.
+    /// The floor that is a percentage and has this index among such floors.
     Percent(usize),
 }
 
@@ -101,7 +102,7 @@ pub(super) fn resolve(shares: &[Share], rounding: Rounding, others: Others) -> V
     resolved.into_iter().map(|share| with_ceiling(share, rounding)).collect()
 }
 
-/// Fails for a floor above its ceiling if one of them is a percentage and the other a count.
+/// Fails if a floor is above its ceiling, and one of the two is a percentage and the other is a count.
 pub(super) fn check(
     name: &str,
     share: Share,
@@ -139,8 +140,8 @@ struct Apportioned<'a> {
 }
 
 impl Apportioned<'_> {
-    /// Returns the counts with the smallest total error. Among equal ones, prefers the first way of using the
-    /// odd unit: not at all, then for a count, then for a percentage.
+    /// Returns the counts with the smallest total error. Among results with equal errors, leaving the odd
+    /// unit unused is preferred, then using it for a count, then using it for a percentage.
     fn counts(&self) -> Vec<u32> {
         let Rounding { sms, unit, odd, is_equal, .. } = self.rounding;
         // For a request that does not fit. Asking for more SMs than there are makes no percentage smaller.
@@ -175,14 +176,14 @@ impl Apportioned<'_> {
         with_others.or_else(together).unwrap_or_else(|| self.floors.iter().map(alone).collect())
     }
 
-    /// Returns all SMs that the request asks for by number, in hundredths.
+    /// Returns the sum of all requested counts and percentages, in hundredths of an SM.
     fn requested(&self) -> u64 {
         let ideals = self.floors.iter().map(|floor| floor.ideal).sum::<u64>();
         self.counts.iter().fold(ideals, |sum, count| sum.saturating_add(hundredths(*count)))
     }
 
-    /// Returns the number of regular units that the counts leave. They use the odd unit if `way` is
-    /// `Odd::Count`.
+    /// Returns the number of regular units that are left after the floors that are counts. One of these
+    /// floors uses the odd unit if `way` is `Odd::Count`.
     fn left(&self, way: Odd) -> Option<u32> {
         let Rounding { unit, units, odd, .. } = self.rounding;
         let all = |count: &u32| count.div_ceil(unit);
@@ -233,7 +234,8 @@ impl Apportioned<'_> {
     }
 }
 
-/// Replaces a ceiling in percent by a count of at least one unit, and at least the floor.
+/// Replaces a ceiling that is a percentage with a count. The count is at least one unit and at least the
+/// floor.
 fn with_ceiling(share: Share, Rounding { sms, unit, .. }: Rounding) -> Share {
     let ShareKind::Between { floor, ceiling: Some(Amount::Percent(percent)) } = share.kind() else {
         return share;
@@ -317,7 +319,7 @@ mod tests {
         assert_eq!(given(&["5%"; 16], Others::Rest).iter().sum::<u32>(), 132);
     }
 
-    /// An H200 has 120 SMs in sets of 8, and 112 in sets of 16.
+    /// On an H200, all sets of 8 SMs together have 120 SMs, and all sets of 16 SMs together have 112.
     #[test]
     fn sets_of_a_structured_split_are_fewer_than_the_sms() {
         let given = |percents: &[u32], unit, units| {

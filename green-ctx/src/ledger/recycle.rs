@@ -2,8 +2,8 @@
 //!
 //! Creating a context takes about 1 ms and 4 to 5 MiB of device memory, and destroying it does not return the
 //! memory (measured on an H200, driver 580.159.04). When the last handle of a partition is dropped, its
-//! driver context is therefore stored here. The next partition of the same SMs gets it for the price of a
-//! look-up.
+//! driver context is therefore stored here. The next partition on the same SMs gets this context at the cost
+//! of a look-up.
 
 use std::fmt;
 
@@ -20,13 +20,13 @@ pub(crate) struct Recycler<C> {
     reused: u64,
 }
 
-/// An idle context, and what it was made from.
+/// An idle context, and the resources from which it was created.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Idle<C> {
     pub(crate) placement: Placement,
     pub(crate) workqueue: Option<WorkqueueConfig>,
     pub(crate) sm_count: u32,
-    /// Whether it is never destroyed, because foreign code may use its streams.
+    /// Whether the context must not be destroyed, because foreign code may use its streams.
     pub(crate) kept: bool,
     pub(crate) raw: C,
 }
@@ -36,7 +36,7 @@ pub(crate) struct Idle<C> {
 pub(crate) struct WorkqueueConfig {
     pub(crate) limit: u32,
     pub(crate) scope: WorkqueueScope,
-    /// The id of the context that owns the queues; `None` if the workqueue has its own.
+    /// The id of the context that owns the queues; `None` if the workqueue has its own queues.
     pub(crate) of: Option<u64>,
 }
 
@@ -61,13 +61,14 @@ impl fmt::Display for WorkqueueScope {
     }
 }
 
-/// The number of contexts that a device created, reused, and keeps idle.
+/// The numbers of contexts on a device that were created, that were reused, and that are idle.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct ContextCounts {
-    /// Green contexts that the driver created. Each takes about 1 ms and 4 to 5 MiB of device memory, and
-    /// destroying it does not return the memory (measured on an H200, driver 580.159.04).
+    /// Green contexts that the driver created. Creating a context takes about 1 ms and 4 to 5 MiB of device
+    /// memory, and destroying the context does not return the memory (measured on an H200, driver
+    /// 580.159.04).
     pub created: u64,
     /// Partitions that reused the context of an earlier partition.
     pub reused: u64,
@@ -82,7 +83,7 @@ impl<C> Default for Recycler<C> {
 }
 
 impl<C> Recycler<C> {
-    /// Takes out an idle context of exactly these SMs and this workqueue, if there is one.
+    /// Takes out an idle context with exactly these SMs and this workqueue, if there is one.
     pub(crate) fn take(
         &mut self,
         placement: &Placement,
@@ -101,7 +102,8 @@ impl<C> Recycler<C> {
         self.overflow()
     }
 
-    /// Sets the maximum number of idle contexts. Returns those beyond it, which the caller must destroy.
+    /// Sets the maximum number of idle contexts. Returns the contexts beyond that number, which the caller
+    /// must destroy.
     #[must_use = "the caller must destroy the returned contexts"]
     pub(crate) fn set_limit(&mut self, limit: usize) -> Vec<Idle<C>> {
         self.limit = limit;

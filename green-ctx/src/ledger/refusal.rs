@@ -16,7 +16,7 @@ pub(crate) enum Refusal {
     CutInUse {
         /// The current cut.
         held: String,
-        /// The groups that hold or share units of it.
+        /// The groups that hold or share units of the current cut.
         holders: Vec<Holder>,
     },
 }
@@ -27,7 +27,7 @@ impl Refusal {
     }
 }
 
-/// The groups of a request that did not fit, and shares that would.
+/// The error for a request whose groups do not all fit, with shares that would fit.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
@@ -40,22 +40,22 @@ pub struct NotEnoughSms {
     pub fit: usize,
     /// The SMs that are free for floors.
     pub free: u32,
-    /// The SMs in no floor, which can be shared.
+    /// The SMs that are in no floor, and can therefore be shared.
     pub shareable: u32,
     /// The number of the device's SMs.
     pub total: u32,
     /// The size of the smallest unit in SMs. For a structured request, the number of SMs that are scheduled
     /// together.
     pub unit: u32,
-    /// The nearest shares that the same number of groups could have now. Empty if that many groups do not fit
-    /// at all.
+    /// The nearest shares that the same number of groups could have now. The list is empty if this number of
+    /// groups cannot fit with any shares.
     pub nearest: Vec<Share>,
     /// The groups whose floors hold the other SMs.
     pub holders: Vec<Holder>,
-    /// The groups that share SMs, so that these cannot become part of a floor.
+    /// The groups that share SMs. Shared SMs cannot become part of a floor.
     pub sharers: Vec<Holder>,
-    /// The SMs in quarantine: work of a previous owner could not be recorded, so it is unknown when it ends.
-    /// No floor gets these SMs. Later splits try again to record the work.
+    /// The SMs in quarantine: work of a previous owner could not be recorded, so it is unknown when that work
+    /// ends. No floor gets these SMs. Later splits try again to record the work.
     #[cfg_attr(feature = "serde", serde(default))]
     pub quarantined: u32,
     /// Whether the first group that did not fit was limited to a [locality
@@ -65,8 +65,8 @@ pub struct NotEnoughSms {
 }
 
 impl NotEnoughSms {
-    /// Returns whether the floors add up to more SMs than the device has, so that no partition that closes makes the
-    /// request fit.
+    /// Returns whether the requested floors add up to more SMs than the device has. Closing partitions cannot
+    /// make such a request fit.
     pub(crate) fn exceeds_device(&self) -> bool {
         let floors = self.requested.iter().filter_map(|share| share.floor()).map(u64::from);
         floors.sum::<u64>() > u64::from(self.total)
@@ -135,7 +135,7 @@ impl fmt::Display for NotEnoughSms {
     }
 }
 
-/// A share, worded as a number of SMs.
+/// A share that is displayed as a number of SMs.
 struct Words(Share);
 
 impl fmt::Display for Words {

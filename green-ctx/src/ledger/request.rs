@@ -1,4 +1,4 @@
-//! Requests to split SMs, and the results of dry runs.
+//! Requests to split SMs.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -9,7 +9,8 @@ use super::share::{Share, ShareKind};
 use super::structure::{Coscheduling, GroupParams, LocalityDomain, PerGroup, Structure};
 use super::units::Granularity;
 
-/// A request to divide SMs: named groups with [shares](Share), and what happens to the SMs that remain.
+/// A request to divide SMs into named groups with [shares](Share). One of the groups can take all SMs that
+/// remain.
 ///
 /// A list of shares converts into a request: `[16, 24]` requests two groups named `p0` and `p1`.
 ///
@@ -50,7 +51,7 @@ pub struct SplitRequest {
     pub(crate) structure: Structure,
     /// The name of the only group to take; `None` to take every group.
     only: Option<Arc<str>>,
-    /// The rounding that was applied to the percentages, once they are counted.
+    /// The rounding that turned percentages into counts; `None` before [`SplitRequest::counted`].
     rounding: Option<Rounding>,
 }
 
@@ -59,13 +60,14 @@ pub struct SplitRequest {
 pub(crate) struct RequestedGroup {
     pub(crate) name: Arc<str>,
     pub(crate) share: Share,
-    /// The share with counts in place of percentages. Equals `share` until the request is counted.
+    /// The share with counts in place of percentages. Equals `share` until `SplitRequest::counted` replaces
+    /// the percentages.
     pub(crate) counted: Share,
 }
 
 impl RequestedGroup {
-    /// Returns the group's SMs as the driver's structured split takes them: 0 requests as many as can be
-    /// scheduled together.
+    /// Returns the number of SMs to pass to the driver's structured split. The number 0 requests as many SMs
+    /// as can be scheduled together.
     pub(crate) fn structured_count(&self) -> Result<u32, Refusal> {
         let RequestedGroup { name, share, counted } = self;
         match counted.kind() {
@@ -87,8 +89,8 @@ impl SplitRequest {
         SplitRequest::default()
     }
 
-    /// Adds a group with a share: a count, a percentage, a range of them, or `None` for as many SMs as can be
-    /// scheduled together. [`Share`] lists the forms.
+    /// Adds a group with a share: a count, a percentage, a range of counts or percentages, or `None` for as
+    /// many SMs as can be scheduled together. [`Share`] lists the forms.
     ///
     /// # Examples
     ///
@@ -117,8 +119,8 @@ impl SplitRequest {
         }
     }
 
-    /// Adds a last group that takes all SMs that the others leave free. If none remain, there is no such
-    /// group.
+    /// Adds a last group that takes all SMs that the other groups leave free. If no SMs remain, the split
+    /// returns no such group.
     ///
     /// # Examples
     ///
@@ -137,16 +139,17 @@ impl SplitRequest {
         self
     }
 
-    /// Sets the priority of the stream that the group's partition comes with. Lower numbers run first, and
-    /// the driver clamps the number to its range. A split creates no streams and ignores it.
+    /// Sets the priority of the first stream of the group's partition. Lower numbers run first, and the
+    /// driver clamps the number to its range. The priority takes effect when a partition is created from the
+    /// group; a split alone creates no streams.
     pub fn priority(mut self, name: impl Into<Arc<str>>, priority: i32) -> Self {
         self.priorities.push((name.into(), priority));
         self
     }
 
-    /// Takes the group's floor from the end of the free units instead of from the start. Use it in requests
-    /// where one group grows from the front and another from the end: a group of a given size then always has
-    /// the same SMs, so few contexts are needed.
+    /// Takes the group's floor from the end of the free units instead of from the start. Use this option if
+    /// one group grows from the start of the units and another group grows from the end. Each group then has
+    /// the same SMs whenever it has the same size, so few contexts are needed.
     ///
     /// # Examples
     ///
@@ -173,7 +176,8 @@ impl SplitRequest {
         self.at_end.iter().any(|other| **other == *name)
     }
 
-    /// Sets the size of the units. All groups of a device share one granularity.
+    /// Sets the size of the units. All groups that exist on a device at the same time must have the same
+    /// granularity, except for [`overlapping`](SplitRequest::overlapping) groups.
     ///
     /// # Examples
     ///
@@ -192,12 +196,12 @@ impl SplitRequest {
         self
     }
 
-    /// Gives each group its count, rounded up to whole units, as shared SMs without a floor. They can be any
-    /// SMs that are in no floor. The groups of one request share no SMs with each other.
+    /// Gives each group its count, rounded up to whole units, as shared SMs without a floor. The shared SMs
+    /// can be any SMs that are in no floor. Groups of the same request share no SMs with each other.
     ///
-    /// Work of groups that share SMs competes for them, and nothing orders it. While these groups exist, no
-    /// group gets their SMs as a floor. If no group of the device has a floor, the granularity may differ
-    /// from that of the existing groups. No group gets any floor while both granularities are in use.
+    /// Work of groups that share SMs competes for those SMs and runs in no defined order. While these groups
+    /// exist, no group gets their SMs as a floor. If no group of the device has a floor, the granularity may
+    /// differ from that of the existing groups. No group can get a floor while two granularities are in use.
     pub const fn overlapping(mut self, overlapping: bool) -> Self {
         self.overlapping = overlapping;
         self
@@ -206,56 +210,58 @@ impl SplitRequest {
     /// Sets the number of SMs that are scheduled together, so that clusters fit.
     ///
     /// Devices of compute capability 9.0 and newer accept an even count up to 32, older ones up to 2. The
-    /// count 0 selects the device's own [alignment](crate::resource::SmResource::alignment). Pass one count for all
-    /// groups or a list with one count per group. Unless [`backfill`](SplitRequest::backfill) is set, the SMs
-    /// of a group must be a multiple of its count.
+    /// count 0 selects the device's own [alignment](crate::resource::SmResource::alignment). Pass one count
+    /// for all groups or a list with one count per group. Unless [`backfill`](SplitRequest::backfill) is set,
+    /// the number of SMs of a group must be a multiple of its co-scheduled count.
     ///
-    /// This makes the request *structured*: the driver's own split (`cuDevSmResourceSplit`) chooses the
-    /// groups. It needs CUDA 13.1 or newer and rounds nothing. It divides all SMs of the device, so no other
-    /// groups may hold any of them ([`SmResource::split`](crate::resource::SmResource::split)). Taken from
-    /// the header; not yet run on hardware.
+    /// This option makes the request *structured*: the driver's own split (`cuDevSmResourceSplit`) chooses
+    /// the groups. A structured split needs CUDA 13.1 or newer and rounds nothing. A structured split divides
+    /// all SMs of the device, so no other groups may hold SMs of the device
+    /// ([`SmResource::split`](crate::resource::SmResource::split)). Structured splits follow the CUDA header
+    /// and have not yet run on hardware.
     #[doc(alias = "coscheduledSmCount")]
     pub fn coscheduled(mut self, sm_count: impl Into<PerGroup<u32>>) -> Self {
         self.structure.coscheduled = Some(sm_count.into());
         self
     }
 
-    /// Sets the size, in SMs, up to which the driver may merge sets of SMs that are scheduled together. It
-    /// serves preferred cluster dimensions (compute capability 10.0 and newer), and the driver merges sets
-    /// only if it can.
+    /// Sets the size, in SMs, up to which the driver may merge sets of SMs that are scheduled together. The
+    /// option is for kernels with preferred cluster dimensions (compute capability 10.0 and newer). The
+    /// driver merges sets only where possible.
     ///
-    /// This makes the request structured, as [`coscheduled`](SplitRequest::coscheduled) does. It needs CUDA
-    /// 13.1 or newer; not yet run on hardware.
+    /// This option makes the request structured, as [`coscheduled`](SplitRequest::coscheduled) does. The
+    /// option needs CUDA 13.1 or newer, and has not yet run on hardware.
     #[doc(alias = "preferredCoscheduledSmCount")]
     pub fn preferred_coscheduled(mut self, sm_count: impl Into<PerGroup<u32>>) -> Self {
         self.structure.preferred = Some(sm_count.into());
         self
     }
 
-    /// Fills groups up with SMs that are not scheduled together, to reach an even count that the constraints
-    /// alone do not give.
+    /// Sets whether a group may be filled up with SMs that are not scheduled together. The group can then
+    /// have an even number of SMs that is not a multiple of the co-scheduled count.
     ///
-    /// This makes the request structured, as [`coscheduled`](SplitRequest::coscheduled) does. It needs CUDA
-    /// 13.1 or newer; not yet run on hardware.
+    /// This option makes the request structured, as [`coscheduled`](SplitRequest::coscheduled) does. The
+    /// option needs CUDA 13.1 or newer, and has not yet run on hardware.
     #[doc(alias = "CU_DEV_SM_RESOURCE_GROUP_BACKFILL")]
     pub fn backfill(mut self, backfill: impl Into<PerGroup<bool>>) -> Self {
         self.structure.backfill = Some(backfill.into());
         self
     }
 
-    /// Takes the SMs of the groups from locality domains.
+    /// Takes the SMs of each group from a locality domain.
     ///
-    /// This makes the request structured, as [`coscheduled`](SplitRequest::coscheduled) does. It needs CUDA
-    /// 13.4 or newer; not yet run on hardware.
+    /// This option makes the request structured, as [`coscheduled`](SplitRequest::coscheduled) does. The
+    /// option needs CUDA 13.4 or newer, and has not yet run on hardware.
     #[doc(alias = "CU_DEV_SM_RESOURCE_GROUP_LOCALITY_DOMAIN_ID")]
     pub fn locality_domain(mut self, domain: impl Into<PerGroup<LocalityDomain>>) -> Self {
         self.structure.locality = Some(domain.into());
         self
     }
 
-    /// Lets groups take more SMs of their [locality domain](SplitRequest::locality_domain) than the driver
-    /// counts per domain ([`Device::locality_domains`](crate::Device::locality_domains)). Larger domains have
-    /// such SMs. Needs CUDA 13.5 or newer; not yet run on hardware.
+    /// Sets whether groups may take more SMs from their [locality domain](SplitRequest::locality_domain) than
+    /// the driver reports for each domain ([`Device::locality_domains`](crate::Device::locality_domains)).
+    /// Only larger domains have such additional SMs. The option needs CUDA 13.5 or newer, and has not yet run
+    /// on hardware.
     #[doc(alias = "CU_DEV_SM_RESOURCE_GROUP_LOCALITY_DOMAIN_SUPPLEMENTAL_SMS")]
     pub fn supplemental(mut self, supplemental: impl Into<PerGroup<bool>>) -> Self {
         let supplemental = supplemental.into();
@@ -266,7 +272,7 @@ impl SplitRequest {
     /// Takes only the named group of a structured request, and leaves the SMs of the other groups free.
     ///
     /// A request with the same groups always gives each group the same SMs. A later request can therefore
-    /// take another group while this one exists.
+    /// take another group while the first group exists.
     ///
     /// # Examples
     ///
@@ -313,13 +319,13 @@ impl SplitRequest {
         self.rests.first()
     }
 
-    /// Returns the shares of all groups except the one that takes the rest, in order. They are counts if the request
-    /// was [counted](SplitRequest::counted).
+    /// Returns the shares of all groups except the one that takes the rest, in order. The shares are counts
+    /// if the request was [counted](SplitRequest::counted).
     pub(crate) fn shares(&self) -> Vec<Share> {
         self.groups.iter().map(|group| group.counted).collect()
     }
 
-    /// Returns the shares that the first groups would have if the request had no others.
+    /// Returns the shares that the first groups would have if the request had no other groups.
     pub(super) fn first_shares(&self, groups: usize) -> Vec<Share> {
         let shares: Vec<Share> = self.groups[..groups].iter().map(|group| group.share).collect();
         let others = Others::of(&shares, !self.rests.is_empty());
@@ -329,8 +335,8 @@ impl SplitRequest {
         }
     }
 
-    /// Returns how the percentages of a structured request are rounded: to sets of SMs that are scheduled
-    /// together. `available` returns the number of SMs in sets of a given size.
+    /// Returns the rounding for a structured request, which rounds percentages to sets of SMs that are
+    /// scheduled together. `available` returns the total number of SMs in sets of a given size.
     pub(crate) fn structured_rounding<E: From<Refusal>>(
         &self,
         sms: u32,
@@ -366,7 +372,7 @@ impl SplitRequest {
         self.groups.iter().map(|group| group.share).collect()
     }
 
-    /// Returns the request with these shares, and with as many groups as there are shares.
+    /// Returns the request with these shares. Groups for which there is no share are removed.
     pub(crate) fn with_shares(&self, shares: &[Share]) -> SplitRequest {
         let mut request = self.clone();
         request.groups.truncate(shares.len());
@@ -376,7 +382,7 @@ impl SplitRequest {
         request
     }
 
-    /// Returns the priority of the group's first stream.
+    /// Returns the priority of the first stream of the group's partition.
     pub(crate) fn priority_of(&self, name: &str) -> i32 {
         let of_name = self.priorities.iter().rfind(|(other, _)| **other == *name);
         of_name.map_or(0, |(_, priority)| *priority)
@@ -387,7 +393,7 @@ impl SplitRequest {
         self.groups.iter().all(|group| group.share.is_exclusive())
     }
 
-    /// Returns a name that two groups have.
+    /// Returns a name that two groups have, if there is one.
     pub(crate) fn twice(&self) -> Option<&str> {
         // Requests have few names, so comparing all pairs is cheaper than a set.
         let earlier =
@@ -437,7 +443,7 @@ impl SplitRequest {
             self.priorities.iter().find(|(name, _)| !self.names().any(|other| *other == **name))
         {
             let reason = format!(
-                "a priority is set for group {name}, but the request has none of that name"
+                "a priority is set for group {name}, but the request has no group of that name"
             );
             return Err(Refusal::invalid(reason));
         }
@@ -445,14 +451,14 @@ impl SplitRequest {
             self.at_end.iter().find(|name| !self.names().any(|other| *other == ***name))
         {
             let reason =
-                format!("`at_end` names group {name}, but the request has none of that name");
+                format!("`at_end` names group {name}, but the request has no group of that name");
             return Err(Refusal::invalid(reason));
         }
         self.validate_sharing()?;
         if let Some(only) = &self.only {
             if !self.names().any(|name| name == &**only) {
                 return Err(Refusal::invalid(format!(
-                    "`only` names group {only}, but the request has none of that name"
+                    "`only` names group {only}, but the request has no group of that name"
                 )));
             }
             if !self.is_structured() {
@@ -509,8 +515,8 @@ impl SplitRequest {
         Ok(())
     }
 
-    /// Returns the parameters of the driver's structured split. Fails for values that the header rules out,
-    /// before the driver is called.
+    /// Returns the parameters of the driver's structured split. Values that the CUDA header rules out are
+    /// refused before the driver is called.
     pub(crate) fn structured_groups(
         &self,
         device: Coscheduling,
@@ -558,7 +564,8 @@ impl<T: Into<Share> + Clone> From<&Vec<T>> for SplitRequest {
     }
 }
 
-/// Returns the name of a group without one. Names for the first groups need no formatting.
+/// Returns the name of a group for which the request gives no name. The names of the first groups are
+/// constants and need no formatting.
 fn numbered(index: usize) -> Arc<str> {
     const FEW: [&str; 8] = ["p0", "p1", "p2", "p3", "p4", "p5", "p6", "p7"];
     FEW.get(index).map_or_else(|| format!("p{index}").into(), |name| Arc::from(*name))

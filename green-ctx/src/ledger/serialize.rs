@@ -33,7 +33,7 @@ impl Serialize for Share {
     }
 }
 
-/// Reads a share from text, or from a number as a count.
+/// Reads a share from text. A number is read as a count.
 impl<'de> Deserialize<'de> for Share {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Share, D::Error> {
         #[derive(Deserialize)]
@@ -50,8 +50,9 @@ impl<'de> Deserialize<'de> for Share {
     }
 }
 
-/// Implements serialisation for a type with a shared name, by way of a form that owns its name. Serialising
-/// `Arc<str>` directly would need a feature of serde that then applies to every crate in the program.
+/// Implements serialisation for a type whose name is an `Arc<str>`, through a second type whose name is a
+/// `String`. Serialising `Arc<str>` directly would need serde's feature `rc`, which would then apply to every
+/// crate in the program.
 macro_rules! with_text_for_name {
     ($type:ident as $form:ident { $($field:ident: $field_type:ty),* }) => {
         #[derive(Serialize, Deserialize)]

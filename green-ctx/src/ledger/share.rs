@@ -6,9 +6,9 @@ use std::str::FromStr;
 
 /// The floor and the ceiling that one entry of a request asks for.
 ///
-/// The *floor* is the SMs that no other partition may use. The *ceiling* is the maximum number of SMs that
-/// the partition may use, its floor included. Between floor and ceiling, it shares SMs with every partition
-/// whose ceiling reaches them.
+/// The *floor* is the number of SMs that only this partition may use. The *ceiling* is the maximum number of
+/// SMs that the partition may use, its floor included. The SMs above the floor, up to the ceiling, may also
+/// be used by other partitions.
 ///
 /// | in Rust | as text | floor | ceiling | meaning |
 /// |---|---|---|---|---|
@@ -23,18 +23,18 @@ use std::str::FromStr;
 /// | `Percent(25)..` | `25%..` | 25 % | every SM in no other floor | as with counts |
 /// | `..=Percent(75)` | `..=75%` | 0 | 75 % | as with counts |
 ///
-/// A percentage is relative to the SMs that are divided: those of the device, or of the group that is split
+/// A percentage is relative to the SMs that are divided: the SMs of the device, or of a group that is split
 /// again. The same request therefore works on GPUs of different sizes. The percentages of one request are
-/// rounded together: if the floors add up to at most 100 %, they fit, provided that all SMs are free and
-/// there is a unit for each floor. A [structured](crate::SplitRequest::coscheduled) split rounds percentages
-/// to sets of SMs that are scheduled together, and no group gets SMs outside such sets. Counts and
-/// percentages can be mixed, as in `16..50%`. Reports show the SMs that each percentage came to.
+/// rounded together. Floors that add up to at most 100 % fit if all SMs are free and there are at least as
+/// many units as floors. A [structured](crate::SplitRequest::coscheduled) split rounds percentages to sets of
+/// SMs that are scheduled together, and no group gets SMs outside such sets. Counts and percentages can be
+/// mixed, as in `16..50%`. Groups and partitions report the number of SMs that each percentage gave.
 ///
-/// A floor that is a count is rounded up to whole units, and a ceiling is rounded down. Rounding never makes the floor larger
-/// than the ceiling.
+/// A floor that is a count is rounded up to whole units, and a ceiling is rounded down to whole units.
+/// Rounding never makes the floor larger than the ceiling.
 ///
-/// Text includes both ends: `16..48` means `16..=48`. To avoid confusion with that, Rust's half-open ranges
-/// are not shares. This does not compile:
+/// In text, a range includes both ends: `16..48` means `16..=48`. To avoid confusion with this text form,
+/// Rust's half-open ranges cannot be used as shares. This does not compile:
 ///
 /// ```compile_fail,E0277
 /// let request = green_ctx::SplitRequest::new().group("decode", 16..48);
@@ -57,12 +57,13 @@ pub struct Share(ShareKind);
 
 /// The kinds of [shares](Share).
 ///
-/// The enum is exhaustive on purpose: code that matches it does not compile until it handles an added kind.
+/// The enum is exhaustive on purpose: if a new version adds a kind, a `match` without that kind no longer
+/// compiles.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ShareKind {
-    /// A number of SMs, exclusive, rounded up to whole units.
+    /// An exclusive number of SMs, rounded up to whole units.
     Count(u32),
-    /// A percentage of the SMs, exclusive, rounded together with the other percentages of the request.
+    /// An exclusive percentage of the SMs, rounded together with the other percentages of the request.
     Percent(u32),
     /// A floor, and SMs shared with other partitions up to a ceiling.
     Between {
@@ -71,9 +72,9 @@ pub enum ShareKind {
         /// The maximum number of SMs that the partition may use, its floor included. `None` sets no limit.
         ceiling: Option<Amount>,
     },
-    /// All free SMs that can be scheduled together, exclusive.
+    /// An exclusive share of all free SMs that can be scheduled together.
     Regular,
-    /// All SMs that the other groups leave free, exclusive.
+    /// An exclusive share of all SMs that the other groups leave free.
     Rest,
 }
 
@@ -105,12 +106,14 @@ impl fmt::Display for Amount {
     }
 }
 
-/// A percentage of the SMs that are divided: a [`Share`], or the bound of a range that is one.
+/// A percentage of the SMs that are divided. A percentage converts into a [`Share`], and so does a range of
+/// percentages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Percent(pub u32);
 
 impl Share {
-    /// All SMs that the other groups leave free, exclusive. If none remain, the request has no such group.
+    /// An exclusive share of all SMs that the other groups leave free. If no SMs remain, the split returns no
+    /// such group.
     pub const REST: Share = Share(ShareKind::Rest);
 
     /// Returns an exclusive share of a percentage of the SMs. For the bounds of a range, use [`Percent`].
@@ -144,7 +147,8 @@ impl Share {
         self.0
     }
 
-    /// Returns the requested floor in SMs. Returns `None` if it is a percentage or depends on the free SMs.
+    /// Returns the requested floor in SMs. Returns `None` if the floor is a percentage or depends on the free
+    /// SMs.
     #[must_use]
     pub const fn floor(self) -> Option<u32> {
         match self.0 {
@@ -154,7 +158,8 @@ impl Share {
         }
     }
 
-    /// Returns the requested ceiling in SMs. Returns `None` if there is none or it is a percentage.
+    /// Returns the requested ceiling in SMs. Returns `None` if the share has no ceiling, or if the ceiling is
+    /// a percentage or depends on the free SMs.
     #[must_use]
     pub const fn ceiling(self) -> Option<u32> {
         match self.0 {
@@ -197,14 +202,15 @@ impl Share {
         }
     }
 
-    /// Returns whether the share has no ceiling. It then takes every SM that is in no floor, and leaves none
-    /// for a group that takes the rest.
+    /// Returns whether the share has no ceiling. Such a share takes every SM that is in no floor, and leaves
+    /// no SMs for a group that takes the rest.
     #[must_use]
     pub const fn is_unbounded(self) -> bool {
         matches!(self.0, ShareKind::Between { ceiling: None, .. })
     }
 
-    /// Returns the SMs of a counted floor, or 0, and the maximum that rounding may raise it to.
+    /// Returns the floor in SMs, or 0 if the floor is not a count, and the maximum number of SMs to which
+    /// rounding may raise the floor.
     pub(super) const fn wanted(self) -> (u32, u32) {
         let least = match self.floor() {
             Some(floor) => floor,
@@ -235,7 +241,8 @@ impl Share {
         }
     }
 
-    /// Returns the reason why no device can give this share, worded to follow the name of a group.
+    /// Returns the reason why no device can give this share. The text is worded to follow the name of a
+    /// group.
     pub(super) fn fault(self) -> Option<String> {
         use Amount::{Percent, Sms};
         let (floor, ceiling) = match self.0 {
@@ -284,7 +291,8 @@ impl From<u32> for Share {
     }
 }
 
-/// A count, or for `None` as many SMs as can be scheduled together: all free regular units.
+/// Converts a number to a count of SMs, and `None` to all free SMs that can be scheduled together (all free
+/// regular units).
 impl From<Option<u32>> for Share {
     fn from(sm_count: Option<u32>) -> Share {
         sm_count.map_or(Share(ShareKind::Regular), Share::from)

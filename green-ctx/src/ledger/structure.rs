@@ -1,4 +1,4 @@
-//! Structured requests: which SMs of a group are scheduled together (CUDA 13.1 and newer).
+//! Structured requests, which set how many SMs of a group are scheduled together (CUDA 13.1 and newer).
 
 use std::fmt;
 
@@ -35,7 +35,7 @@ impl<T, const N: usize> From<[T; N]> for PerGroup<T> {
 }
 
 impl PerGroup<bool> {
-    /// Returns whether the value is true for any group.
+    /// Returns whether the value is true for at least one group.
     pub(super) fn any(&self) -> bool {
         match &self.0 {
             Values::All(value) => *value,
@@ -66,9 +66,9 @@ impl<T: Copy> PerGroup<T> {
     }
 }
 
-/// A part of the device whose SMs are close to one memory (CUDA 13.4 and newer).
+/// A part of the device whose SMs are close to the same memory (CUDA 13.4 and newer).
 ///
-/// Taken from the header; not yet run on hardware.
+/// Support for locality domains follows the CUDA header, and has not yet run on hardware.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[doc(alias = "CU_DEV_SM_RESOURCE_GROUP_LOCALITY_DOMAIN_ID")]
 pub enum LocalityDomain {
@@ -93,13 +93,13 @@ pub(crate) struct Structure {
 pub(crate) struct GroupParams {
     /// The group's SMs; 0 for as many as possible.
     pub(crate) sm_count: u32,
-    /// Never 0. If `sm_count` is 0, the meaning of 0 here differs between drivers (NVIDIA/cuda-python, pull
-    /// request 2389).
+    /// The number of SMs that are scheduled together. This number is never 0, because drivers differ in the
+    /// meaning of 0 if `sm_count` is 0 (NVIDIA/cuda-python, pull request 2389).
     pub(crate) coscheduled: u32,
     pub(crate) preferred: u32,
     pub(crate) backfill: bool,
     pub(crate) locality: Option<LocalityDomain>,
-    /// Only set together with `locality`.
+    /// True only if `locality` is set.
     pub(crate) supplemental: bool,
 }
 
@@ -130,7 +130,7 @@ impl fmt::Display for GroupParams {
 /// The co-scheduled counts that a device accepts.
 #[derive(Clone, Copy)]
 pub(crate) struct Coscheduling {
-    /// The count if none is requested, in SMs.
+    /// The number of SMs that applies if the request sets no count.
     pub(crate) default: u32,
     /// The largest count, in SMs.
     pub(crate) most: u32,
@@ -163,8 +163,8 @@ impl Structure {
 
     /// Returns the number of SMs that are scheduled together in every group of a request with percentages.
     ///
-    /// Fails if groups differ in it, because percentages are rounded together. Fails for locality domains,
-    /// because percentages are relative to all SMs, not to those of a domain.
+    /// Fails if this number differs between groups, because percentages are rounded together. Fails for
+    /// locality domains, because percentages are relative to all SMs and not to the SMs of a domain.
     pub(super) fn set_of_percentages(
         &self,
         groups: usize,
@@ -187,8 +187,8 @@ impl Structure {
         }
     }
 
-    /// Returns the driver's parameters for one group. Fails for values that the header rules out, before the
-    /// driver is called.
+    /// Returns the driver's parameters for one group. Values that the CUDA header rules out are refused
+    /// before the driver is called.
     pub(super) fn group(
         &self,
         index: usize,
@@ -216,8 +216,8 @@ impl Structure {
     }
 }
 
-/// Applies the header's rules for one group: counts are even, and multiples of the co-scheduled count unless
-/// backfill is allowed.
+/// Checks one group against the rules of the CUDA header: counts are even, and multiples of the co-scheduled
+/// count unless backfill is allowed.
 fn validate(name: &str, group: GroupParams, device: Coscheduling) -> Result<(), Refusal> {
     let most = device.most;
     let wrong = |reason: String| Err(Refusal::invalid(format!("group {name} {reason}")));

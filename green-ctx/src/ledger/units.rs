@@ -16,7 +16,7 @@ pub enum Granularity {
     Coarse,
     /// The smallest units that the driver makes: 2 SMs on Hopper. Clusters of more than 2 blocks may not fit.
     Fine,
-    /// Units for the largest clusters that the device can run. On an H200 they equal the coarse units
+    /// Units for the largest clusters that the device can run. On an H200, these units equal the coarse units
     /// (recorded, driver 580.159.04).
     LargestClusters,
 }
@@ -40,8 +40,8 @@ impl fmt::Display for Granularity {
 /// The way in which a device is cut into units.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Cut {
-    /// Pieces of equal size. They are the smallest possible, unless the driver cannot make a context of
-    /// several pieces.
+    /// Pieces of equal size. The pieces are the smallest possible, unless the driver cannot create a context
+    /// from several pieces.
     Equal {
         granularity: Granularity,
         /// The minimum number of SMs per piece; 0 for the smallest possible pieces.
@@ -51,7 +51,7 @@ pub(crate) enum Cut {
     },
     /// The groups of a structured request, in order, and the SMs left over.
     Structured {
-        /// The SMs that were split; `None` for the device's.
+        /// The group's SMs that were split; `None` if the SMs of the device were split.
         within: Option<Arc<Placement>>,
         groups: Arc<[GroupParams]>,
     },
@@ -96,10 +96,10 @@ impl fmt::Display for Cut {
     }
 }
 
-/// The SMs of each unit of a cut device.
+/// The number of SMs in each unit of a cut device.
 ///
-/// Units of equal size come first, and the rest comes last. On an H200 the smallest units are 15 of 8 SMs and
-/// one of 12, or 66 of 2. For a structured request, each group is one unit.
+/// Units of equal size come first, and the rest comes last. An H200 has 15 coarse units of 8 SMs and one of
+/// 12 SMs, or 66 fine units of 2 SMs each. In a structured request, each group is one unit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct UnitCounts {
     counts: Box<[u32]>,
@@ -144,8 +144,8 @@ pub struct UnitSizes {
 }
 
 impl UnitSizes {
-    /// Returns the sizes of units with these SMs, as
-    /// [`SmResource::unit_counts`](crate::resource::SmResource::unit_counts) returns them.
+    /// Computes the sizes from the number of SMs in each unit, which
+    /// [`SmResource::unit_counts`](crate::resource::SmResource::unit_counts) returns.
     #[must_use]
     pub fn of(counts: &[u32]) -> UnitSizes {
         let unit = counts.first().copied().unwrap_or(1);
@@ -194,8 +194,8 @@ impl UnitSizes {
         with_odd.max(sms / unit * unit)
     }
 
-    /// Returns the number of regular units that make up exactly `sms` SMs together, and whether the odd unit
-    /// is one part of them. Returns `None` if no combination of units does.
+    /// Returns the units that have exactly `sms` SMs together: the number of regular units, and whether the
+    /// odd unit is included. Returns `None` if no combination of units has exactly `sms` SMs.
     #[must_use]
     pub fn exactly(self, sms: u32) -> Option<(u32, bool)> {
         let unit = self.unit.max(1);
@@ -209,7 +209,7 @@ impl UnitSizes {
     }
 }
 
-/// A choice of SMs: some units of a device that is cut in a certain way.
+/// A choice of SMs: some of the units that a cut of a device gives.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Placement {
     pub(crate) cut: Cut,
@@ -264,7 +264,7 @@ impl UnitSet {
         self.0.iter_mut().zip(other.0.iter()).for_each(|(ours, theirs)| *ours |= theirs);
     }
 
-    /// Removes the units of another set. Returns whether any were removed.
+    /// Removes the units of another set. Returns whether any units were removed.
     pub(crate) fn remove(&mut self, other: &UnitSet) -> bool {
         let mut removed = false;
         for (ours, theirs) in self.0.iter_mut().zip(other.0.iter()) {

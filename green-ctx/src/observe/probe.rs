@@ -10,7 +10,7 @@ use crate::work::library::{Kernel, Library};
 use crate::work::memory::DeviceBuffer;
 use crate::work::stream::Stream;
 
-/// PTX for any GPU of compute capability 5.2 or newer. The driver compiles it.
+/// The probe's PTX, which the driver compiles for any GPU of compute capability 5.2 or newer.
 const PTX: &str = include_str!("probe.ptx");
 const THREADS: u32 = 1024;
 /// The number of 8-byte words that a block writes.
@@ -29,12 +29,12 @@ pub struct Block {
     pub end_ns: u64,
 }
 
-/// The probe kernel, loaded.
+/// The loaded probe kernel.
 pub(crate) struct Probe {
     kernel: Kernel,
 }
 
-/// A probe that was launched on a stream. Dropping it waits for the stream before it frees the buffer.
+/// A probe that was launched on a stream. Dropping this object waits for the stream, and then frees the buffer.
 pub(crate) struct Running<'a> {
     stream: &'a Stream,
     results: DeviceBuffer<u64>,

@@ -1,16 +1,17 @@
 //! Verification: running a kernel that reports its SMs, to prove where partitions run.
 //!
 //! Each block of the probe kernel writes its SM's id, and the times at which it started and ended. An SM holds at
-//! most two blocks, each block stays for milliseconds ([`DEFAULT_STAY`]), and there are twice as many blocks as
-//! fit. So every SM of a partition takes part. The driver does not report which SMs a floor has. The probe
-//! therefore also runs in a context of the floor's units alone.
+//! most two blocks, each block stays for milliseconds ([`DEFAULT_STAY`]), and there are twice as many blocks as fit.
+//! So every SM of a partition runs blocks of the probe. The driver does not report which SMs belong to a floor. The
+//! probe therefore also runs in a context that consists of the floor's units only.
 //!
-//! The probe runs in each partition alone, on each floor, and in all partitions together. A partition is verified
-//! ([`Report::kept`]) if
+//! The probe runs in each partition alone, on each floor, and in all partitions together. A partition passes the
+//! verification ([`Report::kept`]) if these statements are true:
 //!
-//! - alone, it ran on as many SMs as its ceiling, its floor among them;
-//! - together with the others, it ran on all of its floor, and only on SMs that it used alone;
-//! - no other partition ran on its floor.
+//! - In the run alone, the partition used as many SMs as its ceiling, including its whole floor.
+//! - In the run together with the others, the partition used its whole floor, and only SMs that it had used in the
+//!   run alone.
+//! - No other partition ran on the floor of this partition.
 //!
 //! Overlap in time is reported but not required: disjoint SMs do not promise concurrency.
 //!
@@ -89,7 +90,7 @@ pub struct Report {
 #[non_exhaustive]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct PartitionReport {
-    /// The partition's name. It is `primary` or `borrowed` for a context that owns no group.
+    /// The partition's name. The name is `primary` or `borrowed` for a context that owns no group.
     pub name: String,
     /// The partition's share. `None` for a context that owns no group.
     pub share: Option<Share>,
@@ -97,9 +98,9 @@ pub struct PartitionReport {
     pub floor: u32,
     /// The partition's ceiling, in SMs.
     pub sm_count: u32,
-    /// The ids of the SMs that it used while it ran alone.
+    /// The ids of the SMs that the partition used while it ran alone.
     pub alone_sms: BTreeSet<u32>,
-    /// The ids of the SMs of its floor.
+    /// The ids of the SMs of the partition's floor.
     pub floor_sms: BTreeSet<u32>,
     /// The blocks that ran while all partitions ran, in the grid's order.
     pub blocks: Vec<Block>,
@@ -124,7 +125,7 @@ impl PartitionReport {
         self.blocks.iter().map(|block| block.end_ns).max().unwrap_or(0)
     }
 
-    /// Returns whether the partition, alone, used as many SMs as its ceiling, its whole floor among them.
+    /// Returns whether the partition, in the run alone, used as many SMs as its ceiling, including its whole floor.
     #[must_use]
     pub fn complete(&self) -> bool {
         self.alone_sms.len() == self.sm_count as usize
@@ -132,8 +133,8 @@ impl PartitionReport {
             && self.floor_sms.is_subset(&self.alone_sms)
     }
 
-    /// Returns whether the partition, together with the others, used its whole floor and only SMs that it used
-    /// alone.
+    /// Returns whether the partition, in the run together with the others, used its whole floor, and only SMs that it
+    /// had used in the run alone.
     #[must_use]
     pub fn within(&self) -> bool {
         let observed = self.observed_sms();
@@ -158,7 +159,7 @@ impl Report {
         last_start < first_end
     }
 
-    /// Returns the SMs of a partition's floor on which other partitions ran, by id. `partition` is an index into
+    /// Returns the ids of the SMs of a partition's floor on which other partitions ran. `partition` is an index into
     /// [`partitions`](Report::partitions). If there is no such partition, the result is empty.
     #[must_use]
     pub fn intruded(&self, partition: usize) -> BTreeSet<u32> {
@@ -168,9 +169,9 @@ impl Report {
         others.filter(|sm| owner.floor_sms.contains(sm)).collect()
     }
 
-    /// Returns whether a partition kept to its share and got all of it. Alone, it used as many SMs as its ceiling.
-    /// Together with the others, it used its whole floor and only SMs that it used alone. No other partition ran on
-    /// its floor.
+    /// Returns whether a partition stayed within its share and received the whole share. This is the case if
+    /// [`complete`](PartitionReport::complete) and [`within`](PartitionReport::within) are true for the partition,
+    /// and if no other partition ran on the partition's floor.
     #[must_use]
     pub fn kept(&self, partition: usize) -> bool {
         let part = self.partitions.get(partition);
@@ -178,14 +179,14 @@ impl Report {
             && self.intruded(partition).is_empty()
     }
 
-    /// Returns whether no partition ran on another's floor.
+    /// Returns whether no partition ran on the floor of another partition.
     #[must_use]
     pub fn floors_kept(&self) -> bool {
         (0..self.partitions.len()).all(|partition| self.intruded(partition).is_empty())
     }
 
-    /// Returns whether every partition [kept](Report::kept) to its share and got all of it. Timing is not part of
-    /// this: disjoint SMs do not promise concurrency.
+    /// Returns whether every partition passed the verification ([`kept`](Report::kept)). Timing is not checked:
+    /// disjoint SMs do not promise concurrency.
     #[must_use]
     pub fn ok(&self) -> bool {
         (0..self.partitions.len()).all(|partition| self.kept(partition))
@@ -201,17 +202,18 @@ pub struct Subject {
     sm_count: u32,
     context: Context,
     stream: Stream,
-    /// The units of its floor.
+    /// The indices of the units of the floor.
     floor_units: Vec<usize>,
 }
 
 impl Subject {
-    /// Verifies a context. A context that owns no group has no floor. If several plans share the context, it has the
-    /// floor of the plan that was prepared first; use [`partition`](Subject::partition) for a plan's partition.
+    /// Creates the subject for a context. A context that owns no group has no floor. If several plans share the
+    /// context, the subject has the floor of the plan that was prepared first. For a partition of a plan, use
+    /// [`partition`](Subject::partition).
     ///
     /// # Errors
     ///
-    /// [`Error::Driver`] if the context can have no further stream.
+    /// [`Error::Driver`] if the driver cannot create another stream in the context.
     pub fn context(context: &Context) -> Result<Subject> {
         let group = context.group();
         let name = context.label().to_owned();
@@ -221,11 +223,11 @@ impl Subject {
         Subject::new(context, name, share, floor, floor_units)
     }
 
-    /// Verifies a partition.
+    /// Creates the subject for a partition.
     ///
     /// # Errors
     ///
-    /// [`Error::Driver`] if the partition can have no further stream.
+    /// [`Error::Driver`] if the driver cannot create another stream in the partition.
     pub fn partition(part: &Partition) -> Result<Subject> {
         let (name, floor_units) = (part.name().to_owned(), part.floor_unit_indices());
         Subject::new(part.context(), name, Some(part.share()), part.floor(), floor_units)
@@ -243,8 +245,8 @@ impl Subject {
         Ok(Subject { name, share, floor, sm_count, context: context.clone(), stream, floor_units })
     }
 
-    /// Returns the ids of the floor's SMs. Unless the floor is empty or is all of its SMs, the probe runs in a
-    /// context of the floor's units alone to find them.
+    /// Returns the ids of the floor's SMs. If the floor is neither empty nor equal to the ceiling, the probe runs in
+    /// a context that consists of the floor's units only, to find these SMs.
     fn floor_sms(
         &self,
         probe: &Probe,
@@ -269,7 +271,7 @@ fn sms(blocks: &[Block]) -> BTreeSet<u32> {
 ///
 /// # Errors
 ///
-/// As for [`Device::partition`] and [`partitions`].
+/// The errors are those of [`Device::partition`] and [`partitions`].
 ///
 /// # Examples
 ///
@@ -288,11 +290,12 @@ pub fn split(device: &Device, request: impl Into<SplitRequest>, stay: Duration) 
 }
 
 /// Runs the probe in each partition alone, on the floor of each, and in all partitions at the same time. Each block
-/// stays on its SM for at least `stay`. For the partitions of a plan set, pass those of the active plan.
+/// stays on its SM for at least `stay`. If the partitions belong to a plan set, pass only the partitions of the
+/// active plan.
 ///
 /// # Errors
 ///
-/// [`Error::InvalidRequest`] if there are no partitions. [`Error::DeviceMismatch`] if they are on different
+/// [`Error::InvalidRequest`] if there are no partitions. [`Error::DeviceMismatch`] if the partitions are on different
 /// devices. [`Error::Driver`] if a driver call fails.
 pub fn partitions<'a>(
     partitions: impl IntoIterator<Item = &'a Partition>,
@@ -359,7 +362,7 @@ pub fn subjects(subjects: Vec<Subject>, stay: Duration) -> Result<Report> {
     })
 }
 
-/// Launches the probe in every subject before it waits for any of them.
+/// Launches the probe in every subject, and only then waits for the results.
 fn together(probe: &Probe, subjects: &[Subject], stay: Duration) -> Result<Vec<Vec<Block>>> {
     let running = subjects
         .iter()

@@ -1,12 +1,12 @@
 //! Watching: observing which work runs outside its partition.
 //!
-//! A watch asks the driver, because what an object records can be out of date. A graph is judged by the handles of
-//! its nodes' contexts, whatever objects existed when it was captured. A launch of a graph is judged by the handles
-//! that the executable noted. A launch into a stream that is being captured is not judged; its graph is judged when
-//! it is launched.
+//! A watch queries the driver, because the data in an object of this crate can be out of date. A graph is checked by
+//! the handles of its nodes' contexts. The check does not depend on the objects that existed when the graph was
+//! captured. A launch of a graph is checked by the context handles that are stored in the executable. A launch into a
+//! stream that is being captured is not checked. The captured graph is checked when the graph is launched.
 //!
 //! While nothing is watched, a launch reads one counter. The watches of all threads are in one list, each with its
-//! thread's id, and a launch copies those of its thread before it asks the driver.
+//! thread's id, and a launch copies the watches of its thread before the launch queries the driver.
 #![allow(unsafe_code, reason = "calls the driver")]
 
 mod launches;
@@ -31,12 +31,13 @@ pub use launches::Watching;
 
 pub use crate::handle::location::Location;
 
-/// Checks that work stays in one partition. Clones share the collected escapes.
+/// A check that work stays in one partition. Clones share the collected escapes.
 ///
-/// Pass it streams, graphs and contexts, with a name for each. The watch collects those that would run outside the
-/// partition. It queries the driver instead of trusting the objects: `cuStreamGetGreenCtx`, and the contexts of a
-/// graph's nodes. [`launches`](Watch::launches) also checks every launch that a thread makes through this crate.
-/// The [manual](crate::guide::escapes) lists what a watch cannot find.
+/// Pass streams, graphs and contexts to the watch, with a name for each. The watch collects escapes: work that would
+/// run outside the partition. The watch queries the driver instead of trusting the objects. For a stream, the watch
+/// calls `cuStreamGetCtx`, or `cuStreamGetGreenCtx` before CUDA 12.5. For a graph, the watch compares the contexts of
+/// the nodes. [`launches`](Watch::launches) also checks every launch that a thread makes through this crate. The
+/// [manual](crate::guide::escapes) lists what a watch cannot find.
 ///
 /// A watch holds the first [`MAX_ESCAPES`](Watch::MAX_ESCAPES) escapes and counts the
 /// [rest](Watch::omitted_escapes). Empty a long-lived watch with [`take_escapes`](Watch::take_escapes).
@@ -79,9 +80,9 @@ struct Inner {
 /// The escapes that a watch has collected.
 #[derive(Default)]
 struct Escapes {
-    /// The first escapes since the last call of `take_escapes`. At most [`Watch::MAX_ESCAPES`] are kept.
+    /// The first escapes since the last call to `take_escapes`. At most [`Watch::MAX_ESCAPES`] escapes are kept.
     kept: Vec<Escape>,
-    /// The number of escapes for which there was no room.
+    /// The number of escapes that were not stored because the list was full.
     omitted: u64,
 }
 
@@ -103,31 +104,31 @@ impl Watch {
     }
 
     /// Returns the work that would run outside the partition, in the order in which it was passed or launched. The
-    /// list holds the first [`MAX_ESCAPES`](Watch::MAX_ESCAPES) escapes since the last call of
+    /// list holds the first [`MAX_ESCAPES`](Watch::MAX_ESCAPES) escapes since the last call to
     /// [`take_escapes`](Watch::take_escapes).
     #[must_use]
     pub fn escapes(&self) -> Vec<Escape> {
         self.inner.escapes.lock().kept.clone()
     }
 
-    /// Takes the [escapes](Watch::escapes) out and returns them, which makes room for new ones.
+    /// Removes the collected [escapes](Watch::escapes) and returns them, so that the watch can store new escapes.
     #[must_use = "the watch no longer holds these escapes"]
     pub fn take_escapes(&self) -> Vec<Escape> {
         mem::take(&mut self.inner.escapes.lock().kept)
     }
 
-    /// Returns the number of escapes that were not stored since the watch was created, because there was no room.
+    /// Returns the number of escapes, since the watch was created, that were not stored because the list was full.
     #[must_use]
     pub fn omitted_escapes(&self) -> u64 {
         self.inner.escapes.lock().omitted
     }
 
-    /// Checks a stream. Returns whether it is inside the partition.
+    /// Checks a stream. Returns whether the stream is inside the partition.
     ///
     /// # Errors
     ///
     /// [`Error::DeviceMismatch`] if the stream belongs to another driver. [`Error::Driver`] if a driver call fails.
-    /// In both cases nothing is collected.
+    /// If this call fails, the watch collects nothing.
     #[doc(alias = "cuStreamGetGreenCtx")]
     pub fn stream(&self, name: &str, stream: &Stream) -> Result<bool> {
         self.check_driver(stream.driver(), "the stream and the watch")?;
@@ -135,12 +136,12 @@ impl Watch {
         unsafe { self.raw_stream(name, stream.raw()) }
     }
 
-    /// Checks a foreign stream. Returns whether it is inside the partition. A default-stream token means the
+    /// Checks a foreign stream. Returns whether the stream is inside the partition. A default-stream token means the
     /// default stream of the context that is current on this thread.
     ///
     /// # Errors
     ///
-    /// [`Error::Driver`] if a driver call fails. In that case nothing is collected.
+    /// [`Error::Driver`] if a driver call fails. If this call fails, the watch collects nothing.
     ///
     /// # Safety
     ///
@@ -158,7 +159,7 @@ impl Watch {
         self.judge(name, context.as_ptr(), || EscapeKind::of_stream(green.is_some()))
     }
 
-    /// Checks a context. Returns whether it is the partition's context.
+    /// Checks a context. Returns whether the context is the partition's context.
     ///
     /// # Errors
     ///
@@ -170,7 +171,7 @@ impl Watch {
     }
 
     /// Checks the nodes of a graph. Returns whether all nodes that use SMs are inside the partition, as far as the
-    /// driver reports their contexts. Before CUDA 13.2 it reports the contexts of kernels only.
+    /// driver reports their contexts. Before CUDA 13.2, the driver reports the contexts of kernels only.
     ///
     /// # Errors
     ///
@@ -212,7 +213,8 @@ impl Watch {
         Ok(false)
     }
 
-    /// Collects an escape if `found` is not the partition's context. Returns whether it is.
+    /// Collects an escape if `found` is not the partition's context. Returns true if `found` is the partition's
+    /// context.
     fn judge(
         &self,
         name: &str,

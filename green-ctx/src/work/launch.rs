@@ -19,36 +19,39 @@ use crate::work::stream::Stream;
 pub use self::config::LaunchConfig;
 pub(crate) use self::config::{Shape, cluster_attribute};
 
-/// Checks each kernel launch while launches are watched. Set before the first watch of the process begins.
+/// The function that checks each kernel launch while launches are watched. The function is set before the first watch
+/// begins.
 pub(crate) static CHECK: OnceLock<fn(&Stream, &Kernel) -> Result<()>> = OnceLock::new();
-/// Notes each kernel launch that may become part of a graph. Set before the first capture of the process begins.
+/// The function that notes each kernel launch that may become part of a graph. The function is set before the first
+/// capture begins.
 pub(crate) static CAPTURE: OnceLock<fn(&Stream, &Library) -> Result<()>> = OnceLock::new();
 
 impl Stream {
     /// Launches a kernel on this stream. The kernel runs on the SMs of the stream's context.
     ///
-    /// Before a cooperative or clustered launch, this call checks that the blocks fit on those SMs
-    /// ([`Kernel::fit`]). It checks captured launches as well: a graph with a cooperative launch that does not fit
-    /// would never end (recorded on an H200, driver 580.159.04).
+    /// Before a cooperative or clustered launch, this call checks that the blocks fit on those SMs ([`Kernel::fit`]).
+    /// Launches into a capture are checked as well: a graph with a cooperative launch that does not fit would never
+    /// end (recorded on an H200, driver 580.159.04).
     ///
     /// The kernel remembers the contexts and configurations in which it fitted, so that a repeated launch is one
-    /// driver call. It does not notice if raw calls change one of its attributes later (`cuKernelSetAttribute`,
-    /// `cuFuncSetAttribute`). If a launch no longer fits because of such a change, the driver has to refuse it, and
-    /// does so only outside captures. To repeat the check, get the kernel from its library again
-    /// ([`Library::kernel`](crate::Library::kernel)) or call [`Kernel::fit`], which always asks the driver.
-    /// Launches that do not fit are never remembered.
+    /// driver call. This crate does not notice if raw calls later change an attribute of the kernel
+    /// (`cuKernelSetAttribute`, `cuFuncSetAttribute`). If a launch no longer fits because of such a change, only the
+    /// driver can refuse the launch, and the driver refuses it only outside captures. To repeat the check, get the
+    /// kernel from its library again ([`Library::kernel`](crate::Library::kernel)) or call [`Kernel::fit`], which
+    /// always asks the driver. Launches that do not fit are never remembered.
     ///
     /// # Errors
     ///
     /// - [`Error::Arguments`] if the number or the sizes of the arguments differ from the kernel's parameters.
     /// - [`Error::DeviceMismatch`] if the kernel belongs to another driver.
-    /// - [`Error::InvalidRequest`] if a side of the grid, block or cluster is 0, if a block has more threads than
-    ///   the device allows, or if a cluster does not divide the grid or is not the one that the kernel requires.
-    /// - [`Error::DoesNotFit`] if a cooperative grid has more blocks than fit at the same time, or if not one
+    /// - [`Error::InvalidRequest`] if a dimension of the grid, block or cluster is 0, if a block has more threads
+    ///   than the device allows, if a cluster does not divide the grid, or if the kernel requires another cluster
+    ///   size.
+    /// - [`Error::DoesNotFit`] if a cooperative grid has more blocks than fit at the same time, or if not even one
     ///   cluster fits.
     /// - [`Error::Driver`] if the driver refuses the launch for another reason.
     ///
-    /// Later calls report errors of the running kernel.
+    /// If the kernel fails while it runs, later calls report the error.
     ///
     /// # Safety
     ///
@@ -132,8 +135,8 @@ impl Stream {
             .map_err(|error| self.why_refused(kernel, config, error))
     }
 
-    /// Explains why the driver answered a launch with `CUDA_ERROR_INVALID_VALUE`. Other errors are returned as they
-    /// are.
+    /// Returns an error that explains why the driver refused a launch with `CUDA_ERROR_INVALID_VALUE`. Other errors
+    /// are returned unchanged.
     #[cold]
     fn why_refused(&self, kernel: &Kernel, config: LaunchConfig, error: Error) -> Error {
         if error.status() != Some(CUresult::CUDA_ERROR_INVALID_VALUE) {
@@ -148,7 +151,7 @@ impl Stream {
         match self.context().device().attribute(most) {
             Ok(most) if u64::try_from(most).is_ok_and(|most| threads > most) => {
                 Error::InvalidRequest(format!(
-                    "kernel {} cannot run in blocks of {threads} threads; the device takes at most {most}",
+                    "kernel {} cannot run in blocks of {threads} threads; the device allows at most {most}",
                     kernel.name()
                 ))
             }
@@ -204,12 +207,12 @@ fn wrong_arguments(kernel: &Kernel, given: &[usize]) -> Error {
     Error::Arguments { kernel: kernel.name().to_owned(), problem }
 }
 
-/// A value that can be passed to a kernel by its bytes: a number, a device address, or a type of the program, such
-/// as a structure or a tensor map.
+/// A type whose values can be copied to a kernel as an argument: a number, a device address, or a type that the
+/// program defines, such as a structure or a tensor map.
 ///
 /// # Safety
 ///
-/// The type must have a fixed layout, as `repr(C)` and `repr(transparent)` give it, and the layout must be that of
+/// The type must have a fixed layout, for example through `repr(C)` or `repr(transparent)`, and the layout must match
 /// the kernel's parameter. A launch copies the value's bytes, and checks only their number.
 ///
 /// # Examples
@@ -272,14 +275,14 @@ mod sealed {
         /// The size of each argument in bytes.
         const SIZES: &'static [usize];
 
-        /// Calls `launch` with the array of pointers to the arguments that the driver expects.
+        /// Calls `launch` with an array of pointers to the arguments, as the driver expects.
         fn with_pointers<R>(self, launch: impl FnOnce(&mut [*mut c_void]) -> R) -> R;
     }
 }
 
 macro_rules! arguments {
     ($($type:ty),*) => {$(
-        // SAFETY: numbers have the same layout in kernels, and device addresses have 64 bits.
+        // SAFETY: numbers have the same layout on the host and in kernels, and device addresses have 64 bits.
         unsafe impl Argument for $type {}
     )*};
 }

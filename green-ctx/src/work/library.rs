@@ -1,4 +1,4 @@
-//! Libraries of kernels, and kernels.
+//! Kernels, and the libraries that contain them.
 #![allow(unsafe_code, reason = "calls the driver")]
 
 use std::ffi::{CString, c_void};
@@ -19,12 +19,12 @@ use crate::handle::error::{Error, Result, check};
 use crate::handle::raw::Raw;
 use crate::work::fit::known::KnownFits;
 
-/// A library of kernels, loaded from one image. Its kernels belong to no context, and run in any context of the
-/// device.
+/// A library of kernels, loaded from one image. The kernels of a library belong to no context, and can run in any
+/// context of the device.
 ///
-/// Dropping the last handle of the library and of its kernels unloads it. Unloading waits for kernels that were
-/// launched, but not for graphs in partitions (recorded on an H200, driver 580.159.04). Graphs that were captured
-/// through this crate, and their executables, hold handles of the libraries of their kernels.
+/// The library is unloaded when all handles of the library and of its kernels have been dropped. Unloading waits for
+/// kernels that were launched, but not for graphs in partitions (recorded on an H200, driver 580.159.04). Graphs that
+/// were captured through this crate, and their executables, hold handles of the libraries of their kernels.
 ///
 /// # Examples
 ///
@@ -60,16 +60,16 @@ struct Inner {
 }
 
 impl Library {
-    /// Loads PTX text. The driver compiles it for the device that a kernel first runs on.
+    /// Loads PTX text. The driver compiles the text for the device on which a kernel first runs.
     ///
     /// The text must begin with `.version`, as every PTX module does. Only comments and white space may come before
-    /// it. For other formats, use [`from_image`](Library::from_image).
+    /// `.version`. For other formats, use [`from_image`](Library::from_image).
     ///
     /// # Errors
     ///
-    /// [`Error::InvalidRequest`] if the text does not begin as PTX or contains a NUL. In that case the driver is
-    /// not called. [`Error::Driver`] if the driver refuses the text. A driver may compile lazily; then
-    /// [`kernel`](Library::kernel) reports mistakes in the text.
+    /// [`Error::InvalidRequest`] if the text does not begin as a PTX module does, or if it contains a NUL. The driver
+    /// is not called with such a text. [`Error::Driver`] if the driver refuses the text. If the driver compiles
+    /// lazily, [`kernel`](Library::kernel) reports mistakes in the text.
     #[doc(alias = "cuLibraryLoadData")]
     pub fn from_ptx(device: &Device, ptx: &str) -> Result<Library> {
         if !begins_as_ptx(ptx) {
@@ -126,12 +126,12 @@ impl Library {
         Ok(Library { inner: Arc::new(Inner { raw, driver: driver.clone(), context }) })
     }
 
-    /// Returns the kernel with this name. The name must be as in the image: C++ names are mangled.
+    /// Returns the kernel with this name. The name must be the kernel's name in the image: C++ names are mangled.
     ///
     /// # Errors
     ///
-    /// [`Error::InvalidRequest`] if the library has no kernel of this name, [`Error::Driver`] if a driver call
-    /// fails, and [`Error::Unsupported`] before CUDA 12.4, which cannot report a kernel's parameters.
+    /// [`Error::InvalidRequest`] if the library has no kernel of this name, [`Error::Driver`] if a driver call fails,
+    /// and [`Error::Unsupported`] if the driver is older than CUDA 12.4 and cannot report a kernel's parameters.
     #[doc(alias = "cuLibraryGetKernel")]
     pub fn kernel(&self, name: &str) -> Result<Kernel> {
         let api = self.inner.driver.functions()?;
@@ -311,15 +311,16 @@ impl Kernel {
         &self.inner.fits
     }
 
-    /// Returns the handle in the form that launches take. The driver accepts a kernel as a function, and runs it in
-    /// the stream's context (cuda.h, `cuLaunchKernel`).
+    /// Returns the handle as a `CUfunction`, the type that launches take. The driver accepts a kernel as a function,
+    /// and runs it in the stream's context (cuda.h, `cuLaunchKernel`).
     #[inline]
     pub(crate) fn as_function(&self) -> CUfunction {
         self.as_raw().cast()
     }
 }
 
-/// Compares the driver's kernels, so that getting a kernel from its library twice gives equal kernels.
+/// Compares the raw handles, so that two objects are equal if they were obtained for the same kernel of the same
+/// library.
 impl PartialEq for Kernel {
     fn eq(&self, other: &Kernel) -> bool {
         self.as_raw() == other.as_raw() && self.library() == other.library()

@@ -1,4 +1,4 @@
-//! Queries that tell where work runs.
+//! Queries for the location of work.
 #![allow(unsafe_code, reason = "calls the driver")]
 
 use green_ctx_sys::CUcontext;
@@ -11,7 +11,7 @@ use crate::handle::error::call;
 use crate::handle::location::Location;
 
 impl Location {
-    /// Returns the location that a raw context is.
+    /// Returns the location of work that runs in a raw context.
     ///
     /// # Safety
     ///

@@ -26,12 +26,12 @@ pub use pinned::PinnedBuffer;
 /// ([recorded](crate::guide::graphs#where-to-launch) on an H200, driver 580.159.04). A buffer from
 /// [`Stream::allocate`] is freed in the order of its stream instead, without waiting.
 ///
-/// While other streams are captured, on any thread and in any mode, buffers can be created, read and dropped. None
-/// of this becomes part of the graph. While the stream of a stream-ordered buffer is captured, the buffer can
-/// neither be copied nor freed.
+/// While other streams are captured, on any thread and in any mode, buffers can be created, read and dropped. None of
+/// these operations becomes part of the graph. While the stream of a stream-ordered buffer is captured, the buffer
+/// can neither be copied nor freed.
 ///
-/// This type is meant for results and small inputs. It is not an array type. Programs that need one can use another
-/// library on the streams of this crate.
+/// This type is meant for results and small inputs. A `DeviceBuffer` is not an array type. Programs that need an
+/// array type can use another library on the streams of this crate.
 ///
 /// # Examples
 ///
@@ -50,9 +50,9 @@ pub struct DeviceBuffer<T: Element> {
     raw: CUdeviceptr,
     len: usize,
     context: Context,
-    /// For a stream-ordered allocation, the stream in whose order it is allocated and freed.
+    /// For a stream-ordered allocation, the stream in whose order the memory is allocated and freed.
     home: Option<Stream>,
-    /// True if a copy that nothing orders before the free may still be running. The memory is then leaked.
+    /// True if a copy may still be running that is not ordered before the free. In that case the memory is leaked.
     is_lost: AtomicBool,
     _elements: PhantomData<T>,
 }
@@ -70,7 +70,7 @@ macro_rules! elements {
 elements!(u8, i8, u16, i16, u32, i32, u64, i64, f32, f64);
 
 impl<T: Element> DeviceBuffer<T> {
-    /// Allocates `len` values, all zero. The primary context writes the zeros, on all SMs.
+    /// Allocates `len` values, all zero. The zeros are written in the primary context, on all SMs of the device.
     ///
     /// # Errors
     ///
@@ -98,7 +98,8 @@ impl<T: Element> DeviceBuffer<T> {
         let source = values.as_ptr().cast();
         buffer.write(|stream| {
             let (api, bytes) = (buffer.driver().functions()?, buffer.byte_len());
-            // SAFETY: both sides have `bytes` bytes and outlive the wait in `write`. The stream is alive.
+            // SAFETY: the source and the target have `bytes` bytes and outlive the wait in `write`. The stream is
+            // alive.
             unsafe { call!(api, cuMemcpyHtoDAsync(buffer.raw, source, bytes, stream.raw())) }
         })?;
         Ok(buffer)
@@ -128,7 +129,7 @@ impl<T: Element> DeviceBuffer<T> {
     }
 
     /// Returns a copy of the values. The copy runs after the work submitted to `stream` so far, and this call waits
-    /// for it.
+    /// for the copy.
     ///
     /// # Errors
     ///
@@ -150,7 +151,7 @@ impl<T: Element> DeviceBuffer<T> {
         let mut values = vec![T::default(); self.len];
         let target = values.as_mut_ptr().cast();
         let _relaxed = RelaxedCapture::enter(self.driver())?;
-        // SAFETY: both sides have `byte_len` bytes and outlive the wait below. The stream is alive.
+        // SAFETY: the source and the target have `byte_len` bytes and outlive the wait below. The stream is alive.
         let copied = unsafe {
             call!(
                 self.driver().functions()?,
@@ -193,7 +194,7 @@ impl<T: Element> DeviceBuffer<T> {
         homes.clone().try_for_each(refuse_capture)?;
         homes.clone().try_for_each(|home| stream.wait_for(home))?;
         let (api, bytes) = (self.driver().functions()?, self.byte_len());
-        // SAFETY: both sides have `bytes` bytes. Each buffer is freed after all work of the device, or after the
+        // SAFETY: both buffers have `bytes` bytes. Each buffer is freed after all work of the device, or after the
         // copy in the order of its own stream (`home.wait_for` below). The stream is alive.
         let copied =
             unsafe { call!(api, cuMemcpyDtoDAsync(self.raw, source.raw, bytes, stream.raw())) };
@@ -204,7 +205,7 @@ impl<T: Element> DeviceBuffer<T> {
         })
     }
 
-    /// Returns an error if the buffers and the stream are of different devices, if the lengths differ, or if the
+    /// Returns an error if the buffers and the stream belong to different devices, if the lengths differ, or if the
     /// stream is being captured.
     fn check_copy(&self, other: &Context, len: usize, stream: &Stream) -> Result<()> {
         let device = self.context.device();
@@ -221,8 +222,8 @@ impl<T: Element> DeviceBuffer<T> {
         refuse_capture(stream)
     }
 
-    /// Takes the result of waiting for a copy that nothing orders before the free of this memory. If the wait
-    /// failed, the memory is leaked.
+    /// Handles the result `over` of waiting for a copy that is not ordered before the free of this memory. If the
+    /// wait failed, the memory is leaked.
     fn end_behind(&self, over: Result<()>) {
         self.is_lost.fetch_or(over.is_err(), Ordering::Relaxed);
         self.driver().report(over);
@@ -240,7 +241,7 @@ impl<T: Element> DeviceBuffer<T> {
         self.len == 0
     }
 
-    /// Returns the driver's address of the memory.
+    /// Returns the device address of the memory.
     #[must_use]
     pub fn as_raw(&self) -> CUdeviceptr {
         self.raw
@@ -254,8 +255,8 @@ impl<T: Element> DeviceBuffer<T> {
         self.context.device().driver()
     }
 
-    /// Submits a write to a new stream and waits for it. The context's default stream would wait for all blocking
-    /// streams of the context, and invalidate their captures.
+    /// Submits a write to a new stream and waits for the write. The context's default stream is not used, since it
+    /// would wait for all blocking streams of the context and invalidate their captures.
     fn write(&self, submit: impl FnOnce(&Stream) -> Result<()>) -> Result<()> {
         let stream = self.context.create_stream(StreamOptions::default())?;
         let _relaxed = RelaxedCapture::enter(self.driver())?;
@@ -274,8 +275,8 @@ impl<T: Element> DeviceBuffer<T> {
             if home.is_capturing()? {
                 return Err(Error::Capturing);
             }
-            // SAFETY: the memory was allocated in the order of this stream, and only `drop` frees it. Work
-            // submitted to the stream earlier still finds the memory, and the stream waits for copies on other
+            // SAFETY: the memory was allocated in the order of this stream, and only `drop` frees it. The memory is
+            // freed after the work that was submitted to the stream earlier, and the stream waits for copies on other
             // streams.
             return unsafe {
                 call!(self.driver().functions()?, cuMemFreeAsync(self.raw, home.raw()))
@@ -291,16 +292,17 @@ impl Stream {
     /// Allocates device memory for `len` values in the order of this stream, from the device's memory pool. The
     /// values are not initialised.
     ///
-    /// Work submitted to this stream from now on can use the memory. Dropping the buffer frees the memory after the
-    /// work submitted to this stream before the drop. Neither the allocation nor the free waits.
+    /// Work submitted to this stream from now on can use the memory. Dropping the buffer frees the memory in stream
+    /// order, after all work that was submitted to this stream before the drop. Neither the allocation nor the free
+    /// makes the host wait.
     ///
     /// Work on another stream must wait for this stream before it uses the memory ([`wait_for`](Stream::wait_for)),
     /// and this stream must wait for that work before the buffer is dropped. [`DeviceBuffer::read`] and the
     /// buffer's copies add these waits themselves.
     ///
-    /// The buffer keeps the stream alive, and so the partition. If it is dropped while the stream is being
-    /// captured, it cannot be freed. The memory is then leaked, and the hook of [`Driver::on_cleanup_failure`] gets
-    /// an [`Error::Capturing`].
+    /// The stream and its partition stay alive while the buffer exists. If the buffer is dropped while the stream is
+    /// being captured, the memory cannot be freed. In that case the memory is leaked, and the hook of
+    /// [`Driver::on_cleanup_failure`] receives an [`Error::Capturing`].
     ///
     /// # Errors
     ///
@@ -341,9 +343,9 @@ impl Stream {
     }
 }
 
-/// Returns an error if the stream is being captured, since a graph would repeat the copy. If another thread begins
-/// a capture after this check, the copy becomes part of that graph. Launching the graph is unsafe and requires that
-/// all memory its nodes use is alive.
+/// Returns an error if the stream is being captured, since a graph would repeat the copy. If another thread begins a
+/// capture after this check, the copy becomes part of that graph. Launching the graph is unsafe, and requires that
+/// all memory that the graph's nodes use is alive.
 fn refuse_capture(stream: &Stream) -> Result<()> {
     if stream.is_capturing()? { Err(Error::Capturing) } else { Ok(()) }
 }
@@ -352,7 +354,7 @@ fn refuse_capture(stream: &Stream) -> Result<()> {
 fn byte_len<T>(len: usize) -> Result<usize> {
     let bytes = len.checked_mul(size_of::<T>()).filter(|bytes| *bytes > 0);
     bytes.ok_or_else(|| {
-        let problem = "its length must be at least 1, and its size addressable";
+        let problem = "its length must be at least 1, and its size must be addressable";
         Error::InvalidRequest(format!("a buffer cannot hold {len} values: {problem}"))
     })
 }

@@ -1,4 +1,4 @@
-//! Streams, to which work is submitted.
+//! Streams: creating, ordering and synchronising them.
 #![allow(unsafe_code, reason = "calls the driver")]
 
 mod default;
@@ -25,7 +25,7 @@ use crate::handle::registry::Registry;
 pub use crate::handle::token::DefaultStream;
 pub(crate) use foreign::context_of;
 
-/// A stream of one context. Clones share it, and the last clone destroys it.
+/// A stream of one context. Clones share the stream, and dropping the last clone destroys the stream.
 ///
 /// Work that is submitted to a stream of a green context runs on that context's SMs. Destroying a stream does not
 /// stop its work.
@@ -54,18 +54,20 @@ pub struct Stream {
     inner: Arc<Inner>,
 }
 
-/// State that all handles of a stream share. The registry holds a weak reference to it.
+/// State that all handles of a stream share. The registry holds a weak reference to this state.
 pub(crate) struct Inner {
     raw: Raw<CUstream_st>,
     context: Context,
-    /// The stream's slot in its context, if the context shares its SMs in time (plans).
+    /// The stream's slot in the context's list of streams. Only contexts that take turns on their SMs (plans) have
+    /// such a list.
     slot: Option<usize>,
-    /// Set once the stream is in the registry, which is when its raw handle is first given out. A stream whose
-    /// handle is never given out needs no entry.
+    /// This cell is set once the stream is in the registry. A stream enters the registry when its raw handle is first
+    /// given out. A stream whose handle is never given out needs no entry.
     registered: OnceLock<()>,
-    /// The stream's priority, set if the driver's stream is never destroyed ([`keep_alive`](Stream::keep_alive)).
+    /// The stream's priority, which is set only if the driver's stream is never destroyed
+    /// ([`keep_alive`](Stream::keep_alive)).
     kept: OnceLock<i32>,
-    /// The last field, so that it is dropped last: an owner may keep the context alive.
+    /// This field must be the last field, so that it is dropped last: an owner may keep the context alive.
     ownership: Ownership,
 }
 
@@ -115,7 +117,7 @@ impl Driver {
 impl Context {
     /// Creates a stream whose work runs in this context.
     ///
-    /// The stream does not synchronise with the default stream. For green contexts the driver requires this.
+    /// The stream does not synchronise with the default stream, as the driver requires for streams of green contexts.
     ///
     /// # Errors
     ///
@@ -142,8 +144,8 @@ impl Context {
 }
 
 impl StreamOptions {
-    /// Sets the priority. Lower numbers run first. The driver clamps the priority to its range
-    /// ([`Device::stream_priorities`](crate::Device::stream_priorities)), which is -5 to 0 on an H200.
+    /// Sets the priority. Work of a stream with a lower number runs first. The driver clamps the priority to its
+    /// range ([`Device::stream_priorities`](crate::Device::stream_priorities)), which is -5 to 0 on an H200.
     pub const fn priority(mut self, priority: i32) -> StreamOptions {
         self.priority = priority;
         self
@@ -202,7 +204,7 @@ impl Stream {
         &self.inner.context
     }
 
-    /// Returns the driver's handle. [`Driver::find_stream`] maps it back to this stream.
+    /// Returns the driver's handle. [`Driver::find_stream`] maps the handle back to this stream.
     ///
     /// Code that has the handle can also get the stream's context, so this call exposes the context as
     /// [`Context::as_raw`] does.
@@ -220,7 +222,7 @@ impl Stream {
         self.inner.raw.as_ptr()
     }
 
-    /// Returns the driver's number for the stream, which is unique in the process.
+    /// Returns the driver's id of the stream, which is unique in the process.
     ///
     /// # Errors
     ///
@@ -253,20 +255,21 @@ impl Stream {
     }
 
     /// Keeps the driver's stream and its context alive until the process ends, even after all handles are dropped.
-    /// Use it if foreign code has the stream and never reports that it has finished with it, as PyTorch's autograd
-    /// and allocator do.
+    /// Use this call if foreign code holds the stream and never reports that it has finished with the stream.
+    /// PyTorch's autograd and allocator are examples of such code.
     ///
-    /// The last handle still gives the SMs back. The next partition of the same SMs reuses the stream and its
-    /// context: [`Context::create_stream`] returns this stream if the requested priority is the same.
-    /// [`Device::release_idle`](crate::Device::release_idle) does not release them. Work that foreign code submits
-    /// after the last handle is dropped still runs on those SMs, even if another partition has received them. No
-    /// other work waits for it.
+    /// Dropping the last handle still gives the SMs back. The next partition of the same SMs reuses the stream and
+    /// its context: [`Context::create_stream`] returns this stream if the requested priority is the same.
+    /// [`Device::release_idle`](crate::Device::release_idle) does not release the stream and its context. Work that
+    /// foreign code submits after the last handle is dropped still runs on those SMs, even if another partition has
+    /// received them. No other work waits for such work.
     ///
     /// This call does nothing for a stream that is not in a partition of this crate.
     ///
     /// # Errors
     ///
-    /// [`Error::Driver`] if the driver call fails. In that case the last handle destroys the stream as usual.
+    /// [`Error::Driver`] if the driver call fails. If this call fails, dropping the last handle destroys the stream
+    /// as usual.
     pub fn keep_alive(&self) -> Result<()> {
         let inner = &self.inner;
         if inner.kept.get().is_none() && inner.ownership.is_owned() && self.context().keep()? {
@@ -387,15 +390,15 @@ impl Stream {
     }
 }
 
-/// Calls by which captures learn that a stream ends.
+/// The functions that notify open captures when a stream is dropped.
 pub(crate) struct EndHooks {
-    /// Called before the stream leaves the registry.
+    /// The function that is called before the stream leaves the registry.
     pub(crate) ends: fn(&Context, Raw<CUstream_st>) -> Result<()>,
-    /// Called after the stream has left the registry, before it is destroyed.
+    /// The function that is called after the stream has left the registry and before the stream is destroyed.
     pub(crate) left: fn(&Driver),
 }
 
-/// Set before the process's first capture begins.
+/// The hooks, which are set before the process's first capture begins.
 pub(crate) static END_HOOKS: OnceLock<EndHooks> = OnceLock::new();
 
 impl OwnStream for Stream {

@@ -114,19 +114,19 @@ fn a_shape_that_no_device_runs_is_explained() -> Outcome {
         let kernel = machine.kernel(Duration::ZERO)?;
         let stream = machine.device.primary_context()?.create_stream(StreamOptions::default())?;
         for (config, words) in [
-            (LaunchConfig::new(0, 32), "in a grid of 0 × 1 × 1; each side is 1 or more"),
-            (LaunchConfig::new(1, 0), "in a block of 0 × 1 × 1; each side is 1 or more"),
+            (LaunchConfig::new(0, 32), "in a grid of 0 × 1 × 1; each dimension must be at least 1"),
+            (LaunchConfig::new(1, 0), "in a block of 0 × 1 × 1; each dimension must be at least 1"),
             (
                 LaunchConfig::new(1, 2048),
-                "in blocks of 2048 threads; the device takes at most 1024",
+                "in blocks of 2048 threads; the device allows at most 1024",
             ),
             (
                 LaunchConfig::with_shape((1, 1, 1), (32, 0, 1)),
-                "in a block of 32 × 0 × 1; each side is 1 or more",
+                "in a block of 32 × 0 × 1; each dimension must be at least 1",
             ),
             (
                 LaunchConfig::new(4, 32).cluster((2, 1, 0)),
-                "in a cluster of 2 × 1 × 0; each side is 1 or more",
+                "in a cluster of 2 × 1 × 0; each dimension must be at least 1",
             ),
             (
                 LaunchConfig::new(5, 32).cluster((2, 1, 1)),

@@ -233,7 +233,7 @@ fn partitions_by_name_and_position() -> Outcome {
     let twice = SplitRequest::new().group("a", 8).group("a", 8);
     assert_eq!(refused(&device, twice), "two groups are named a");
     let nobody = SplitRequest::new().group("a", 8).priority("b", 1);
-    assert!(refused(&device, nobody).contains("the request has none of that name"));
+    assert!(refused(&device, nobody).contains("the request has no group of that name"));
     Ok(())
 }
 

@@ -281,7 +281,7 @@ fn a_group_at_the_end_has_the_last_units() -> Outcome {
         let request = |a: u32, b: u32| SplitRequest::new().group("a", a).group("b", b).at_end("b");
         let error = sms.split(request(16, 16).at_end("c")).expect_err("no group is named c");
         assert_eq!(error.kind(), ErrorKind::InvalidRequest);
-        assert!(error.to_string().contains("the request has none of that name"), "{error}");
+        assert!(error.to_string().contains("the request has no group of that name"), "{error}");
         if device.driver().version() < COMPOSITION {
             return Ok(());
         }

@@ -232,7 +232,7 @@ fn one_group_can_be_taken_alone() -> Outcome {
         drop(made);
 
         let none = machine.refused(|| take("p2"))?;
-        assert!(none.to_string().contains("none of that name"), "{none}");
+        assert!(none.to_string().contains("no group of that name"), "{none}");
         let plain = machine.refused(|| sms.split(of([16]).only("p0")))?;
         assert!(plain.to_string().contains("only a structured request"), "{plain}");
         let plain = machine.refused(|| sms.structured_counts(of([16])))?;

@@ -1,4 +1,4 @@
-//! A verdict put into effect.
+//! The streams and partitions that a verdict recommends.
 
 use std::collections::BTreeMap;
 
@@ -7,9 +7,9 @@ use green_ctx::{Device, Partitions, Result, Stream, StreamOptions};
 use crate::arm::ArmKind;
 use crate::outcome::Outcome;
 
-/// The streams that a verdict recommends, and its partitions. Created by [`Outcome::apply`].
+/// The streams and partitions that a verdict recommends. [`Outcome::apply`] creates them.
 ///
-/// If the verdict is to partition, the partitions exist until this is dropped.
+/// If the verdict is to partition, the partitions exist until this value is dropped.
 #[derive(Debug)]
 pub struct Applied {
     kind: ArmKind,

@@ -10,18 +10,18 @@ use green_ctx::resource::UnitSizes;
 
 use crate::request::RequestError;
 
-/// The kind of an arm.
+/// The kind of an arm. An arm is one way to run several jobs on one device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 #[non_exhaustive]
 pub enum ArmKind {
-    /// All jobs in one stream, one after the other.
+    /// All jobs run in one stream, one after the other.
     Sequential,
-    /// One stream per job, all with the same priority.
+    /// Each job runs in its own stream, and all streams have the same priority.
     Streams,
-    /// One stream per job, with different priorities.
+    /// Each job runs in its own stream, and the streams have different priorities.
     Priority,
-    /// One partition per job. Partitions may share SMs.
+    /// Each job runs in its own partition. Partitions may share SMs.
     Partition,
 }
 
@@ -30,7 +30,7 @@ impl ArmKind {
     pub const ALL: [ArmKind; 4] =
         [ArmKind::Sequential, ArmKind::Streams, ArmKind::Priority, ArmKind::Partition];
 
-    /// Returns the name used in files.
+    /// Returns the name of the kind in files and on the command line, such as `sequential`.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -57,7 +57,7 @@ impl FromStr for ArmKind {
 /// The floor and the ceiling of one job, in SMs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Part {
-    /// The SMs that no other job may use.
+    /// The number of SMs that no other job may use.
     pub floor: u32,
     /// The maximum number of SMs that the job may use.
     pub ceiling: u32,
@@ -67,9 +67,9 @@ pub struct Part {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Arm {
     kind: ArmKind,
-    /// The floor and ceiling of each job. Without partitions every job may use all SMs.
+    /// The floor and ceiling of each job. In an arm without partitions, every job has the floor 0 and may use all SMs.
     parts: Vec<Part>,
-    /// The priority of each job's stream. Lower numbers run first.
+    /// The priority of each job's stream. As in CUDA, a lower number is a higher priority.
     priorities: Vec<i32>,
 }
 
@@ -91,21 +91,21 @@ impl Arm {
         Arm::whole(ArmKind::Streams, vec![0; jobs], sms)
     }
 
-    /// Returns the arm with one stream per job, with these priorities.
+    /// Returns the arm with one stream per job and these stream priorities.
     #[must_use]
     pub fn priority(priorities: Vec<i32>, sms: u32) -> Arm {
         Arm::whole(ArmKind::Priority, priorities, sms)
     }
 
-    /// Returns the arm with one partition per job.
+    /// Returns the arm with one partition per job and these floors and ceilings.
     #[must_use]
     pub fn partition(parts: Vec<Part>) -> Arm {
         let priorities = vec![0; parts.len()];
         Arm { kind: ArmKind::Partition, parts, priorities }
     }
 
-    /// Returns the arm with partitions for two jobs with these ceilings. The floor of each job is the SMs that the
-    /// other job cannot use.
+    /// Returns the arm with one partition for each of two jobs and these ceilings. The floor of each job is the number
+    /// of SMs that the other job cannot use.
     ///
     /// # Examples
     ///
@@ -126,7 +126,7 @@ impl Arm {
         Arm::partition(vec![part(a, b), part(b, a)])
     }
 
-    /// Returns the same arm with these stream priorities.
+    /// Returns a copy of the arm with these stream priorities.
     #[must_use]
     pub fn with_priorities(&self, priorities: Vec<i32>) -> Arm {
         Arm { priorities, ..self.clone() }
@@ -150,11 +150,12 @@ impl Arm {
         &self.priorities
     }
 
-    /// Returns the share of a job, on a device with `sms` SMs. A job without a floor or a ceiling has the share `..`.
+    /// Returns the share of a job, on a device with `sms` SMs. If the job has neither a floor nor a ceiling, its share
+    /// is `..`.
     ///
     /// # Panics
     ///
-    /// If there is no job at this index.
+    /// Panics if there is no job at this index.
     #[must_use]
     pub fn share(&self, job: usize, sms: u32) -> Share {
         let Part { floor, ceiling } = self.parts[job];
@@ -167,7 +168,7 @@ impl Arm {
         }
     }
 
-    /// Describes the arm in words, for jobs with these names. Jobs without a name are left out.
+    /// Describes the arm in words. `names` contains the names of the jobs in order. Jobs without a name are left out.
     #[must_use]
     pub fn describe(&self, names: &[&str], sms: u32) -> String {
         let share = |job: usize| self.share(job, sms).to_string();
@@ -176,7 +177,7 @@ impl Arm {
         describe(self.kind, &jobs)
     }
 
-    /// Returns whether at least half of the SMs are outside every floor.
+    /// Returns whether at least half of the SMs belong to no floor.
     pub(crate) fn shares_many(&self, sms: u32) -> bool {
         let floors: u32 = self.parts.iter().map(|part| part.floor).sum();
         2 * floors <= sms
@@ -187,7 +188,7 @@ impl Arm {
     }
 }
 
-/// Describes how jobs, given by name, share and priority, run on the device.
+/// Describes how jobs run on the device. Each job is given by its name, share and priority.
 pub(crate) fn describe(kind: ArmKind, jobs: &[(&str, String, i32)]) -> String {
     let how = match kind {
         ArmKind::Sequential => "one after the other".to_owned(),
@@ -206,10 +207,12 @@ pub(crate) fn describe(kind: ArmKind, jobs: &[(&str, String, i32)]) -> String {
     if first.is_empty() { how } else { format!("{how}, {} first", first.join(", then ")) }
 }
 
-/// Returns the possible ceilings of a job in ascending order, in steps of at least `step` SMs. The last one is all SMs.
+/// Returns the possible ceilings of a job in ascending order, in steps of at least `step` SMs. The last ceiling is the
+/// number of all SMs.
 ///
-/// The first job's units start with the odd ones and continue from the front; the other jobs' units start from the
-/// back. Each ceiling is therefore one fixed set of units, and two jobs can divide the device without a remainder.
+/// The first job gets the odd units, and then regular units from the front of the device. The other jobs get units from
+/// the back. Each ceiling therefore always means the same set of units, and two jobs can divide the device without a
+/// remainder.
 ///
 /// # Examples
 ///

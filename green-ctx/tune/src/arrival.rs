@@ -1,4 +1,4 @@
-//! Arrivals: when iterations of a job are due.
+//! Arrivals: the times at which the iterations of a job are due.
 
 use std::fmt;
 use std::iter;
@@ -19,50 +19,51 @@ use crate::request::RequestError;
 /// | `poisson:1000:7` | 1000 iterations per second on average, at random times drawn from seed 7 |
 /// | `trace:FILE` | recorded times: the file lists the arrival time of each iteration, in seconds from the start |
 ///
-/// For a closed loop, latency counts from the submission, so it is meaningful only at depth 1. For all other arrivals,
-/// it counts from the time at which the iteration was due and includes the wait for earlier iterations.
+/// In a closed loop, the latency of an iteration begins when the iteration is submitted, so latencies are meaningful
+/// only at depth 1. For all other arrivals, the latency of an iteration begins when the iteration is due, and includes
+/// the wait for earlier iterations.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Arrival {
-    /// A closed loop: a fixed number of iterations is in flight at any time.
+    /// A closed loop, in which a fixed number of iterations is always in flight.
     Closed {
         /// The number of iterations in flight.
         depth: u32,
     },
-    /// Iterations at equal intervals.
+    /// Iterations are due at equal intervals.
     Rate {
-        /// Iterations per second.
+        /// The number of iterations per second.
         hz: f64,
     },
-    /// Iterations at independent random times.
+    /// Iterations are due at independent random times.
     Poisson {
-        /// Iterations per second, on average.
+        /// The average number of iterations per second.
         hz: f64,
-        /// The seed of the random times. The same seed gives the same times.
+        /// The seed of the random times. Equal seeds give equal times.
         seed: u64,
     },
-    /// Iterations at recorded times. After the last one, the trace starts again.
+    /// Iterations are due at recorded times. The trace starts again one mean interval after its last time.
     Trace {
-        /// Seconds from the start, in ascending order.
+        /// The times in ascending order, in seconds from the start.
         seconds: Vec<f64>,
     },
 }
 
 impl Arrival {
-    /// Returns a closed loop of this depth.
+    /// Returns a closed loop with `depth` iterations in flight.
     #[must_use]
     pub const fn closed(depth: u32) -> Arrival {
         Arrival::Closed { depth }
     }
 
-    /// Returns arrivals at equal intervals, `hz` per second.
+    /// Returns arrivals at equal intervals, with `hz` iterations per second.
     #[must_use]
     pub const fn rate(hz: f64) -> Arrival {
         Arrival::Rate { hz }
     }
 
-    /// Returns arrivals at random times, `hz` per second on average.
+    /// Returns arrivals at random times, with `hz` iterations per second on average. `seed` determines the times.
     #[must_use]
     pub const fn poisson(hz: f64, seed: u64) -> Arrival {
         Arrival::Poisson { hz, seed }
@@ -73,7 +74,7 @@ impl Arrival {
     /// # Errors
     ///
     /// [`RequestError::Wrong`] if the trace is empty, if a time is negative or not finite, if all times are 0, or if
-    /// there are more than a million iterations per second.
+    /// the trace has more than a million iterations per second on average.
     ///
     /// # Examples
     ///
@@ -93,7 +94,7 @@ impl Arrival {
         Ok(arrival)
     }
 
-    /// Returns the number of iterations in flight; `None` if iterations arrive at given times.
+    /// Returns the number of iterations in flight; `None` if the arrival is not a closed loop.
     #[must_use]
     pub const fn depth(&self) -> Option<u32> {
         match self {
@@ -102,7 +103,7 @@ impl Arrival {
         }
     }
 
-    /// Returns the iterations per second, on average; `None` for a closed loop.
+    /// Returns the average number of iterations per second; `None` for a closed loop.
     #[must_use]
     pub fn hz(&self) -> Option<f64> {
         match self {
@@ -134,24 +135,26 @@ impl Arrival {
                 )
             }
             Arrival::Trace { seconds } if seconds.iter().all(|moment| *moment == 0.0) => {
-                wrong("the trace has no time after 0; give the seconds until each arrival".into())
+                wrong("every time in the trace is 0; give seconds from the start".into())
             }
             Arrival::Trace { seconds } if !seconds.is_sorted() => {
-                wrong("the trace is not in order; Arrival::trace sorts the times".into())
+                wrong("the trace is not sorted; use Arrival::trace, which sorts the times".into())
             }
             Arrival::Rate { .. } | Arrival::Poisson { .. } | Arrival::Trace { .. } => {
                 let hz = self.hz().unwrap_or_default();
                 if hz > 0.0 && hz <= MOST_HZ {
                     return Ok(());
                 }
-                wrong(format!("{hz} iterations per second are not above 0 and at most {MOST_HZ}"))
+                wrong(format!(
+                    "a rate of {hz} iterations per second is not valid; use more than 0, up to {MOST_HZ}"
+                ))
             }
             Arrival::Closed { .. } => Ok(()),
         }
     }
 
-    /// Returns the times at which iterations are due after `start`, in seconds from `start`. The iterator is endless;
-    /// `None` for a closed loop.
+    /// Returns the times at which iterations are due after `start`, in seconds from `start`. The iterator never ends.
+    /// Returns `None` for a closed loop.
     pub(crate) fn moments(&self, start: Duration) -> Option<Box<dyn Iterator<Item = f64> + '_>> {
         let from = start.as_secs_f64();
         Some(match self {
@@ -182,7 +185,8 @@ impl Arrival {
         })
     }
 
-    /// Returns the time after which arrivals repeat. For random arrivals it is longer than a search.
+    /// Returns the time after which the arrivals of a trace repeat. For random arrivals, returns a time that is longer
+    /// than a usual search. For all other arrivals, returns 0.
     pub(crate) fn period(&self) -> Duration {
         match self {
             Arrival::Closed { .. } | Arrival::Rate { .. } => Duration::ZERO,
@@ -194,12 +198,12 @@ impl Arrival {
     }
 }
 
-/// A greater depth does not help, and each iteration in flight needs an event.
+/// The maximum depth of a closed loop. A greater depth does not help, and each iteration in flight needs an event.
 const MOST_IN_FLIGHT: u32 = 1024;
-/// No host submits faster.
+/// The maximum number of iterations per second. No host can submit iterations faster.
 const MOST_HZ: f64 = 1e6;
 
-/// The time after which a trace starts again: one mean interval after its last arrival.
+/// Returns the time after which a trace starts again, in seconds: one mean interval after its last arrival.
 fn trace_length(seconds: &[f64]) -> f64 {
     let last = seconds.last().copied().unwrap_or(0.0);
     last + last / (seconds.len().max(2) - 1) as f64
@@ -216,7 +220,7 @@ impl fmt::Display for Arrival {
     }
 }
 
-/// Reads every kind except traces, which are stored in files.
+/// Parses every kind of arrival except traces, which are stored in files.
 impl FromStr for Arrival {
     type Err = RequestError;
 

@@ -1,4 +1,4 @@
-//! Goals: what the tuner optimises.
+//! Goals: the quantities that the tuner optimises.
 
 use std::fmt;
 use std::str::FromStr;
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::request::RequestError;
 
-/// The quantity to optimise.
+/// The quantity that the tuner optimises.
 ///
 /// | as text | meaning |
 /// |---|---|
@@ -16,37 +16,39 @@ use crate::request::RequestError;
 /// | `keep:A:p99:500us` | maximises the other jobs' rates while the 99th percentile of A's latency is at most 500 µs |
 /// | `least:A:p99:keep:B:0.8` | minimises the 99th percentile of A's latency while B keeps 0.8 of its rate alone |
 ///
-/// Times are numbers with the unit `us`, `ms` or `s`. Percentiles are written `p50`, `p99` or `p99.9`.
+/// A time is a number followed by its unit, which is `us`, `ms` or `s`. A percentile is written as `p50`, `p99` or
+/// `p99.9`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Goal {
     /// Maximises the weighted sum of the jobs' rates.
     Throughput {
-        /// The weight of each job's rate, which is counted relative to the job's rate alone. Jobs not listed have the
-        /// weight 1.
+        /// The names of jobs, and the weights of their rates. Each rate is divided by the rate that the job reaches
+        /// alone. A job that is not listed has the weight 1.
         weights: Vec<(String, f64)>,
     },
-    /// Minimises the time for one iteration of every job, all submitted together. Arrivals are ignored.
+    /// Minimises the time from submitting one iteration of every job until all of them are done. Arrivals are ignored.
     Makespan,
     /// Maximises the other jobs' rates while a latency percentile of one job stays within a bound.
     Keep {
-        /// The job with the bound.
+        /// The job whose latency has the bound.
         job: String,
-        /// The fraction of its iterations that must stay within the bound, such as 0.99.
+        /// The fraction of the job's iterations that must stay within the bound, such as 0.99.
         percentile: f64,
-        /// The bound in microseconds.
+        /// The bound on the latency, in microseconds.
         bound_us: f64,
     },
-    /// Minimises a latency percentile of one job while another job keeps a fraction of its rate.
+    /// Minimises a latency percentile of one job while another job keeps a given fraction of the rate that it reaches
+    /// alone.
     Least {
         /// The job whose latency is minimised.
         job: String,
-        /// The percentile as a fraction of its iterations, such as 0.99.
+        /// The percentile as a fraction, such as 0.99 for the 99th percentile.
         percentile: f64,
         /// The other job.
         other: String,
-        /// The minimum rate of the other job, as a fraction of its rate alone.
+        /// The minimum rate of the other job, as a fraction of the rate that it reaches alone.
         keep: f64,
     },
 }
@@ -64,7 +66,7 @@ impl Goal {
         Goal::Throughput { weights: Vec::new() }
     }
 
-    /// Returns the goal of maximising the other jobs' rates while a percentile of `job` stays within `bound_us`
+    /// Returns the goal of maximising the other jobs' rates while a latency percentile of `job` stays within `bound_us`
     /// microseconds.
     ///
     /// # Examples
@@ -81,8 +83,8 @@ impl Goal {
         Goal::Keep { job: job.into(), percentile, bound_us }
     }
 
-    /// Returns the goal of minimising a percentile of `job` while `other` has at least the fraction `keep` of its rate
-    /// alone.
+    /// Returns the goal of minimising a latency percentile of `job` while the rate of `other` is at least the fraction
+    /// `keep` of the rate that it reaches alone.
     ///
     /// # Examples
     ///
@@ -102,8 +104,8 @@ impl Goal {
         Goal::Least { job: job.into(), percentile, other: other.into(), keep }
     }
 
-    /// Returns the job whose percentile counts, and the percentile as a fraction; `None` for goals without a
-    /// percentile.
+    /// Returns the job whose latency percentile the goal names, and the percentile as a fraction. Returns `None` for
+    /// goals without a percentile.
     #[must_use]
     pub fn percentile(&self) -> Option<(&str, f64)> {
         match self {
@@ -114,11 +116,14 @@ impl Goal {
         }
     }
 
-    /// Checks that the goal suits jobs of these names. An error says what to write instead.
+    /// Checks that the goal is valid for jobs with these names. The error message states what to write instead.
     pub(crate) fn check(&self, names: &[&str]) -> Result<(), String> {
         let ensure = |holds: bool, reason: String| if holds { Ok(()) } else { Err(reason) };
         let known = |job: &str| {
-            let reason = format!("the goal names {job}; the jobs are {}", names.join(", "));
+            let reason = format!(
+                "the goal names {job}, which is not a job; the jobs are {}",
+                names.join(", ")
+            );
             ensure(names.contains(&job), reason)
         };
         if let Some((job, share)) = self.percentile() {
@@ -216,7 +221,7 @@ impl FromStr for Goal {
     }
 }
 
-/// Reads a time such as `500us`, in microseconds.
+/// Parses a time such as `500us`, and returns it in microseconds.
 fn microseconds(text: &str) -> Option<f64> {
     let units = [("us", 1.0), ("µs", 1.0), ("ms", 1e3), ("s", 1e6)];
     let (number, unit) =

@@ -1,4 +1,4 @@
-//! Jobs to be tuned.
+//! The jobs that the tuner runs.
 
 use std::any::Any;
 use std::fmt;
@@ -16,29 +16,30 @@ type Submit = dyn FnMut(&Stream) -> Result<(), JobError> + Send;
 /// A job to be tuned: its name, when its iterations are due, and the code or graph that runs one iteration.
 ///
 /// Iterations must be repeatable: the tuner runs thousands of them, on different streams and at the same time as the
-/// other jobs. It ignores their results. The tuner runs jobs in measurement blocks, periods of 8 ms or more. Each block
-/// begins on idle SMs with new streams; caches are not cleared between blocks. If a job's state grows or runs out,
-/// reset it in [`before_block`](Job::before_block).
+/// other jobs. The tuner ignores the results of the iterations. A measurement block is a period of 8 ms or more in
+/// which the tuner runs jobs. Each measurement block begins on idle SMs with new streams. Caches are not cleared
+/// between measurement blocks. If a job's state grows or runs out, reset the state in
+/// [`before_block`](Job::before_block).
 #[must_use = "a job does nothing until it is tuned"]
 pub struct Job {
     pub(crate) profile: Profile,
     pub(crate) work: Work,
     pub(crate) before: Option<Box<Submit>>,
-    /// Whether the tuner captures the closure once to check that it submits work.
+    /// True if the tuner captures the closure once, to check that the closure submits work.
     pub(crate) is_tried: bool,
     kept: Vec<Box<dyn Any + Send>>,
 }
 
 pub(crate) enum Work {
-    /// Called once per iteration to submit it.
+    /// A closure that submits one iteration each time it is called.
     Submit(Box<Submit>),
-    /// A graph of one iteration. The tuner moves copies of it to each partition.
+    /// A graph of one iteration. For each partition, the tuner makes a copy whose kernels run in that partition.
     Graph(Graph),
 }
 
 impl Job {
-    /// Creates a job from a closure that submits one iteration to the stream it receives. The closure must not wait for
-    /// the device.
+    /// Creates a job from a closure that receives a stream and submits one iteration to that stream. The closure must
+    /// not wait for the device.
     ///
     /// # Examples
     ///
@@ -67,12 +68,14 @@ impl Job {
         Job::of(name, Work::Submit(Box::new(submit)))
     }
 
-    /// Creates a job from a graph of one iteration. The tuner moves copies of the graph to each partition.
+    /// Creates a job from a graph of one iteration. For each partition, the tuner makes a copy of the graph whose
+    /// kernels run in that partition.
     ///
     /// # Safety
     ///
-    /// As for [`Stream::launch_graph`], for the lifetime of the job: everything that the graph's kernels use must stay
-    /// alive, and they may run at the same time as the other jobs. [`keep`](Job::keep) can hold what they use.
+    /// The requirements of [`Stream::launch_graph`] apply for the lifetime of the job. Everything that the graph's
+    /// kernels use must stay alive; [`keep`](Job::keep) can ensure this. It must be sound to run the kernels at the
+    /// same time as the other jobs.
     ///
     /// # Examples
     ///
@@ -96,7 +99,7 @@ impl Job {
     /// # Ok(())
     /// # }
     /// ```
-    #[allow(unsafe_code, reason = "the caller answers for what the graph does")]
+    #[allow(unsafe_code, reason = "the caller guarantees that the graph can be launched")]
     pub unsafe fn graph(name: impl Into<String>, graph: Graph) -> Job {
         Job::of(name, Work::Graph(graph))
     }
@@ -112,8 +115,8 @@ impl Job {
         self
     }
 
-    /// Sets when iterations are due. By default two iterations are in flight, or one if the goal names a percentile of
-    /// this job.
+    /// Sets when the job's iterations are due. By default, two iterations are in flight. If the goal names a latency
+    /// percentile of this job, only one iteration is in flight.
     pub fn arrival(mut self, arrival: Arrival) -> Job {
         self.profile = self.profile.arrival(arrival);
         self
@@ -125,8 +128,8 @@ impl Job {
         self
     }
 
-    /// Sets code that runs before each measurement block, such as a reset of state. It receives the stream that the
-    /// block's iterations use. Its time is not measured.
+    /// Sets a closure that runs before each measurement block, for example to reset the job's state. The closure
+    /// receives the stream that the iterations use. The time of the closure is not measured.
     ///
     /// # Examples
     ///
@@ -157,14 +160,14 @@ impl Job {
         self
     }
 
-    /// Declares that the closure cannot be captured. By default the tuner captures one iteration to check that the
-    /// closure submits work and does not wait for the device.
+    /// Declares that the job's closure cannot be captured. By default, the tuner captures one iteration to check that
+    /// the closure submits work and does not wait for the device.
     pub fn uncaptured(mut self) -> Job {
         self.is_tried = false;
         self
     }
 
-    /// Keeps a value alive for as long as the job.
+    /// Keeps a value alive for as long as the job exists.
     pub fn keep(mut self, kept: impl Any + Send) -> Job {
         self.kept.push(Box::new(kept));
         self

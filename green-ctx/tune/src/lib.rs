@@ -1,7 +1,7 @@
-//! Measures how jobs run together on one GPU, and recommends how to divide its SMs between them, or not to divide them.
+//! Measures how jobs run together on one GPU, and recommends whether and how to divide the GPU's SMs between the jobs.
 //!
-//! [`run`] tunes [`Job`]s on a device. A [`Request`] with a [`Goal`] says what to optimise, and the result is an
-//! [`Outcome`]. [`tuned`] also stores the outcome in a file. The [`guide`] explains the method and its limits.
+//! [`run`] tunes [`Job`]s on a device. A [`Request`] contains the [`Goal`] to optimise. The result is an [`Outcome`].
+//! [`tuned`] also stores the outcome in a file. The [`guide`] explains the method and its limits.
 //!
 //! | task | items |
 //! |---|---|

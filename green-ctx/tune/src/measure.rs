@@ -7,58 +7,62 @@ use crate::arm::Arm;
 /// The work of one measurement block.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Task {
-    /// One job alone, on a number of SMs or in a plain stream.
+    /// One job runs alone, on a number of SMs or in a plain stream.
     Alone {
         /// The index of the job.
         job: usize,
         /// The number of SMs; `None` for a plain stream.
         sms: Option<u32>,
     },
-    /// All jobs at the same time, in one arm.
+    /// All jobs run together, in one arm.
     Together(Arm),
 }
 
-/// A measurement block: how a task is run and for how long. It has nothing to do with a kernel's thread blocks.
+/// The settings of a measurement block, which is a period in which one task runs. A measurement block is unrelated to
+/// the thread blocks of a kernel.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Block {
-    /// The time that the jobs run before measuring begins.
+    /// The time for which the jobs run before the measurement begins.
     pub lead_in: Duration,
-    /// The minimum time of measuring. It continues until every job has done `iterations`.
+    /// The minimum duration of the measurement. The measurement continues until every job has done `iterations`
+    /// iterations.
     pub duration: Duration,
-    /// The minimum number of iterations of every job.
+    /// The minimum number of iterations that every job must do.
     pub iterations: u32,
-    /// True to run in rounds: one iteration of every job is submitted, and the next round starts when all are done.
+    /// True if the jobs run in rounds. A round submits one iteration of every job, and ends when all of these
+    /// iterations are done.
     pub rounds: bool,
-    /// The index of the job that is submitted first.
+    /// The index of the job that submits its first iteration before all other jobs.
     pub first: usize,
-    /// The time within their arrivals at which jobs with an arrival rate start.
+    /// For jobs with an arrival rate, the point in their sequence of arrivals at which the block starts.
     pub start: Duration,
-    /// The index of a job that runs as fast as it can, with two iterations in flight, regardless of its arrivals.
+    /// The index of a job that ignores its arrivals and runs as fast as it can, with two iterations in flight. `None`
+    /// if every job follows its arrivals.
     pub saturated: Option<usize>,
 }
 
-/// The figures of one job in a measurement block.
+/// The measurements of one job in a measurement block.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct JobSample {
-    /// Iterations per second while all jobs ran.
+    /// The number of iterations per second while all jobs were running.
     pub rate: f64,
     /// The latency of each iteration in µs; empty for a closed loop deeper than 1.
     pub latencies_us: Vec<f64>,
-    /// The host time for submitting one iteration, in µs.
+    /// The time that the host needs to submit one iteration, in µs.
     pub host_us: f64,
 }
 
-/// The figures of a measurement block.
+/// The measurements of all jobs in a measurement block.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Sample {
-    /// One entry per job that ran, in order.
+    /// One entry per job that ran, in the order of the jobs' indices.
     pub jobs: Vec<JobSample>,
-    /// The time of each round in µs, for a block in rounds.
+    /// The time of each round in µs; empty if the jobs did not run in rounds.
     pub rounds_us: Vec<f64>,
 }
 
 impl Sample {
-    /// Returns whether the sample has figures for `jobs` jobs, all of them finite.
+    /// Returns whether the sample has entries for `jobs` jobs, and all of its values are valid numbers.
     pub(crate) fn is_sound(&self, jobs: usize) -> bool {
         let is_number = |value: f64| value.is_finite() && value >= 0.0;
         let is_time = |time: &f64| is_number(*time) && *time > 0.0;
@@ -71,23 +75,24 @@ impl Sample {
     }
 }
 
-/// The reason why a measurement block gave no figures.
+/// The reason why a measurement block has no result.
 #[derive(Debug)]
 pub enum Refusal<E> {
-    /// This task cannot run. Other tasks may.
+    /// This task cannot run, but other tasks can.
     Skip(String),
-    /// No task can run from now on.
+    /// No further task can run, so tuning must end.
     Stop(E),
 }
 
 /// Runs and measures the tasks that the search chooses.
 ///
-/// [`run`](crate::run) does so on a device, and [`Model`](crate::Model) without one. Implement it to measure in another
-/// way.
+/// [`run`](crate::run) uses an implementation that runs the jobs on a device. [`Model`](crate::Model) is an
+/// implementation that needs no device. Implement this trait to measure jobs in another way.
 ///
-/// In every arm, each tuned job has a part and a priority, and no floor is above its ceiling.
+/// Every arm that the search passes to an implementation has a part and a priority for each tuned job, and no floor is
+/// above its ceiling.
 pub trait Measure {
-    /// The error after which no task can run.
+    /// The error that ends tuning, because no further task can run.
     type Error;
 
     /// Runs a task for one measurement block, in new streams.

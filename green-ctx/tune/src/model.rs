@@ -1,8 +1,9 @@
-//! A model of jobs that share a GPU, for tuning without one.
+//! A model of jobs that share a GPU, for tuning without a GPU.
 //!
-//! It does not replace a GPU, but it contains what makes the choice hard on one: run times that jump where one more
-//! wave of blocks is needed, memory-bound jobs that gain nothing from more SMs, shared memory bandwidth, complementary
-//! jobs that gain from sharing SMs, streams that settle into a different order at each start, and noise.
+//! The model does not replace a GPU, but it contains the effects that make the choice hard: run times that jump when
+//! one more wave of blocks is needed, memory-bound jobs that gain nothing from more SMs, shared memory bandwidth,
+//! complementary jobs that gain from sharing SMs, streams that settle into a different order each time they start, and
+//! noise.
 
 use std::convert::Infallible;
 use std::time::Duration;
@@ -18,21 +19,23 @@ use green_ctx::resource::UnitSizes;
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct ModelJob {
-    /// The kernel blocks of one iteration. An SM runs one of them at a time.
+    /// The number of thread blocks in one iteration. An SM runs one thread block at a time.
     pub blocks: u32,
-    /// The run time of one kernel block, in microseconds.
+    /// The run time of one thread block, in microseconds.
     pub block_us: f64,
-    /// The memory time of one iteration, in microseconds. It does not depend on the number of SMs.
+    /// The time that the memory accesses of one iteration take, in microseconds. This time does not depend on the
+    /// number of SMs.
     pub memory_us: f64,
-    /// The host time for submitting one iteration, in microseconds.
+    /// The time that the host needs to submit one iteration, in microseconds.
     pub host_us: f64,
-    /// The weight that decides how much of the shared SMs the job gets, relative to the other jobs' weights.
+    /// The job's weight when the model distributes shared SMs. Each job gets shared SMs in proportion to its weight.
     pub weight: f64,
-    /// The minimum number of SMs that the job runs on.
+    /// The minimum number of SMs that the job needs.
     pub least_sms: u32,
-    /// True if the time of an iteration is random, with an exponential distribution.
+    /// True if the times of iterations are random and have an exponential distribution.
     pub exponential: bool,
-    /// When iterations are due. Use the result of [`Profile::arrival_for`](crate::Profile::arrival_for) for the job.
+    /// The times at which iterations are due. Set this field to the result of
+    /// [`Profile::arrival_for`](crate::Profile::arrival_for) for the job's profile.
     pub arrival: Arrival,
 }
 
@@ -52,7 +55,8 @@ impl Default for ModelJob {
 }
 
 impl ModelJob {
-    /// The time of an iteration alone on `sms` SMs with a fraction of the memory bandwidth, in microseconds.
+    /// Returns the time of an iteration on `sms` SMs with the fraction `bandwidth` of the memory bandwidth, in
+    /// microseconds.
     fn time(&self, sms: f64, bandwidth: f64) -> f64 {
         let blocks = f64::from(self.blocks);
         // Waves are whole on a whole number of SMs. In between, the number of waves is interpolated, because shared SMs
@@ -66,66 +70,70 @@ impl ModelJob {
         compute.max(memory) + 0.1 * compute.min(memory)
     }
 
-    /// The fraction of its time that the job waits for memory.
+    /// Returns the fraction of an iteration's time that is spent on memory accesses.
     fn memory_share(&self, sms: f64) -> f64 {
         let compute = (f64::from(self.blocks) / sms.max(1.0)).ceil() * self.block_us;
         self.memory_us / (self.memory_us + compute)
     }
 }
 
-/// Jobs on a modelled device, in simulated time.
+/// A model of jobs on a device. The model measures in simulated time.
 #[derive(Clone, Debug)]
 pub struct Model {
     pieces: UnitSizes,
     jobs: Vec<ModelJob>,
-    /// The standard deviation of the times' logarithm.
+    /// The standard deviation of the logarithm of the iterations' times.
     jitter: f64,
     rng: Rng,
     now: Duration,
-    /// The slowdown after one hour, as a fraction.
+    /// The fraction by which iterations become slower per hour.
     drift: f64,
 }
 
-/// The strength of the random favour that a job gets each time plain streams or priorities settle into a new order.
+/// The strength of the random advantage that a job gets each time plain streams or streams with priorities settle into
+/// a new order.
 const CHAOS: f64 = 0.25;
-/// The time for which plain streams and priorities keep an order.
+/// The time after which plain streams and streams with priorities settle into a new order.
 const KEPT: Duration = Duration::from_millis(20);
-/// The gain on shared SMs if one of two jobs always waits for memory and the other never does.
+/// The fraction by which shared SMs do more work if one job always waits for memory and another job never does.
 const GAIN: f64 = 0.45;
-/// The maximum number of latencies that a measurement block generates. More would take time and add no information.
+/// The maximum number of latencies that a measurement block generates. More latencies would take time and add no
+/// information.
 const MOST_LATENCIES: usize = 200;
-/// The factor on a job's part of the shared SMs for each priority level below the highest.
+/// The factor by which the weight of a job is multiplied for each level that its priority is below the highest
+/// priority.
 const LEFT_OVER: f64 = 0.12;
 
 impl Model {
-    /// Creates a model of jobs on a device whose SMs are `pieces`. The same seed gives the same times.
+    /// Creates a model of jobs on a device with the SMs and units that `pieces` describes. Models with the same seed
+    /// give the same times.
     #[must_use]
     pub fn new(pieces: UnitSizes, jobs: Vec<ModelJob>, seed: u64) -> Model {
         let rng = Rng::with_seed(seed);
         Model { pieces, jobs, jitter: 0.01, rng, now: Duration::ZERO, drift: 0.0 }
     }
 
-    /// Sets the noise: the standard deviation of the times' logarithm. The default is 0.01.
+    /// Sets the noise, which is the standard deviation of the logarithm of the iterations' times. The default is 0.01.
     #[must_use]
     pub fn with_jitter(mut self, jitter: f64) -> Model {
         self.jitter = jitter;
         self
     }
 
-    /// Sets the slowdown after one hour, as a fraction. The default is 0.
+    /// Sets the drift, which is the fraction by which iterations become slower per hour. The default is 0.
     #[must_use]
     pub fn with_drift(mut self, drift: f64) -> Model {
         self.drift = drift;
         self
     }
 
-    /// Returns the time of each job's iteration in an arm without noise, in microseconds.
+    /// Returns the time of one iteration of each job in an arm, without noise, in microseconds.
     #[must_use]
     pub fn times(&self, arm: &Arm) -> Vec<f64> {
         self.times_with(arm, &vec![1.0; self.jobs.len()])
     }
 
-    /// Returns the time of a job's iteration alone on `sms` SMs without noise, in microseconds.
+    /// Returns the time of one iteration of a job that runs alone on `sms` SMs, without noise, in microseconds.
     ///
     /// # Examples
     ///
@@ -142,7 +150,7 @@ impl Model {
         self.jobs[job].time(f64::from(sms), 1.0).max(self.jobs[job].host_us)
     }
 
-    /// The times if each job's part of the shared SMs is multiplied by its factor in `favour`.
+    /// Returns the iterations' times if the weight of each job is multiplied by the job's factor in `favour`.
     fn times_with(&self, arm: &Arm, favour: &[f64]) -> Vec<f64> {
         let all = f64::from(self.pieces.sms);
         if arm.kind() == ArmKind::Sequential {
@@ -180,7 +188,7 @@ impl Model {
         times.iter().zip(&self.jobs).map(|(time, job)| time.max(job.host_us)).collect()
     }
 
-    /// The weight of a job when shared SMs are distributed.
+    /// Returns the weight of a job when shared SMs are distributed in an arm.
     fn want(&self, arm: &Arm, job: usize) -> f64 {
         let highest = arm.priorities().iter().copied().min().unwrap_or(0);
         let later = arm.priorities()[job].saturating_sub(highest);
@@ -193,7 +201,8 @@ impl Model {
         (2.0 * self.jitter * sum).exp()
     }
 
-    /// Runs jobs for a measurement block. `orders` has the time of each job's iteration for each order of the streams.
+    /// Runs jobs for a measurement block. For each order of the streams, `orders` contains the time of one iteration of
+    /// each job.
     fn run_jobs(&mut self, jobs: &[usize], orders: &[Vec<f64>], block: &Block) -> Sample {
         let slower = 1.0 + self.drift * self.now.as_secs_f64() / 3600.0;
         let greatest = |times: &Vec<f64>| times.iter().copied().fold(0.0, f64::max);
@@ -243,7 +252,7 @@ impl Model {
         JobSample { rate: 1e6 * done / length.max(1e-3), latencies_us, host_us }
     }
 
-    /// The time of one iteration.
+    /// Returns a random time of one iteration, with this mean.
     fn time(&mut self, job: usize, mean: f64) -> f64 {
         match self.jobs[job].exponential {
             // The argument of the logarithm is never 0.
@@ -253,7 +262,8 @@ impl Model {
     }
 }
 
-/// Distributes SMs: each job gets its floor and, in proportion to `wants`, a part of `pool`, up to its ceiling.
+/// Distributes SMs to the jobs. Each job gets its floor, and a part of `pool` in proportion to its entry in `wants`. No
+/// job gets more than its ceiling.
 fn shared_out(parts: &[Part], pool: f64, wants: &[f64]) -> Vec<f64> {
     let mut sms: Vec<f64> = parts.iter().map(|part| f64::from(part.floor)).collect();
     let mut left = pool;

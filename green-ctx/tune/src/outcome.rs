@@ -15,44 +15,47 @@ use crate::goal::Goal;
 use crate::request::Limits;
 use green_ctx::resource::UnitSizes;
 
-/// The result of tuning: the verdict, and the figures that it is based on.
+/// The result of tuning: the verdict, and the measurements that the verdict is based on.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Outcome {
-    /// The machine that the jobs were measured on; `None` if they were not measured on a device.
+    /// The machine that the jobs were measured on; `None` if the jobs were not measured on a device.
     pub machine: Option<Machine>,
     /// The goal.
     pub goal: Goal,
-    /// The arms that were allowed.
+    /// The limits on the arms that the search could try.
     pub limits: Limits,
-    /// The SMs that were available for division.
+    /// The number of SMs that the search could divide, and the sizes of their units.
     pub pieces: UnitSizes,
     /// The recommendation.
     pub verdict: Verdict,
-    /// The jobs, and their figures alone.
+    /// One report per job, with the measurements of the job when it ran alone.
     pub jobs: Vec<JobReport>,
     /// All arms that the search considered.
     pub arms: Vec<ArmReport>,
-    /// The largest drift of any job's rate alone: the ratio of the highest to the lowest of its median rates at the
-    /// beginning, in the middle and at the end of the search, minus 1.
+    /// The largest drift of any job when it ran alone. A job has one median rate from the beginning, one from the
+    /// middle and one from the end of the search. The drift is the ratio of the highest to the lowest of these medians,
+    /// minus 1.
     pub drift: f64,
     /// Warnings for the reader, for example that a job is close to its capacity.
     pub notes: Vec<String>,
     /// The duration of tuning in seconds.
     pub seconds: f64,
-    /// True if tuning ran to its end; false if it was interrupted and this is the best result so far.
+    /// True if tuning was completed; false if tuning was interrupted and the verdict is the best result up to that
+    /// point.
     pub complete: bool,
 }
 
 impl Outcome {
-    /// Creates what the verdict recommends: a stream for each job.
+    /// Creates a stream for each job, as the verdict recommends.
     ///
-    /// If the verdict is to partition, each job gets its partition's stream. Otherwise each job gets a stream of the
-    /// primary context with its priority. If the jobs should run one after the other, they all get the same stream.
+    /// If the verdict is to partition, each job gets the stream of its partition. If the verdict is to use plain
+    /// streams or priorities, each job gets a stream of the primary context with the recommended priority. If the
+    /// verdict is to run the jobs one after the other, all jobs get the same stream.
     ///
     /// # Errors
     ///
-    /// As for [`Device::partition`].
+    /// Returns the same errors as [`Device::partition`].
     ///
     /// # Examples
     ///
@@ -98,8 +101,9 @@ impl Outcome {
         arm::describe(arm.kind, &jobs)
     }
 
-    /// Returns the request that implements the verdict: one group per job, with the priority of its stream. If the
-    /// verdict is not to partition, every group's share is `..`, which has no floor and no ceiling.
+    /// Returns the split request that implements the verdict. The request has one group per job, with the priority of
+    /// the job's stream. If the verdict is not to partition, the share of every group is `..`, which has no floor and
+    /// no ceiling.
     ///
     /// # Errors
     ///
@@ -119,11 +123,12 @@ impl Outcome {
         Ok(request)
     }
 
-    /// Creates partitions for the jobs, named after them, whatever the verdict is; see [`request`](Outcome::request).
+    /// Creates one partition per job, even if the verdict is not to partition. Each partition has the job's name and
+    /// the share from [`request`](Outcome::request).
     ///
     /// # Errors
     ///
-    /// As for [`Device::partition`].
+    /// Returns the same errors as [`Device::partition`].
     ///
     /// # Examples
     ///
@@ -145,7 +150,8 @@ impl Outcome {
         device.partition(self.split_request()?)
     }
 
-    /// Computes what [`partitions`](Outcome::partitions) would give now, without taking SMs.
+    /// Computes the SMs of the partitions that [`partitions`](Outcome::partitions) would create now, without taking the
+    /// SMs.
     pub(crate) fn dry_run(&self, device: &Device) -> Result<DryRun> {
         device.resources().sm()?.dry_run(self.split_request()?)
     }
@@ -182,8 +188,8 @@ pub struct Machine {
     /// The version of the NVIDIA kernel driver, such as `580.159.04`, if the system reports it.
     #[serde(default)]
     pub driver_version: Option<String>,
-    /// The versions of libraries that the jobs' kernels come from, as set by [`Store::library`](crate::Store::library)
-    /// and other callers.
+    /// The versions of libraries that the jobs' kernels come from, by name. [`Store::library`](crate::Store::library)
+    /// sets versions, and a program can add others.
     #[serde(default)]
     pub libraries: BTreeMap<String, String>,
 }
@@ -204,73 +210,77 @@ impl Machine {
     }
 }
 
-/// The recommendation, and the gain to expect from it.
+/// The recommended arm, and the gain to expect from partitions.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Verdict {
     /// The index in [`Outcome::arms`] of the recommended arm; `None` if no arm could run.
     pub arm: Option<usize>,
-    /// The index of the best partition.
+    /// The index in [`Outcome::arms`] of the best arm with partitions.
     pub candidate: Option<usize>,
-    /// The index of the best arm without partitions.
+    /// The index in [`Outcome::arms`] of the best arm without partitions.
     pub rival: Option<usize>,
     /// The kind of the recommended arm.
     pub kind: ArmKind,
-    /// The share of each job; `..` without partitions.
+    /// The share of each job, by name. In an arm without partitions, the share is `..`.
     pub shares: BTreeMap<String, String>,
-    /// The priority of each job's stream. Lower numbers run first.
+    /// The priority of each job's stream, by name. As in CUDA, a lower number is a higher priority.
     pub priority: BTreeMap<String, i32>,
-    /// How much better the best partition is than the best arm without partitions: the ratio of their scores, minus 1.
-    /// `None` if the comparison was too short.
+    /// The gain of the best arm with partitions over the best arm without partitions: the ratio of the two scores,
+    /// minus 1. `None` if one of these arms does not exist, or if the comparison was too short.
     pub gain: Option<f64>,
-    /// The lower and upper end of the gain's 95 % interval. It covers noise, drift, and the differences between
-    /// processes. If it contains 0, the verdict is not to partition.
+    /// The lower and the upper end of the gain's 95 % confidence interval. The interval accounts for noise, drift, and
+    /// differences between processes. If both arms meet the goal's bound and there are no floors, the verdict is to
+    /// partition if and only if the lower end is above 0.
     pub interval: Option<[f64; 2]>,
-    /// True if the upper end of the 95 % interval meets the goal's bound, and for goals without a bound.
+    /// True if the goal has no bound, or if the recommended arm meets the bound even at the worse end of the arm's 95 %
+    /// confidence interval. False if no arm could run.
     pub meets: bool,
     /// The verdict in one or two sentences.
     pub sentence: String,
 }
 
-/// The figures of one job alone.
+/// The measurements of one job when it ran alone.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct JobReport {
     /// The name.
     pub name: String,
-    /// The key that tells jobs of the same name apart, for example the model and the batch size.
+    /// The key that distinguishes jobs of the same name, for example the model and the batch size.
     pub key: String,
-    /// When its iterations were due.
+    /// The times at which the job's iterations were due.
     pub arrival: Arrival,
-    /// True if submitting an iteration takes the host as long as running it takes the GPU. Such a job gains nothing
-    /// from more SMs.
+    /// True if the host takes about as long to submit an iteration as the GPU takes to run the iteration. Such a job
+    /// gains nothing from more SMs.
     pub host_bound: bool,
-    /// Iterations per second alone in a plain stream, with these arrivals.
+    /// The job's iterations per second when it runs alone in a plain stream with its arrivals.
     pub rate: f64,
-    /// The maximum number of iterations per second alone in a plain stream. Set for jobs with an arrival rate.
+    /// The maximum number of iterations per second when the job runs alone in a plain stream; `None` for a closed loop.
     pub capacity: Option<f64>,
-    /// Iterations per second alone in a plain stream, measured repeatedly during the search. A job with an arrival rate
-    /// runs as fast as it can.
+    /// The job's iterations per second when it runs alone in a plain stream, measured repeatedly during the search. For
+    /// these measurements, a job with an arrival rate runs as fast as it can.
     pub references: Vec<f64>,
-    /// Iterations per second alone, by number of SMs. A job with an arrival rate runs as fast as it can.
+    /// The job's iterations per second when it runs alone, for each measured number of SMs. For these measurements, a
+    /// job with an arrival rate runs as fast as it can.
     pub solo: BTreeMap<u32, f64>,
 }
 
-/// The stage of the search that an arm's figures come from.
+/// The stage of tuning that an arm's measurements come from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 #[non_exhaustive]
 pub enum Stage {
-    /// Short measurement blocks, which find candidates. No claim is based on them.
+    /// The search, which finds candidates in short measurement blocks. The verdict is not based on these measurements.
     Search,
-    /// Long blocks, among which the candidate was chosen. Being chosen, it looks better here than it is.
+    /// The choice of the candidate in long measurement blocks. These measurements tend to overrate the candidate,
+    /// because the arm with the best measurements was chosen.
     Choice,
-    /// The final comparison, which the verdict is based on.
+    /// The final comparison, on which the verdict is based.
     Final,
 }
 
 impl Stage {
-    /// Returns the name used in files.
+    /// Returns the name of the stage in files, such as `search`.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -281,37 +291,38 @@ impl Stage {
     }
 }
 
-/// The figures of one arm.
+/// The measurements of one arm.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct ArmReport {
     /// The kind.
     pub kind: ArmKind,
-    /// The share of each job; `..` without partitions.
+    /// The share of each job, by name. In an arm without partitions, the share is `..`.
     pub shares: BTreeMap<String, String>,
-    /// The priority of each job's stream. Lower numbers run first.
+    /// The priority of each job's stream, by name. As in CUDA, a lower number is a higher priority.
     pub priority: BTreeMap<String, i32>,
-    /// The stage that the figures come from.
+    /// The stage of tuning that the measurements come from.
     pub stage: Stage,
-    /// Iterations per second of each job: the mean over measurement blocks.
+    /// The iterations per second of each job, averaged over the measurement blocks.
     pub rates: BTreeMap<String, f64>,
-    /// The latencies of each job for which latency is defined.
+    /// The latencies of each job, by name. Jobs in a closed loop deeper than 1 have no latencies and are left out.
     pub latency_us: BTreeMap<String, Latency>,
     /// The maximum number of iterations per second in this arm, for each job with an arrival rate.
     pub capacity: BTreeMap<String, f64>,
-    /// The arm's score under the goal. Higher is better. `None` if the arm was not measured.
+    /// The arm's score under the goal; a higher score is better. `None` if the arm was not measured.
     pub score: Option<f64>,
-    /// How far the arm misses the goal's bound, as a fraction of the bound: positive if it misses it, 0 or negative if
-    /// it meets it.
+    /// How far the arm misses the goal's bound, as a fraction of the bound. The value is positive if the arm misses the
+    /// bound, and 0 or negative if the arm meets the bound.
     pub excess: f64,
-    /// The number of measurement blocks that ran.
+    /// The number of measurement blocks in which this arm ran.
     pub blocks: usize,
-    /// The reason why the arm was not measured, if it was not.
+    /// The reason why the arm was skipped; `None` if the arm could run.
     pub skipped: Option<String>,
 }
 
 impl ArmReport {
-    /// Returns whether the arm was measured and its figures meet the goal's bound, at whichever stage it was measured.
+    /// Returns whether the arm was measured and its measurements meet the goal's bound. The measurements can come from
+    /// any stage.
     #[must_use]
     pub fn meets(&self) -> bool {
         self.score.is_some() && self.excess <= 0.0
@@ -328,6 +339,6 @@ pub struct Latency {
     pub p50: f64,
     /// The 99th percentile; `None` for fewer than 500 iterations.
     pub p99: Option<f64>,
-    /// The number of iterations that these figures are based on.
+    /// The number of iterations from which these latencies are computed.
     pub iterations: usize,
 }

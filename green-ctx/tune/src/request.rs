@@ -1,4 +1,4 @@
-//! Requests: what the tuner optimises, and within which limits.
+//! Requests: the goal, the time budget and the limits of tuning.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -14,8 +14,8 @@ use crate::search::{self, Progress, Question};
 use crate::space::Space;
 use green_ctx::resource::UnitSizes;
 
-/// The description of a job that the search needs: its name, key and arrivals. The [`Measure`] implementation knows
-/// what the job does.
+/// The description of a job that the search needs: its name, key and arrivals. The profile does not contain the job's
+/// work, because the [`Measure`] implementation runs the work.
 #[derive(Clone, Debug, PartialEq)]
 #[must_use = "a profile does nothing until it is tuned"]
 pub struct Profile {
@@ -25,7 +25,7 @@ pub struct Profile {
 }
 
 impl Profile {
-    /// Creates a profile for a job of this name, without an arrival or a key.
+    /// Creates a profile for a job of this name. The profile has no arrival and no key.
     pub fn new(name: impl Into<String>) -> Profile {
         Profile { name: name.into(), key: String::new(), arrival: None }
     }
@@ -36,21 +36,21 @@ impl Profile {
         &self.name
     }
 
-    /// Sets when iterations are due. By default two iterations are in flight, or one if the goal names a percentile of
-    /// this job.
+    /// Sets when the job's iterations are due. By default, two iterations are in flight. If the goal names a latency
+    /// percentile of this job, only one iteration is in flight.
     pub fn arrival(mut self, arrival: Arrival) -> Profile {
         self.arrival = Some(arrival);
         self
     }
 
-    /// Sets a key that tells jobs of the same name apart, for example the model and the batch size. A stored outcome is
-    /// used only if its keys match.
+    /// Sets a key that distinguishes jobs of the same name, for example the model and the batch size. A stored outcome
+    /// is used only if the keys of all jobs are the same.
     pub fn key(mut self, key: impl Into<String>) -> Profile {
         self.key = key.into();
         self
     }
 
-    /// Returns when iterations are due under a goal: the arrival that was set, or the default that
+    /// Returns the arrival that was set. If no arrival was set, returns the default for this goal, which
     /// [`arrival`](Profile::arrival) describes.
     ///
     /// # Examples
@@ -69,7 +69,7 @@ impl Profile {
     }
 }
 
-/// A job whose arrival is resolved.
+/// A job whose arrival is known, either because the caller set it or as the default for the goal.
 #[derive(Clone, Debug)]
 pub(crate) struct Known {
     pub(crate) name: String,
@@ -79,7 +79,8 @@ pub(crate) struct Known {
 
 /// The input of a search: the goal, the time budget, and the limits on arms.
 ///
-/// By default two jobs are tuned for 19.5 s. All kinds of arm are tried, with all partition sizes that are whole units.
+/// By default, tuning two jobs takes up to 19.5 s. The search may try all kinds of arm, and all partition sizes that
+/// consist of whole units.
 #[derive(Clone, Debug, PartialEq)]
 #[must_use = "a request does nothing until something is tuned"]
 pub struct Request {
@@ -88,7 +89,7 @@ pub struct Request {
     limits: Limits,
 }
 
-/// The arms that the search may try.
+/// Limits on the arms that the search may try.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Limits {
@@ -130,7 +131,7 @@ impl Request {
         Request { goal, budget: None, limits: Limits { step: 1, floors, left_out } }
     }
 
-    /// Returns the arms that the search may try.
+    /// Returns the limits on the arms that the search may try.
     #[must_use]
     pub fn limits(&self) -> &Limits {
         &self.limits
@@ -142,20 +143,20 @@ impl Request {
         &self.goal
     }
 
-    /// Sets how long tuning may take. The default is 19.5 s for two jobs and 9.75 s more for each further job. The final
-    /// comparison, which gives the gain and its interval, takes about two thirds of the budget.
+    /// Sets the maximum time that tuning takes. The default is 19.5 s for two jobs and 9.75 s more for each further
+    /// job. The final comparison, which gives the gain and its interval, takes about two thirds of the budget.
     pub fn budget(mut self, budget: Duration) -> Request {
         self.budget = Some(budget);
         self
     }
 
-    /// Sets the step between partition sizes, in SMs. It is rounded up to whole units.
+    /// Sets the step between partition sizes, in SMs. The step is rounded up to whole units.
     pub fn step(mut self, sms: u32) -> Request {
         self.limits.step = sms;
         self
     }
 
-    /// Sets the minimum floor of a job, in SMs. With a floor, the verdict is always a partition.
+    /// Sets the minimum floor of a job, in SMs. If any job has a floor, the verdict always recommends partitions.
     pub fn floor(mut self, job: impl Into<String>, sms: u32) -> Request {
         self.limits.floors.insert(job.into(), sms);
         self
@@ -167,12 +168,12 @@ impl Request {
         self
     }
 
-    /// Checks whether these jobs can be tuned with this request. [`with`] makes the same check before it runs anything.
-    /// Call this first if preparing the jobs is expensive.
+    /// Checks whether these jobs can be tuned with this request. [`with`] makes the same check before it runs any job.
+    /// Call `check` first if the jobs are expensive to prepare.
     ///
     /// # Errors
     ///
-    /// [`RequestError::Wrong`].
+    /// [`RequestError::Wrong`] if the jobs cannot be tuned with this request.
     ///
     /// # Examples
     ///
@@ -184,7 +185,8 @@ impl Request {
     /// assert!(Request::default().floor("decode", 16).check(&jobs, pieces).is_ok());
     ///
     /// let error = Request::default().floor("embed", 16).check(&jobs, pieces).unwrap_err();
-    /// assert_eq!(error.to_string(), "a floor names embed; the jobs are decode, prefill");
+    /// let reason = "a floor names embed, which is not a job; the jobs are decode, prefill";
+    /// assert_eq!(error.to_string(), reason);
     /// ```
     pub fn check(&self, jobs: &[Profile], pieces: UnitSizes) -> Result<(), RequestError> {
         self.question(jobs, pieces).map(drop)
@@ -234,7 +236,10 @@ impl Request {
         let mut floors = vec![0; jobs.len()];
         for (name, sms) in &self.limits.floors {
             let Some(place) = names.iter().position(|known| known == name) else {
-                return wrong(format!("a floor names {name}; the jobs are {}", names.join(", ")));
+                return wrong(format!(
+                    "a floor names {name}, which is not a job; the jobs are {}",
+                    names.join(", ")
+                ));
             };
             floors[place] = *sms;
         }
@@ -242,7 +247,7 @@ impl Request {
         let sum = together(&floors);
         if sum > u64::from(pieces.sms) {
             return wrong(format!(
-                "the floors add up to {sum} SMs, but there are {}; lower them",
+                "the floors add up to {sum} SMs, but only {} SMs are available; lower the floors",
                 pieces.sms
             ));
         }
@@ -251,7 +256,8 @@ impl Request {
             return wrong("every kind of arm is left out; allow at least one".to_owned());
         }
         if sum > 0 && left_out.contains(&ArmKind::Partition) {
-            let reason = "floors need partitions, but the arm `partition` is left out; allow it";
+            let reason =
+                "floors need partitions, but the kind of arm `partition` is left out; allow it";
             return wrong(reason.to_owned());
         }
         let whole = pieces.sms.checked_sub(pieces.odd).filter(|_| pieces.unit > 0);
@@ -272,8 +278,8 @@ impl Request {
         let whole = together(&floors);
         if whole > u64::from(pieces.sms) {
             return wrong(format!(
-                "rounded up to whole units of {} SMs, the floors add up to {whole}, but there are \
-                 {}; lower them",
+                "rounded up to whole units of {} SMs, the floors add up to {whole} SMs, but \
+                 only {} SMs are available; lower the floors",
                 pieces.unit, pieces.sms
             ));
         }
@@ -319,9 +325,9 @@ pub enum RequestError {
     TooFast {
         /// The job's name.
         job: String,
-        /// The arrivals per second.
+        /// The number of arrivals per second.
         requested: f64,
-        /// The iterations per second that the job reaches alone, with two in flight.
+        /// The number of iterations per second that the job reaches alone, with two iterations in flight.
         possible: f64,
     },
     /// The search was interrupted before any arm was measured.
@@ -362,12 +368,13 @@ impl<E: std::error::Error + 'static> std::fmt::Debug for TuneError<E> {
     }
 }
 
-/// Tunes jobs that `measure` runs, on a device whose SMs are `pieces`. Calls `go_on` before each measurement block; if
-/// it returns `false`, tuning ends with the best arm so far.
+/// Tunes jobs that `measure` runs. `pieces` describes the SMs of the device and their units. The tuner calls `go_on`
+/// before each measurement block. If `go_on` returns `false`, tuning ends with the best arm so far.
 ///
 /// # Errors
 ///
-/// [`TuneError`].
+/// [`TuneError::Request`] if the request is refused or the search ends without an outcome. [`TuneError::Failed`] if
+/// `measure` cannot continue.
 ///
 /// # Examples
 ///

@@ -25,15 +25,16 @@ use crate::request::{Profile, Request, TuneError, with};
 use crate::search::Progress;
 use green_ctx::resource::UnitSizes;
 
-/// Jobs on a device, measured one arm at a time. The runner holds the device's free SMs while it exists, and creates
-/// partitions on them.
+/// Runs and measures jobs on a device, one arm at a time. The runner holds the device's free SMs while it exists, and
+/// creates partitions on these SMs.
 struct Runner<'j> {
     primary: Context,
     jobs: &'j mut [Job],
-    /// The arrivals of each job.
+    /// The arrival pattern of each job.
     arrivals: Vec<Arrival>,
     pieces: UnitSizes,
-    /// Declared before `set`, and so dropped first: executables hold references to contexts.
+    /// This field is declared before `set` and therefore dropped before `set`. Graph executables hold references to the
+    /// contexts of the plans in `set`.
     graphs: GraphCache,
     plans: HashMap<String, Arc<Plan>>,
     set: PlanSet,
@@ -43,16 +44,16 @@ struct Runner<'j> {
 /// The name of the plan that is active before any job runs.
 const IDLE: &str = "tune: none";
 
-/// Tunes jobs on the free SMs of a device. Calls `go_on` before each measurement block; if it returns `false`, tuning
-/// ends with the best arm so far.
+/// Tunes jobs on the free SMs of a device. The tuner calls `go_on` before each measurement block. If `go_on` returns
+/// `false`, tuning ends with the best arm so far.
 ///
 /// The tuner creates partitions on the free SMs and closes them at the end. Other work on the device distorts the
-/// result; the outcome has a note if rates drift. Needs CUDA 12.5.
+/// result. If the rates drift, the outcome contains a note. The tuner needs CUDA 12.5.
 ///
 /// # Errors
 ///
-/// [`TuneError::Request`] if the request is refused. [`TuneError::Failed`] with the driver's error if the device fails
-/// or no SMs are free.
+/// [`TuneError::Request`] if the request is refused, or if the search ends without an outcome. [`TuneError::Failed`]
+/// with the driver's error if the device fails or no SMs are free.
 ///
 /// # Examples
 ///
@@ -102,7 +103,7 @@ pub fn run(
 }
 
 impl<'j> Runner<'j> {
-    /// Takes the device's free SMs, without dividing them yet.
+    /// Creates a runner that holds the device's free SMs. The SMs are not divided yet.
     fn new(device: &Device, jobs: &'j mut [Job], arrivals: Vec<Arrival>) -> Result<Runner<'j>> {
         let primary = device.primary_context()?;
         let (group, pieces) = free(device)?;
@@ -113,7 +114,8 @@ impl<'j> Runner<'j> {
         Ok(Runner { primary, jobs, arrivals, pieces, graphs, plans, set, began: Instant::now() })
     }
 
-    /// Makes the plan with these shares the active one, and prepares it at its first use.
+    /// Switches to the plan with this name, and returns the plan. At the first use of a name, prepares the plan from
+    /// `request`.
     fn enter(&mut self, request: SplitRequest, name: String) -> Result<Arc<Plan>> {
         let plan = match self.plans.get(&name) {
             Some(plan) => Arc::clone(plan),
@@ -167,14 +169,16 @@ impl<'j> Runner<'j> {
         }
     }
 
-    /// Returns the executable of a job's graph, moved to the context of the stream. `None` if the job is not a graph.
+    /// Returns an executable of the job's graph that runs in the context of the stream. Returns `None` if the job is
+    /// not a graph.
     fn executable(&self, job: usize, stream: &Stream) -> Result<Option<GraphExec>, String> {
         let Work::Graph(graph) = &self.jobs[job].work else { return Ok(None) };
         let moved = self.graphs.get(graph, stream.context());
         moved.map(Some).map_err(|error| chain(&error))
     }
 
-    /// Returns the reason why a task cannot run, preceded by the job's name if there are several jobs.
+    /// Returns the reason why a task cannot run. If the task runs several jobs, the reason begins with the name of
+    /// `job`.
     fn reason(&self, task: &Task, job: usize, reason: String) -> String {
         match task {
             Task::Alone { .. } => reason,
@@ -233,11 +237,11 @@ impl Measure for Runner<'_> {
     }
 }
 
-/// Takes the device's free SMs. Also returns the sizes of their units.
+/// Takes the device's free SMs. Returns the SMs as one group, and the sizes of their units.
 pub(crate) fn free(device: &Device) -> Result<(SmGroup, UnitSizes)> {
     let split = device.resources().sm()?.split(SplitRequest::new().rest("tune"))?;
     let Some(group) = split.remainder else {
-        let reason = "no SMs are free to be divided; close the partitions that hold them";
+        let reason = "there are no free SMs to divide; close the partitions that hold SMs";
         return Err(Error::InvalidRequest(reason.to_owned()));
     };
     let counts = device.resources().sm()?.unit_counts(Granularity::default())?;
@@ -245,12 +249,12 @@ pub(crate) fn free(device: &Device) -> Result<(SmGroup, UnitSizes)> {
     Ok((group, UnitSizes::of(&counts)))
 }
 
-/// The streams of a measurement block. Its work must not run during the next block, or after the jobs are gone, even if
-/// a job panics.
+/// The streams of a measurement block. Dropping this value waits for the work on the streams, so no work runs during
+/// the next block or after the jobs are dropped, even if a job panics.
 struct Running(Vec<Stream>);
 
 impl Running {
-    /// Waits for every stream, and returns the first error.
+    /// Waits for the work on every stream, and returns the first error.
     fn end(mut self) -> Result<()> {
         let ends: Vec<Result<()>> = self.0.drain(..).map(|stream| stream.synchronize()).collect();
         ends.into_iter().collect()
@@ -271,8 +275,8 @@ fn group(job: usize) -> String {
     format!("job {job}")
 }
 
-/// Returns a request for the jobs' shares. Units are chosen as everywhere in the tuner: the first job's from the front,
-/// the others' from the end.
+/// Returns a split request with the jobs' shares. As everywhere in the tuner, the first job gets units from the front
+/// of the device, and the other jobs get units from the end.
 fn request(shares: impl IntoIterator<Item = (usize, Share)>) -> SplitRequest {
     shares.into_iter().fold(SplitRequest::new(), |request, (job, share)| {
         let request = request.group(group(job), share);

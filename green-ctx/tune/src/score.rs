@@ -4,15 +4,16 @@ use crate::goal::Goal;
 use crate::measure::Sample;
 use crate::stats::{mean, median, reachable};
 
-/// The value of an arm under a goal. Arms that meet the bound rank above those that miss it. Among arms that meet it,
-/// the higher score is better.
+/// The value of an arm under a goal. Arms that meet the bound rank above those that miss it. Among arms that meet the
+/// bound, a higher score is better.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Value {
-    /// How far the arm misses the goal's bound, as a fraction of the bound: positive if it misses it. 0 for goals
-    /// without a bound.
+    /// How far the arm misses the goal's bound, as a fraction of the bound. The value is positive if the arm misses the
+    /// bound, and 0 if the goal has no bound.
     pub(crate) excess: f64,
-    /// The score; higher is better. For throughput and `keep` it is the sum of the jobs' rates, each relative to the
-    /// rate alone. For the other goals it is the inverse of a time, in 1/s.
+    /// The arm's score; a higher score is better. For throughput, the score is the weighted sum of the jobs' rates. For
+    /// `keep`, the score is the sum of the other jobs' rates. Each rate in a sum is divided by the rate that the job
+    /// reaches alone. For all other goals, the score is the inverse of a time, in 1/s.
     pub(crate) score: f64,
 }
 
@@ -32,12 +33,12 @@ impl Value {
     }
 }
 
-/// How figures of several measurement blocks are combined.
+/// The kind of average that combines the measurements of several measurement blocks.
 #[derive(Clone, Copy)]
 pub(crate) enum Average {
-    /// For short blocks, which have outliers.
+    /// The median, for short blocks, because their measurements have outliers.
     Median,
-    /// For long blocks: the rate that a program gets in the long run.
+    /// The mean, for long blocks, because the mean is the rate that a program reaches in the long run.
     Mean,
 }
 
@@ -50,18 +51,18 @@ impl Average {
     }
 }
 
-/// The scoring rule of one goal, for jobs whose rates alone are known.
+/// Computes the values of arms under one goal, relative to the rates that the jobs reach alone.
 #[derive(Clone, Debug)]
 pub(crate) struct Scorer {
     goal: Goal,
     names: Vec<String>,
-    /// Iterations per second of each job alone.
+    /// The iterations per second that each job reaches alone.
     alone: Vec<f64>,
 }
 
 impl Scorer {
-    /// Creates a scorer for jobs of these names. The goal must suit them. `alone` holds each job's iterations per
-    /// second alone.
+    /// Creates a scorer for jobs with these names. The goal must be valid for these names. `alone` contains the
+    /// iterations per second that each job reaches alone.
     pub(crate) fn of(goal: &Goal, names: &[&str], alone: Vec<f64>) -> Scorer {
         let names = names.iter().map(ToString::to_string).collect();
         Scorer { goal: goal.clone(), names, alone }
@@ -71,23 +72,23 @@ impl Scorer {
         self.names.iter().position(|known| known == name).unwrap_or(0)
     }
 
-    /// Returns whether the goal needs measurement blocks in [rounds](crate::Block::rounds).
+    /// Returns whether the goal requires that jobs run in [rounds](crate::Block::rounds).
     pub(crate) fn wants_rounds(&self) -> bool {
         matches!(self.goal, Goal::Makespan)
     }
 
-    /// Returns the job whose percentile counts, and the percentile.
+    /// Returns the index of the job whose latency percentile the goal names, and the percentile as a fraction.
     pub(crate) fn percentile(&self) -> Option<(usize, f64)> {
         self.goal.percentile().map(|(job, share)| (self.place(job), share))
     }
 
-    /// Returns a job's rate as a fraction of its rate alone.
+    /// Returns a job's rate in a sample, as a fraction of the rate that the job reaches alone.
     fn part(&self, sample: &Sample, job: usize) -> f64 {
         sample.jobs[job].rate / self.alone[job]
     }
 
-    /// Returns the value of an arm with these samples. `None` if there are no samples, or if the goal has a percentile
-    /// and there are no latencies.
+    /// Returns the value of an arm from its samples. Returns `None` if there are no samples, or if the goal names a
+    /// percentile and there are no latencies.
     pub(crate) fn value(&self, samples: &[&Sample], average: Average) -> Option<Value> {
         let over_blocks = |figure: &dyn Fn(&Sample) -> f64| {
             average.of(&samples.iter().map(|sample| figure(sample)).collect::<Vec<_>>())

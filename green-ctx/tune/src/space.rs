@@ -11,7 +11,8 @@ use crate::arm::{Arm, ArmKind, Part, ceilings};
 pub(crate) struct Space {
     pub(crate) pieces: UnitSizes,
     pub(crate) jobs: usize,
-    /// The step between partition sizes, in SMs. Odd units add to it.
+    /// The step between partition sizes, in SMs. A partition that contains odd units need not be a multiple of the
+    /// step.
     pub(crate) step: u32,
     /// The minimum floor of each job, in SMs.
     pub(crate) floors: Vec<u32>,
@@ -23,7 +24,7 @@ impl Space {
         !self.left_out.contains(&kind)
     }
 
-    /// Returns whether every job has its minimum floor.
+    /// Returns whether an arm gives every job its minimum floor.
     pub(crate) fn holds_floors(&self, arm: &Arm) -> bool {
         let has = |(part, least): (&Part, &u32)| part.floor >= *least;
         match arm.kind() {
@@ -48,7 +49,7 @@ impl Space {
         arms
     }
 
-    /// Returns a few partitions that differ widely.
+    /// Returns a few arms whose partition sizes differ widely.
     pub(crate) fn initial(&self) -> Vec<Arm> {
         if !self.allows(ArmKind::Partition) {
             return Vec::new();
@@ -57,7 +58,7 @@ impl Space {
         self.allowed(arms)
     }
 
-    /// Returns the partitions that differ from `arm` by about `step` SMs.
+    /// Returns the arms whose partition sizes differ from those of `arm` by about `step` SMs.
     pub(crate) fn neighbours(&self, arm: &Arm, step: u32) -> Vec<Arm> {
         let priorities = arm.priorities();
         if !self.allows(ArmKind::Partition) {
@@ -69,7 +70,8 @@ impl Space {
         self.allowed(arms.collect())
     }
 
-    /// Returns the same partitions once per job, with that job at the higher priority.
+    /// Returns one arm per job. Each arm has the partitions of `arm`, and gives one job a higher priority than the
+    /// others.
     pub(crate) fn with_priorities(&self, arm: &Arm) -> Vec<Arm> {
         if !self.allows(ArmKind::Priority) {
             return Vec::new();
@@ -78,7 +80,7 @@ impl Space {
         (0..self.jobs).map(|job| arm.with_priorities(first(job))).collect()
     }
 
-    /// Returns the divisions among which predictions choose.
+    /// Returns the arms from which the search chooses by predicting their values.
     pub(crate) fn coarse(&self) -> Vec<Arm> {
         match self.jobs {
             2 => self.every_pair(),
@@ -93,7 +95,7 @@ impl Space {
         self.allowed(pairs.map(|pair| Arm::ceilings(pair, self.pieces.sms)).collect())
     }
 
-    /// Returns every division whose floors and ceilings are among these eighths of the SMs.
+    /// Returns every arm whose floors and ceilings are all among these eighths of the SMs.
     fn grid(&self, eighths: &[u32]) -> Vec<Arm> {
         if !self.allows(ArmKind::Partition) {
             return Vec::new();
@@ -129,8 +131,8 @@ impl Space {
         self.allowed(arms.collect())
     }
 
-    /// Removes duplicates and arms that may not be tried. Partitions in which every job may use all SMs are the same as
-    /// plain streams, so they are removed too.
+    /// Removes duplicates and arms that may not be tried. Also removes arms with partitions in which every job may use
+    /// all SMs, because such arms are the same as plain streams.
     fn allowed(&self, mut arms: Vec<Arm>) -> Vec<Arm> {
         let mut seen = HashSet::new();
         arms.retain(|arm| {
@@ -262,7 +264,8 @@ impl Space {
         near
     }
 
-    /// Adjusts parts so that no ceiling reaches into another job's floor. `None` if a job is left without SMs.
+    /// Lowers ceilings so that no job can use SMs of another job's floor. Returns `None` if the floors do not fit or a
+    /// job is left without SMs.
     fn tidy(&self, mut parts: Vec<Part>) -> Option<Arm> {
         let sms = self.pieces.sms;
         for part in &mut parts {
@@ -281,13 +284,13 @@ impl Space {
         parts.iter().all(holds).then(|| Arm::partition(parts))
     }
 
-    /// Rounds down to whole units, but to at least one.
+    /// Rounds a number of SMs down to whole units, but returns at least the SMs of one unit.
     fn whole(&self, sms: u32) -> u32 {
         self.pieces.round_down(sms, false).max(self.pieces.unit.max(1))
     }
 }
 
-/// Returns every order of priorities. The lowest number is the highest priority, as in the driver.
+/// Returns every order of the jobs' priorities. As in CUDA, a lower number is a higher priority.
 fn orders(jobs: usize) -> Vec<Vec<i32>> {
     let mut orders: Vec<Vec<i32>> = vec![Vec::new()];
     for level in 0..jobs {

@@ -1,7 +1,7 @@
 //! Medians, percentiles and confidence intervals.
 
-/// Returns the value below which the fraction `share` of all values lies, interpolated between the two nearest ones.
-/// `None` without values.
+/// Returns the value below which the fraction `share` of all values lies, interpolated between the two nearest values.
+/// Returns `None` if there are no values.
 pub(crate) fn quantile(values: &[f64], share: f64) -> Option<f64> {
     let mut values = values.to_vec();
     let last = values.len().checked_sub(1)?;
@@ -22,13 +22,14 @@ pub(crate) fn mean(values: impl IntoIterator<Item = f64>) -> Option<f64> {
     (count > 0).then(|| sum / f64::from(count))
 }
 
-/// Returns the minimum number of samples for a percentile to be meaningful.
+/// Returns the minimum number of samples that make a percentile meaningful.
 pub(crate) fn samples_for(share: f64) -> usize {
     // The subtraction absorbs rounding: 5 / (1 - 0.99) is slightly above 500.
     (5.0 / (1.0 - share) - 1e-6).ceil() as usize
 }
 
-/// Returns a percentile, or the highest percentile for which there are enough samples if that is lower.
+/// Returns a percentile. If there are too few samples for that percentile, returns the highest percentile for which
+/// there are enough samples.
 pub(crate) fn reachable(values: &[f64], share: f64) -> Option<f64> {
     let count = values.len();
     let share = match count < samples_for(share) {
@@ -38,7 +39,7 @@ pub(crate) fn reachable(values: &[f64], share: f64) -> Option<f64> {
     quantile(values, share)
 }
 
-/// A value with its 95 % interval.
+/// A value and its 95 % confidence interval.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Interval {
     pub(crate) low: f64,
@@ -47,7 +48,7 @@ pub(crate) struct Interval {
 }
 
 impl Interval {
-    /// Applies an increasing function to the value and both ends.
+    /// Applies an increasing function to the value and to both ends of the interval.
     pub(crate) fn map(self, of: fn(f64) -> f64) -> Interval {
         Interval { low: of(self.low), middle: of(self.middle), high: of(self.high) }
     }
@@ -57,19 +58,19 @@ impl Interval {
     }
 }
 
-/// The minimum number of repetitions for an interval.
+/// The minimum number of repetitions that an interval requires.
 pub(crate) const LEAST_REPETITIONS: usize = 3;
-/// The maximum number of batches of neighbouring repetitions that are left out in turn. More would take longer and add
-/// little.
+/// The maximum number of batches of consecutive repetitions that the jackknife leaves out in turn. More batches would
+/// take longer and add little.
 const MOST_BATCHES: usize = 20;
 
-/// Computes a statistic over `count` repetitions of a measurement, with its 95 % interval. The statistic receives the
-/// indices of the repetitions to use. `None` if there are fewer than [`LEAST_REPETITIONS`], or if the statistic is
-/// undefined for some subset.
+/// Computes a statistic over `count` repetitions of a measurement, and its 95 % confidence interval. `statistic`
+/// receives the indices of the repetitions to use. Returns `None` if there are fewer than [`LEAST_REPETITIONS`]
+/// repetitions, or if the statistic is undefined for some subset.
 ///
 /// The interval combines three independent errors. The first is the scatter of the repetitions, estimated by leaving
 /// out one batch at a time (the jackknife) with Student's distribution. The second is drift: half of the difference
-/// between the first and the second half of the repetitions. The third, `besides`, is an error that the caller knows.
+/// between the first and the second half of the repetitions. The third is `besides`, an error that the caller passes.
 pub(crate) fn interval(
     count: usize,
     besides: f64,
@@ -97,8 +98,8 @@ pub(crate) fn interval(
     is_number.then_some(Interval { low: middle - half, middle, high: middle + half })
 }
 
-/// Returns the 97.5th percentile of Student's distribution. From three degrees of freedom on, it is the Cornish-Fisher
-/// expansion, which is accurate to 0.03 for three degrees of freedom and to 0.01 for more.
+/// Returns the 97.5th percentile of Student's distribution. For three or more degrees of freedom, the function uses the
+/// Cornish-Fisher expansion. This expansion is accurate to 0.03 for three degrees of freedom and to 0.01 for more.
 fn student(freedom: usize) -> f64 {
     if freedom <= 2 {
         return 4.303;

@@ -1,4 +1,4 @@
-//! Outcomes stored in files, so that a program does not have to measure at each start.
+//! Stores outcomes in files, so that a program does not have to measure at each start.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -18,19 +18,20 @@ use crate::runner;
 use crate::search::Progress;
 use green_ctx::resource::UnitSizes;
 
-/// Environment variable: the folder for relative paths.
+/// The environment variable that names the folder for relative paths.
 const FOLDER: &str = "GREEN_CTX_TUNE_DIR";
-/// Environment variable: forbids writing, unless it is empty or 0.
+/// The environment variable that forbids writing, unless its value is empty or 0.
 const READ_ONLY: &str = "GREEN_CTX_TUNE_READ_ONLY";
-/// Distinguishes files that several threads write at the same time.
+/// A counter for the names of temporary files, so that threads that save at the same time use different files.
 static SAVED: AtomicU32 = AtomicU32::new(0);
 /// The format tag of the file.
 const FORMAT: &str = "green-ctx tune 2";
 
 /// A file that stores an outcome.
 ///
-/// A relative path is resolved in the folder that the environment variable `GREEN_CTX_TUNE_DIR` names, if it is set.
-/// With `GREEN_CTX_TUNE_READ_ONLY=1` or [`read_only`](Store::read_only), the file is only read.
+/// A relative path is resolved in the folder that the environment variable `GREEN_CTX_TUNE_DIR` names, if the variable
+/// is set. If `GREEN_CTX_TUNE_READ_ONLY=1` or [`read_only`](Store::read_only) forbids writing, the store only reads the
+/// file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Store {
     path: PathBuf,
@@ -60,7 +61,7 @@ struct Contents<T> {
 }
 
 impl Store {
-    /// Creates a store for the file at this path. The file need not exist.
+    /// Creates a store for the file at this path. The file does not need to exist.
     ///
     /// # Examples
     ///
@@ -99,8 +100,8 @@ impl Store {
         self
     }
 
-    /// Sets the version of a library that the jobs' kernels come from, such as cuBLAS or torch. An outcome found with
-    /// another version is not used, and saved outcomes are marked with this version.
+    /// Sets the version of a library that the jobs' kernels come from, such as cuBLAS or torch. The store does not load
+    /// outcomes that were measured with another version, and writes this version into outcomes that it saves.
     #[must_use]
     pub fn library(mut self, name: impl Into<String>, version: impl Into<String>) -> Store {
         self.libraries.insert(name.into(), version.into());
@@ -113,7 +114,7 @@ impl Store {
         &self.path
     }
 
-    /// Reads the outcome without checking what it was found for.
+    /// Reads the outcome without checking whether it applies to the current device, jobs and request.
     ///
     /// # Errors
     ///
@@ -136,12 +137,12 @@ impl Store {
         Ok(contents.outcome)
     }
 
-    /// Reads the outcome and checks that it applies here: same jobs, request, device, driver, crate version and
-    /// [libraries](Store::library), and enough free SMs.
+    /// Reads the outcome and checks that it applies. The jobs, request, device, driver, crate version and
+    /// [libraries](Store::library) must be the same, and enough SMs must be free.
     ///
     /// # Errors
     ///
-    /// [`Miss`], which says what differs.
+    /// [`Miss`] if the file has no outcome that applies. The message states the reason.
     pub fn load(
         &self,
         device: &Device,
@@ -157,12 +158,12 @@ impl Store {
         Ok(outcome)
     }
 
-    /// Checks whether [`save`](Store::save) can write the file, by creating and removing a temporary file next to it.
-    /// Call this before a long measurement. Returns false if writing is forbidden.
+    /// Checks whether [`save`](Store::save) can write the file, by creating and removing a temporary file in the same
+    /// folder. Call `can_save` before a long measurement. Returns false if writing is forbidden.
     ///
     /// # Errors
     ///
-    /// The system's error, for example if the folder does not exist.
+    /// Returns the system's error, for example if the folder does not exist.
     pub fn can_save(&self) -> io::Result<bool> {
         if self.read_only {
             return Ok(false);
@@ -174,12 +175,12 @@ impl Store {
     }
 
     /// Writes an outcome. The file is replaced atomically: a reader sees either the old or the new content. If the path
-    /// is a symbolic link, its target is replaced. Returns false without writing if writing is forbidden.
+    /// is a symbolic link, the link's target is replaced. If writing is forbidden, returns false and does not write.
     ///
     /// # Errors
     ///
-    /// The system's error, and [`InvalidInput`](io::ErrorKind::InvalidInput) for a device, a pipe or anything else that
-    /// is not a regular file. After an error the old file is unchanged.
+    /// Returns the system's error, or [`InvalidInput`](io::ErrorKind::InvalidInput) if the path is a device, a pipe or
+    /// another special file. After an error, the old file is unchanged.
     pub fn save(&self, outcome: &Outcome) -> io::Result<bool> {
         if self.read_only {
             return Ok(false);
@@ -206,7 +207,8 @@ impl Store {
         Ok(true)
     }
 
-    /// Returns the file to write. Only a regular file, or a path without a file, can be replaced safely.
+    /// Returns the path of the file to write, with symbolic links resolved. Fails if the path exists but is not a
+    /// regular file, because `save` cannot replace it safely.
     fn target(&self) -> io::Result<PathBuf> {
         let target = match fs::canonicalize(&self.path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(self.path.clone()),
@@ -226,7 +228,7 @@ impl Store {
     }
 }
 
-/// Returns a name next to the file that no other writer uses.
+/// Returns a path in the folder of `target` that no other writer uses.
 fn part(target: &Path) -> PathBuf {
     let mut name = target.file_name().unwrap_or_default().to_owned();
     let number = SAVED.fetch_add(1, Ordering::Relaxed);
@@ -234,13 +236,14 @@ fn part(target: &Path) -> PathBuf {
     target.with_file_name(name)
 }
 
-/// Returns the stored outcome if it applies to these jobs, this request and this device. Otherwise calls `missed` with
-/// the reason, measures, and stores the new outcome. An interrupted outcome is returned but not stored.
+/// Returns the stored outcome if it applies to these jobs, this request and this device. If no stored outcome applies,
+/// calls `missed` with the reason, tunes the jobs, and stores the new outcome. An interrupted outcome is returned but
+/// not stored.
 ///
 /// # Errors
 ///
-/// As for [`run`](super::run). A file that cannot be written is not an error: it is reported to the driver's [clean-up
-/// hook](green_ctx::Driver::on_cleanup_failure).
+/// Returns the same errors as [`run`](super::run). If the file cannot be written, `tuned` does not fail, but reports
+/// the error to the driver's [clean-up hook](green_ctx::Driver::on_cleanup_failure).
 ///
 /// # Examples
 ///
@@ -305,7 +308,7 @@ fn here(device: &Device) -> Result<(Machine, UnitSizes), Error> {
     Ok((Machine::of(device)?, pieces))
 }
 
-/// Compares what an outcome was found for with what is requested now.
+/// Checks that an outcome was measured for the current machine, SMs, jobs and request.
 fn check(
     outcome: &Outcome,
     (machine, pieces): &(Machine, UnitSizes),

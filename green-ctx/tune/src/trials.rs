@@ -35,7 +35,7 @@ fn jobs(seed: u64, count: usize) -> Vec<ModelJob> {
     (0..count).map(|_| made_up(&mut rng)).collect()
 }
 
-/// Returns a model of the jobs with their arrivals under a goal.
+/// Returns a model of the jobs. Each job has the arrival that its profile gives it under the goal.
 fn model(seed: u64, jobs: &[ModelJob], goal: &Goal) -> Model {
     let named = |(job, profile): (&ModelJob, &Profile)| {
         let arrival = profile.arrival_for(goal);
@@ -44,7 +44,7 @@ fn model(seed: u64, jobs: &[ModelJob], goal: &Goal) -> Model {
     Model::new(H200, jobs.iter().zip(&profiles(jobs)).map(named).collect(), seed)
 }
 
-/// Returns the jobs' profiles. Only jobs that arrive at given times set an arrival.
+/// Returns the jobs' profiles. A profile sets an arrival only if the job is not a closed loop.
 fn profiles(jobs: &[ModelJob]) -> Vec<Profile> {
     let profile = |(name, job): (&&str, &ModelJob)| {
         let arrival = job.arrival.hz().map(|_| job.arrival.clone());
@@ -64,7 +64,7 @@ fn tune(seed: u64, jobs: &[ModelJob], request: &Request) -> Tuned {
     on(&mut model(seed, jobs, request.goal()), jobs, request)
 }
 
-/// A model whose measurement blocks are run by a function.
+/// A model that calls a function to run each measurement block.
 struct Changed<F> {
     model: Model,
     run: F,
@@ -82,7 +82,7 @@ impl<F: FnMut(&mut Model, &Task, &Block) -> Ran> Measure for Changed<F> {
     }
 }
 
-/// Tunes jobs whose measurement blocks are run by a function.
+/// Tunes jobs in a model that calls `run` for each measurement block.
 fn changed(
     jobs: &[ModelJob],
     request: &Request,
@@ -91,7 +91,8 @@ fn changed(
     on(&mut Changed { model: model(1, jobs, request.goal()), run }, jobs, request)
 }
 
-/// Returns the true value of an arm, averaged over many starts if starts differ.
+/// Returns the true value of an arm. For arms without partitions, returns the average over many starts, because starts
+/// differ.
 fn worth(jobs: &[ModelJob], goal: &Goal, arm: &Arm) -> Value {
     let model = model(1, jobs, goal);
     let count = jobs.len();
@@ -109,7 +110,7 @@ fn space(jobs: usize) -> Space {
     Space { pieces: H200, jobs, step: 8, floors: vec![0; jobs], left_out: Vec::new() }
 }
 
-/// Returns every pair of ceilings with every order of priorities, and the arms without partitions.
+/// Returns the arms without partitions, and an arm for every pair of ceilings and every order of priorities.
 fn every_arm() -> Vec<Arm> {
     let ordered =
         |arm: Arm| [arm.with_priorities(vec![-1, 0]), arm.with_priorities(vec![0, -1]), arm];
@@ -117,7 +118,7 @@ fn every_arm() -> Vec<Arm> {
     space(2).unpartitioned().into_iter().chain(partitions).collect()
 }
 
-/// Returns an arm of an outcome.
+/// Returns the arm at this index of an outcome.
 fn arm(outcome: &Outcome, place: Option<usize>) -> Arm {
     let report = &outcome.arms[place.expect("one ran")];
     let names = &NAMES[..outcome.jobs.len()];
@@ -143,7 +144,7 @@ fn best(jobs: &[ModelJob], goal: &Goal, arms: &[Arm]) -> f64 {
     meeting.map(|value| value.score).fold(0.0, f64::max)
 }
 
-/// Returns how much worse the choice is than the best of some arms, as a fraction.
+/// Returns the fraction by which the chosen arm's score is below the best score among `arms`.
 fn regret(jobs: &[ModelJob], goal: &Goal, outcome: &Outcome, arms: &[Arm]) -> f64 {
     1.0 - worth(jobs, goal, &choice(outcome)).score / best(jobs, goal, arms)
 }
@@ -220,7 +221,7 @@ fn three_jobs_are_close_to_the_best_of_a_coarse_grid() {
     assert!(regrets.iter().filter(|regret| **regret >= 0.05).count() <= 1, "{regrets:?}");
 }
 
-/// A job of short iterations, and one that fills the whole device.
+/// Returns a job with short iterations, and a job that fills the whole device.
 fn short_beside_long() -> Vec<ModelJob> {
     let short = ModelJob { blocks: 64, block_us: 50.0, ..ModelJob::default() };
     let long = ModelJob { blocks: 1320, block_us: 150.0, weight: 20.0, ..ModelJob::default() };
@@ -295,9 +296,9 @@ fn wrong_requests_are_refused() {
     let great = default().floor("a", 1 << 31).floor("b", 1 << 31);
     for (request, words) in [
         (default().budget(Duration::ZERO), "a budget of 0.00 s is too small"),
-        (Request::new(Goal::keep("z", 0.9, 1.0)), "the goal names z; the jobs are a, b"),
+        (Request::new(Goal::keep("z", 0.9, 1.0)), "the goal names z, which is not a job"),
         (default().floor("z", 8), "a floor names z"),
-        (great, "add up to 4294967296 SMs, but there are 132"),
+        (great, "add up to 4294967296 SMs, but only 132 SMs"),
         (ArmKind::ALL.into_iter().fold(default(), Request::leave_out), "every kind"),
         (default().floor("a", 8).leave_out(ArmKind::Partition), "floors need partitions"),
     ] {
@@ -322,10 +323,10 @@ fn wrong_requests_are_refused() {
     let fast = (0..2000).map(|step| f64::from(step) * 1e-9).collect();
     for (arrival, words) in [
         (Arrival::closed(0), "b: a depth of 0 submits nothing"),
-        (Arrival::rate(f64::INFINITY), "b: inf iterations per second"),
-        (Arrival::poisson(-1.0, 7), "b: -1 iterations per second"),
+        (Arrival::rate(f64::INFINITY), "b: a rate of inf iterations per second"),
+        (Arrival::poisson(-1.0, 7), "b: a rate of -1 iterations per second"),
         (Arrival::Trace { seconds: Vec::new() }, "b: the trace is empty"),
-        (Arrival::Trace { seconds: vec![0.5, 0.25] }, "b: the trace is not in order"),
+        (Arrival::Trace { seconds: vec![0.5, 0.25] }, "b: the trace is not sorted"),
         (Arrival::Trace { seconds: fast }, "iterations per second"),
     ] {
         refuses(default(), &[a.clone(), b.clone().arrival(arrival)], H200, words);

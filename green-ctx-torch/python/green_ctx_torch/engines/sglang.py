@@ -1,8 +1,8 @@
-"""Shares of the SMs, in place of fixed counts, for SGLang's multiplexing of prefill and decode (`--enable-pdmux`).
+"""Replaces the fixed SM counts of SGLang's prefill and decode multiplexing (`--enable-pdmux`) by shares.
 
-SGLang loads this module by itself. With `GREEN_CTX_SGLANG=shares` each division (P, D) of SGLang's configuration
-becomes a plan: prefill may use at most P SMs, and decode has D SMs for itself and uses the others while they are
-idle. No other argument, default or code of SGLang changes. See docs/engines.md.
+SGLang loads this module automatically, as a plug-in. With `GREEN_CTX_SGLANG=shares` each division (P, D) of SGLang's
+configuration becomes a plan: prefill may use at most P SMs, and decode has D SMs for itself and uses the others while
+they are idle. No other argument, default or code of SGLang changes. See docs/engines.md.
 """
 
 from __future__ import annotations
@@ -44,7 +44,8 @@ _log = logging.getLogger("sglang.green_ctx_torch")
 
 
 class Refused(Exception):
-    """A setting with which SGLang's multiplexing computes wrong results, or that did not run with shares."""
+    """Raised for a setting with which SGLang's multiplexing computes wrong results, or which was not tested with
+    shares."""
 
 
 def stop(message: str) -> NoReturn:
@@ -69,7 +70,7 @@ def _or_stop(function: Callable[..., Any]) -> Callable[..., Any]:
 
 @_or_stop
 def install(text: str) -> None:
-    """Registers the hooks. `text` is the value of the variable."""
+    """Registers the hooks. `text` is the value of `GREEN_CTX_SGLANG`."""
     words = [word.strip() for word in text.split(",")]
     if words not in (["shares"], ["shares", "untested"]):
         raise Refused(f"write {VARIABLE}=shares; {text!r} is not a setting (divisions come from SGLang's flags and file)")
@@ -130,7 +131,7 @@ def _backends(arguments: Any) -> tuple[str | None, ...]:
 
 
 class Groups:
-    """Stream groups in partitions, in place of SGLang's own."""
+    """Stream groups that replace SGLang's own groups. Their streams are in partitions."""
 
     def __init__(self, pdmux: Any) -> None:
         self.pdmux = pdmux
@@ -162,7 +163,7 @@ class Groups:
         _log.info("%s: prefill and decode share %d SMs: %s", VARIABLE, total, dict(zip(self.names, shares, strict=True)))
 
     def follow(self, result: None, idx: int) -> None:
-        """Runs after `set_current_stream_idx`, and makes the group's plan active. The loop has waited for both
-        streams."""
+        """Makes the plan of a stream group active. SGLang calls this after `set_current_stream_idx`, when its scheduler
+        loop has waited for both streams."""
         if self.plans is not None and 0 < idx <= len(self.names):
             self.plans.switch(self.names[idx - 1])

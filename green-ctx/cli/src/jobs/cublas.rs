@@ -1,7 +1,7 @@
-//! cuBLAS's bf16 matrix product.
+//! The bf16 matrix product of cuBLAS.
 //!
-//! The library is opened through its C interface. Types and constants are those of `cublas_api.h` and
-//! `library_types.h`.
+//! This module loads cuBLAS at run time and calls its C functions. The types and constants match those of
+//! `cublas_api.h` and `library_types.h`.
 #![allow(unsafe_code, reason = "calls cuBLAS")]
 
 use std::error::Error;
@@ -24,8 +24,7 @@ const AS_IT_IS: c_int = 0;
 /// `CUBLAS_GEMM_DEFAULT`.
 const ANY_ALGORITHM: c_int = -1;
 
-/// The size in bytes of the workspace that cuBLAS allocates by default on compute capability 9.0 (its documentation,
-/// "cuBLAS Context").
+/// The default size of a cuBLAS workspace on compute capability 9.0, in bytes (cuBLAS documentation, "cuBLAS Context").
 const WORKSPACE: usize = 32 << 20;
 
 type RawHandle = *mut c_void;
@@ -63,7 +62,7 @@ pub enum CublasError {
     /// The library was not found, or the file is not cuBLAS.
     #[error("cuBLAS cannot be loaded")]
     Load(#[source] Box<dyn Error + Send + Sync>),
-    /// The driver is simulated. cuBLAS needs a real one.
+    /// The driver is simulated, but cuBLAS needs a real driver.
     #[error("cuBLAS cannot be used with a simulated driver")]
     Simulated,
     /// A cuBLAS function failed.
@@ -81,7 +80,7 @@ pub enum CublasError {
 
 type Result<T, E = CublasError> = std::result::Result<T, E>;
 
-/// The loaded library. Clones share it, and the last clone unloads it.
+/// The loaded cuBLAS library. Clones share the library. Dropping the last clone unloads the library.
 #[derive(Clone)]
 pub struct Cublas {
     inner: Arc<Functions>,
@@ -94,17 +93,19 @@ struct Functions {
     set_workspace: SetWorkspace,
     gemm: GemmEx,
     get_property: GetProperty,
-    /// The functions above belong to these libraries, which must stay loaded.
+    /// The libraries that contain the functions above. The libraries must stay loaded while the functions are used.
     _libraries: Vec<Library>,
 }
 
 impl Cublas {
-    /// Opens version 13 or 12 of the library, at a path, in a folder, or where the system finds it. This runs code of
-    /// the library, so `path` must come from a trusted source.
+    /// Loads version 13 or 12 of cuBLAS. `path` is the path of the library or of the folder that contains it. If `path`
+    /// is `None`, the system's loader searches for the library. Loading runs code of the library, so `path` must come
+    /// from a trusted source.
     ///
     /// # Errors
     ///
-    /// [`CublasError::Simulated`] for a simulated driver, whose handles cuBLAS cannot use, and [`CublasError::Load`].
+    /// [`CublasError::Simulated`] if the driver is simulated, because cuBLAS cannot use simulated handles.
+    /// [`CublasError::Load`] if the library cannot be loaded.
     pub fn open(driver: &Driver, path: Option<&Path>) -> Result<Cublas> {
         if driver.is_simulated() {
             return Err(CublasError::Simulated);
@@ -125,24 +126,28 @@ impl Cublas {
     }
 
     fn load(lt: &OsString, cublas: &OsString) -> Result<Cublas, libloading::Error> {
-        // Loading cublasLt first lets cuBLAS find it by name. If this fails, cuBLAS may still find it by itself.
-        // SAFETY: NVIDIA's library. Its initialisers have no requirements for the caller.
+        // If cublasLt is loaded first, cuBLAS finds it by name. If cublasLt cannot be loaded here, cuBLAS may still
+        // find it.
+        // SAFETY: `open` requires a trusted path. The initialisers of NVIDIA's cublasLt require nothing from the
+        // caller.
         let lt = unsafe { Library::new(lt) }.ok();
-        // SAFETY: as above.
+        // SAFETY: `open` requires a trusted path. The initialisers of NVIDIA's cuBLAS require nothing from the caller.
         let library = unsafe { Library::new(cublas) }?;
-        // SAFETY: `Create` is the function's type in `cublas_api.h`.
+        // SAFETY: `Create` matches the declaration of `cublasCreate_v2` in `cublas_api.h`.
         let create = *unsafe { library.get::<Create>(b"cublasCreate_v2\0") }?;
-        // SAFETY: `Destroy` is the function's type in `cublas_api.h`.
+        // SAFETY: `Destroy` matches the declaration of `cublasDestroy_v2` in `cublas_api.h`.
         let destroy = *unsafe { library.get::<Destroy>(b"cublasDestroy_v2\0") }?;
-        // SAFETY: `SetStream` is the function's type in `cublas_api.h`. A `cudaStream_t` of the runtime is a
-        // `CUstream`.
+        // SAFETY: `SetStream` matches the declaration of `cublasSetStream_v2` in `cublas_api.h`. The runtime's
+        // `cudaStream_t` and the driver's `CUstream` are the same type.
         let set_stream = *unsafe { library.get::<SetStream>(b"cublasSetStream_v2\0") }?;
-        // SAFETY: `SetWorkspace` is the function's type in `cublas_api.h`. A device address has the size of a pointer.
+        // SAFETY: `SetWorkspace` matches the declaration of `cublasSetWorkspace_v2` in `cublas_api.h`. A device
+        // address, which is a `u64` here, has the size of a pointer.
         let set_workspace = *unsafe { library.get::<SetWorkspace>(b"cublasSetWorkspace_v2\0") }?;
-        // SAFETY: `GemmEx` is the function's type in `cublas_api.h`. A device address has the size of a pointer.
+        // SAFETY: `GemmEx` matches the declaration of `cublasGemmEx` in `cublas_api.h`. A device address, which is a
+        // `u64` here, has the size of a pointer.
         let gemm = *unsafe { library.get::<GemmEx>(b"cublasGemmEx\0") }?;
-        // SAFETY: `GetProperty` is the function's type in `cublas_api.h`. The C enum `libraryPropertyType` has the size
-        // of an `int`.
+        // SAFETY: `GetProperty` matches the declaration of `cublasGetProperty` in `cublas_api.h`. The C enum
+        // `libraryPropertyType` has the size of an `int`.
         let get_property = *unsafe { library.get::<GetProperty>(b"cublasGetProperty\0") }?;
         let _libraries = lt.into_iter().chain([library]).collect();
         let functions = Functions {
@@ -161,12 +166,12 @@ impl Cublas {
     ///
     /// # Errors
     ///
-    /// [`CublasError::Call`].
+    /// [`CublasError::Call`] if cuBLAS does not report its version.
     pub fn version(&self) -> Result<String> {
         // The properties 0 to 2 are `MAJOR_VERSION`, `MINOR_VERSION` and `PATCH_LEVEL`.
         let mut parts = [0; 3];
         for (property, part) in (0..).zip(&mut parts) {
-            // SAFETY: the function writes one `int` to `part`, and needs no handle.
+            // SAFETY: `cublasGetProperty` needs no handle and writes one `int` to `part`, which is a valid reference.
             let status = unsafe { (self.inner.get_property)(property, part) };
             check("cublasGetProperty", status)?;
         }
@@ -175,25 +180,24 @@ impl Cublas {
     }
 }
 
-/// A matrix product in bf16, with the memory of its three matrices. Dropping it waits for the device's work and frees
-/// the memory.
+/// A matrix product in bf16, and the memory of its three matrices. Dropping the product waits until the device has
+/// finished its work, and then frees the memory.
 pub struct Product {
     device: Device,
-    /// The rows of the first factor and of the product, the columns of the second factor and of the product, and the
-    /// dimension that the factors share.
+    /// The dimensions m, n and k: the first factor is m × k, the second factor is k × n, and the product is m × n.
     sides: [c_int; 3],
     factors: [DeviceBuffer<u16>; 2],
     product: DeviceBuffer<u16>,
 }
 
 impl Product {
-    /// Creates a product of two factors in device memory, stored in column-major order. `sides` are the rows of the
-    /// first factor, the columns of the second factor, and the dimension that they share.
+    /// Creates the product of two matrices, which are in device memory in column-major order. `sides` contains the
+    /// dimensions m, n and k: the first factor is an m × k matrix, and the second factor is a k × n matrix.
     ///
     /// # Errors
     ///
-    /// [`Error::InvalidRequest`](green_ctx::Error::InvalidRequest) if the factors do not have these sides, or if a side
-    /// is 0 or does not fit into an `int`; [`Error::Driver`](green_ctx::Error::Driver).
+    /// [`Error::InvalidRequest`](green_ctx::Error::InvalidRequest) if the length of a factor does not match `sides`, or
+    /// if a side is 0 or does not fit into an `int`. [`Error::Driver`](green_ctx::Error::Driver) if the driver fails.
     pub fn new(
         device: &Device,
         sides: [usize; 3],
@@ -204,7 +208,7 @@ impl Product {
         let [rows, columns, inner] = sides;
         let lens = [rows.checked_mul(inner), inner.checked_mul(columns)];
         if factors.each_ref().map(|factor| Some(factor.len())) != lens {
-            return Err(wrong("the factors do not have these sides"));
+            return Err(wrong("the factors' lengths do not match the sides"));
         }
         let sides = [side(rows)?, side(columns)?, side(inner)?];
         // The buffer rejects lengths that are zero or too large.
@@ -212,7 +216,7 @@ impl Product {
         Ok(Product { device: device.clone(), sides, factors, product })
     }
 
-    /// The result of the last launch, in column-major order.
+    /// Returns the buffer with the result of the last launch, in column-major order.
     #[must_use]
     pub fn product(&self) -> &DeviceBuffer<u16> {
         &self.product
@@ -222,7 +226,7 @@ impl Product {
 /// A cuBLAS handle for one stream, with its own workspace.
 ///
 /// A captured launch uses the handle's workspace each time the graph runs, so the handle must live as long as the
-/// graph. Dropping it waits for the device's work.
+/// graph. Dropping the handle waits until the device has finished its work.
 pub struct Handle {
     cublas: Cublas,
     raw: RawHandle,
@@ -230,8 +234,9 @@ pub struct Handle {
     workspace: DeviceBuffer<u8>,
 }
 
-// SAFETY: cuBLAS functions can be called from any thread, if only one thread at a time uses a handle (its
-// documentation, "Thread Safety"). `Handle` is not `Sync`. Each call makes the handle's context current first.
+// SAFETY: any thread can use a cuBLAS handle, but only one thread at a time (cuBLAS documentation, "Thread Safety").
+// `Handle` is not `Sync`, so only one thread at a time can use it. Each method makes the handle's context current
+// first.
 unsafe impl Send for Handle {}
 
 impl Handle {
@@ -239,32 +244,33 @@ impl Handle {
     ///
     /// # Errors
     ///
-    /// [`CublasError::Call`] and [`CublasError::Driver`].
+    /// [`CublasError::Call`] if a cuBLAS function fails. [`CublasError::Driver`] if the driver fails.
     pub fn new(cublas: &Cublas, stream: &Stream) -> Result<Handle> {
         let functions = &cublas.inner;
         let workspace = DeviceBuffer::zeroed(stream.context().device(), WORKSPACE)?;
         let _current = stream.context().make_current()?;
         let mut raw = ptr::null_mut();
-        // SAFETY: `raw` is a valid pointer for the new handle, and a context is current.
+        // SAFETY: the pointer to `raw` is valid for writing the new handle, and a context is current.
         check("cublasCreate", unsafe { (functions.create)(&raw mut raw) })?;
         let handle = Handle { cublas: cublas.clone(), raw, stream: stream.clone(), workspace };
         // SAFETY: `raw` was created above, and the stream belongs to the current context.
         check("cublasSetStream", unsafe { (functions.set_stream)(raw, stream.as_raw()) })?;
         let (address, bytes) = (handle.workspace.as_raw(), handle.workspace.len());
         // cuBLAS's own workspace would become memory nodes of a captured graph, and such graphs cannot be copied.
-        // SAFETY: the workspace has `bytes` bytes at `address`. Freeing it waits for the device's work.
+        // SAFETY: the workspace is a device buffer of `bytes` bytes at `address`. The handle owns this buffer, and
+        // freeing the buffer waits until the device has finished its work.
         let status = unsafe { (functions.set_workspace)(raw, address, bytes) };
         check("cublasSetWorkspace", status)?;
         Ok(handle)
     }
 
-    /// Launches a product. The result is the product of the factors plus `before` times the previous result. Launches
-    /// of the same product that run at the same time overwrite each other's result.
+    /// Launches a product. The new result is the product of the factors plus `before` times the previous result.
+    /// Concurrent launches of the same product overwrite each other's results.
     ///
     /// # Errors
     ///
-    /// [`CublasError::Call`]. [`CublasError::Driver`], for example if the product and the stream are on different
-    /// devices.
+    /// [`CublasError::Call`] if cuBLAS fails. [`CublasError::Driver`] if the driver fails, or if the product and the
+    /// stream are on different devices.
     pub fn launch(&self, product: &Product, before: f32) -> Result<()> {
         let Product { device, sides: [rows, columns, inner], factors: [a, b], product } = product;
         if device != self.stream.context().device() {
@@ -275,9 +281,9 @@ impl Handle {
         let one = 1f32;
         let (one, before) = (ptr::from_ref(&one).cast(), ptr::from_ref(&before).cast());
         let (a, b, product) = (a.as_raw(), b.as_raw(), product.as_raw());
-        // SAFETY: the three matrices have these sides, in bf16 and column-major order (checked in `Product::new`). They
-        // outlive the work, because freeing them waits for it. The scalars `one` and `before` are on the host, as
-        // cuBLAS expects by default.
+        // SAFETY: the three bf16 matrices have the dimensions `rows`, `columns` and `inner`, because `Product::new`
+        // checked their lengths. The matrices outlive the launch, because freeing them waits until the device has
+        // finished its work. The scalars `one` and `before` are on the host, as cuBLAS expects by default.
         let status = unsafe {
             (self.cublas.inner.gemm)(
                 self.raw,

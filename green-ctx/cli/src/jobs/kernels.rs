@@ -7,16 +7,16 @@ use green_ctx::{Device, DeviceBuffer, Kernel, LaunchConfig, Library, Result, Str
 
 use super::PTX;
 
-/// The threads per block of every kernel.
+/// The number of threads per block, which is the same for every kernel.
 const THREADS: u32 = 256;
 /// The length of the vectors that the small kernel adds.
 const SMALL: u32 = 256 * 256;
-/// The rows and columns of the tile of a matrix product that one block computes.
+/// The number of rows and columns of the square tile that one block of the matrix product computes.
 const TILE: u32 = 64;
-/// The queries per block, one per thread.
+/// The number of attention queries per block. Each thread handles one query.
 const QUERIES: u32 = THREADS;
 pub(super) const HEADS: u32 = 32;
-/// The dimension of a query, a key or a value.
+/// The dimension of each query, key and value vector.
 pub(super) const HEAD_LEN: u32 = 32;
 
 /// The kernels, loaded for one device.
@@ -29,7 +29,7 @@ pub(super) struct Kernels {
     attention: Kernel,
 }
 
-/// A kernel with its memory. The buffers' lengths match `size`.
+/// A kernel, its buffers, and the size of the job. The lengths of the buffers match `size`.
 pub(super) struct Work {
     kernel: Kernel,
     buffers: Buffers,
@@ -37,15 +37,15 @@ pub(super) struct Work {
 }
 
 enum Buffers {
-    /// Two factors and their product: `size` × `size` each.
+    /// Two factors and their product, each of which has `size` × `size` numbers.
     Gemm([DeviceBuffer<f32>; 3]),
-    /// A `size` × `size` matrix, a vector and the product, both of length `size`.
+    /// A matrix of `size` × `size` numbers, a vector of length `size`, and their product of length `size`.
     Gemv([DeviceBuffer<f32>; 3]),
-    /// Source and destination, `size` MiB each.
+    /// The source and the destination of the copy, each of which has `size` MiB.
     Copy([DeviceBuffer<f32>; 2]),
-    /// Two terms and their sum, of length `SMALL`.
+    /// Two terms and their sum, each of which has `SMALL` numbers.
     Small([DeviceBuffer<f32>; 3]),
-    /// Queries, keys, values and the result: `HEADS` × `size` × `HEAD_LEN` each.
+    /// The queries, keys, values and results, each of which has `HEADS` × `size` × `HEAD_LEN` numbers.
     Attention([DeviceBuffer<f32>; 4]),
 }
 
@@ -62,7 +62,7 @@ impl Kernels {
         })
     }
 
-    /// Returns a product of two square matrices. `side` is a multiple of 64.
+    /// Returns the work of multiplying two square matrices with `side` rows. `side` must be a multiple of 64.
     pub(super) fn gemm(&self, stream: &Stream, side: u32) -> Result<Work> {
         let len = square(side);
         let matrices = [self.filled(stream, 1, len)?, self.filled(stream, 2, len)?];
@@ -71,7 +71,7 @@ impl Kernels {
         Ok(Work { kernel: self.gemm.clone(), buffers, size: side })
     }
 
-    /// Returns a product of a square matrix and a vector. `side` is a multiple of 256.
+    /// Returns the work of multiplying a square matrix with `side` rows by a vector. `side` must be a multiple of 256.
     pub(super) fn gemv(&self, stream: &Stream, side: u32) -> Result<Work> {
         let len = side as usize;
         let matrix = self.filled(stream, 1, square(side))?;
@@ -79,14 +79,14 @@ impl Kernels {
         Ok(Work { kernel: self.gemv.clone(), buffers, size: side })
     }
 
-    /// Returns a copy of `mib` MiB.
+    /// Returns the work of copying `mib` MiB of device memory.
     pub(super) fn copy(&self, stream: &Stream, mib: u32) -> Result<Work> {
         let len = (mib as usize) << 18;
         let buffers = Buffers::Copy([self.filled(stream, 1, len)?, zeroed(stream, len)?]);
         Ok(Work { kernel: self.copy.clone(), buffers, size: mib })
     }
 
-    /// Returns `launches` additions, one after the other.
+    /// Returns the work of `launches` vector additions, which run one after the other.
     pub(super) fn small(&self, stream: &Stream, launches: u32) -> Result<Work> {
         let len = SMALL as usize;
         let terms = [self.filled(stream, 1, len)?, self.filled(stream, 2, len)?];
@@ -95,7 +95,7 @@ impl Kernels {
         Ok(Work { kernel: self.add.clone(), buffers, size: launches })
     }
 
-    /// Returns attention over `length` tokens, a multiple of 256.
+    /// Returns the work of attention over `length` tokens. `length` must be a multiple of 256.
     pub(super) fn attention(&self, stream: &Stream, length: u32) -> Result<Work> {
         let len = (HEADS * HEAD_LEN) as usize * length as usize;
         let filled = |seed| self.filled(stream, seed, len);
@@ -104,17 +104,18 @@ impl Kernels {
         Ok(Work { kernel: self.attention.clone(), buffers, size: length })
     }
 
-    /// Returns numbers between 0.5 and 1 and between -1 and -0.5, determined by the seed. `len` is a multiple of 256.
+    /// Returns a buffer of `len` pseudorandom numbers between 0.5 and 1 or between -1 and -0.5. `len` must be a
+    /// multiple of 256.
     fn filled(&self, stream: &Stream, seed: u32, len: usize) -> Result<DeviceBuffer<f32>> {
         let buffer = zeroed(stream, len)?;
         let config = LaunchConfig::new(blocks(len), THREADS);
         // SAFETY: the arguments are the kernel's two parameters. Each thread writes one number, and there are no more
-        // threads than numbers. Freeing the buffer waits for the device's work.
+        // threads than numbers. Freeing the buffer waits until the kernel has finished.
         unsafe { stream.launch(&self.fill, config, (buffer.as_argument(), seed)) }?;
         Ok(buffer)
     }
 
-    /// Returns the same in bf16. `len` is a multiple of 512.
+    /// Returns a buffer of `len` pseudorandom bf16 numbers in the same two ranges. `len` must be a multiple of 512.
     pub(super) fn filled_bf16(
         &self,
         stream: &Stream,
@@ -123,7 +124,8 @@ impl Kernels {
     ) -> Result<DeviceBuffer<u16>> {
         let buffer = DeviceBuffer::zeroed(stream.context().device(), len)?;
         let config = LaunchConfig::new(blocks(len / 2), THREADS);
-        // SAFETY: as in `filled`, but each thread writes two numbers of two bytes, and there are half as many threads.
+        // SAFETY: the arguments are the kernel's two parameters. Each thread writes two bf16 numbers, and there are no
+        // more than `len / 2` threads. Freeing the buffer waits until the kernel has finished.
         unsafe { stream.launch(&self.fill, config, (buffer.as_argument(), seed)) }?;
         Ok(buffer)
     }
@@ -140,15 +142,15 @@ impl Work {
                 let tiles = size / TILE;
                 let config = LaunchConfig::with_shape((tiles, tiles, 1), (THREADS, 1, 1));
                 // SAFETY: the arguments are the kernel's four parameters. The matrices have `size` × `size` numbers,
-                // `size` is a multiple of `TILE`, and there is one block per tile. Freeing the buffers waits for the
-                // device's work; this also holds for the launches below.
+                // `size` is a multiple of `TILE`, and there is one block per tile. Here and below, freeing the buffers
+                // waits until the kernel has finished.
                 unsafe { stream.launch(kernel, config, (a, b, c, size)) }
             }
             Buffers::Gemv(buffers) => {
                 let [matrix, x, y] = buffers.each_ref().map(DeviceBuffer::as_argument);
                 let config = LaunchConfig::new(size, THREADS);
-                // SAFETY: the arguments are the kernel's four parameters. The matrix has `size` rows and columns, which
-                // is a multiple of 4, and there is one block per row.
+                // SAFETY: the arguments are the kernel's four parameters. The matrix has `size` rows and `size`
+                // columns, `size` is a multiple of 4, and there is one block per row.
                 unsafe { stream.launch(kernel, config, (matrix, x, y, size)) }
             }
             Buffers::Copy(buffers) => {
@@ -179,9 +181,9 @@ impl Work {
     }
 }
 
-/// Gives the kernels whose time depends on the job's size a duration on a simulated driver. It is roughly that of an
-/// H200: the work of a block divided by the work of an SM per nanosecond. The other kernels keep the simulator's
-/// default.
+/// For each kernel whose time depends on the job's size, sets the duration of a block on a simulated driver. The
+/// duration is roughly that on an H200: the work of the block divided by the work of an SM per nanosecond. All other
+/// kernels keep the simulator's default duration.
 #[cfg(feature = "sim")]
 pub(super) fn register(sim: &Sim) {
     // The kernel, the nanoseconds per block and unit of size, and the index of the size among the parameters.
@@ -202,7 +204,7 @@ fn square(side: u32) -> usize {
     side as usize * side as usize
 }
 
-/// Returns the number of whole blocks for this number of threads.
+/// Returns the number of blocks for this number of threads, rounded down.
 fn blocks(threads: usize) -> u32 {
     u32::try_from(threads / THREADS as usize).unwrap_or(u32::MAX)
 }

@@ -1,11 +1,12 @@
-//! The built-in jobs in the tuner's model.
+//! Models of the built-in jobs, for tuning without a GPU.
 
 use green_ctx_tune::{ModelJob, UnitSizes};
 
 use super::spec::{Kind, Spec};
 
-/// Returns a model of a job, with approximately its times on an H200. The tuner uses it with
-/// [`Model`](green_ctx_tune::Model) on a machine without a GPU. Two iterations are in flight.
+/// Returns a model of a job. An iteration of the model takes approximately as long as an iteration of the job on an
+/// H200. On a machine without a GPU, the tuner can measure the returned job in a [`Model`](green_ctx_tune::Model). The
+/// arrival of the returned job is a closed loop with two iterations in flight.
 ///
 /// # Examples
 ///

@@ -1,37 +1,37 @@
-//! The job to run, and its size.
+//! The names and sizes of the built-in jobs.
 
 use std::fmt;
 use std::ops::RangeInclusive;
 use std::str::FromStr;
 
-/// The kind of a job.
+/// The kind of a built-in job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Kind {
-    /// A product of two square matrices with SIZE rows: in bf16 by cuBLAS, or in f32 by a built-in kernel if cuBLAS is
-    /// not found. Compute-bound. SIZE is a multiple of 64 from 256 to 16384; the default is 4096, or 2048 for the
-    /// built-in kernel.
+    /// The product of two square matrices with SIZE rows. cuBLAS computes the product in bf16; if cuBLAS is not found,
+    /// a built-in kernel computes the product in f32. The job is compute-bound. SIZE is a multiple of 64 from 256 to
+    /// 16384. The default is 4096 with cuBLAS, and 2048 with the built-in kernel.
     Gemm,
-    /// A product of a square matrix with SIZE rows and a vector, in f32. Memory-bound. SIZE is a multiple of 256 from
-    /// 256 to 32768; the default is 8192.
+    /// The product of a square matrix with SIZE rows and a vector, in f32. The job is memory-bound. SIZE is a multiple
+    /// of 256 from 256 to 32768; the default is 8192.
     Gemv,
-    /// A copy of SIZE MiB within device memory. Memory-bound. SIZE is from 1 to 8192; the default is 256.
+    /// A copy of SIZE MiB within device memory. The job is memory-bound. SIZE is from 1 to 8192; the default is 256.
     Copy,
-    /// SIZE additions of 256 × 256 numbers, one after the other: many launches that are each far from filling the
+    /// SIZE additions of 256 × 256 numbers, which run one after the other. Each launch is far too small to fill the
     /// device. SIZE is from 1 to 4096; the default is 64.
     Small,
-    /// Attention forward pass in f32: sequence length SIZE, 32 heads of dimension 32. SIZE is a multiple of 256 from
-    /// 256 to 32768; the default is 2048.
+    /// The forward pass of attention in f32, with sequence length SIZE and 32 heads of dimension 32. SIZE is a multiple
+    /// of 256 from 256 to 32768; the default is 2048.
     ///
-    /// The kernel resembles attention in its structure, but not in the speed of a tuned kernel. A few large blocks,
-    /// each with a tile of queries, pass over all keys through shared memory. It is compute-bound, with exponentials in
-    /// between, and does not use tensor cores.
+    /// The kernel has the structure of attention, but is not as fast as a tuned attention kernel. The kernel runs in a
+    /// few large blocks. Each block handles a tile of queries and reads all keys through shared memory. The kernel is
+    /// compute-bound, computes exponentials between the products, and does not use tensor cores.
     Attention,
 }
 
-/// The valid sizes of a kind.
+/// The valid sizes of a kind of job.
 struct Sizes {
     range: RangeInclusive<u32>,
-    /// Every size is a multiple of this.
+    /// Every valid size is a multiple of this number.
     step: u32,
 }
 
@@ -39,7 +39,7 @@ impl Kind {
     /// All kinds.
     pub const ALL: [Kind; 5] = [Kind::Gemm, Kind::Gemv, Kind::Copy, Kind::Small, Kind::Attention];
 
-    /// Returns the name that [`Spec`] reads.
+    /// Returns the kind's name, such as `gemm`. [`Spec`] parses this name.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -85,7 +85,7 @@ impl FromStr for Kind {
     }
 }
 
-/// A kind of job and its size, read from `NAME[:SIZE]`.
+/// A kind of job and its size, parsed from `NAME[:SIZE]`.
 ///
 /// # Examples
 ///
@@ -97,7 +97,7 @@ impl FromStr for Kind {
 /// assert_eq!("copy".parse::<Spec>()?.size(), None);
 /// assert_eq!(
 ///     "gemm:100".parse::<Spec>().unwrap_err().to_string(),
-///     "the size of gemm is a whole number from 256 to 16384 and a multiple of 64, not `100`",
+///     "the size of gemm must be a whole number from 256 to 16384 and a multiple of 64, not `100`",
 /// );
 /// # Ok::<(), green_ctx_cli::jobs::SpecError>(())
 /// ```
@@ -172,11 +172,11 @@ pub enum SpecError {
     #[error("no job is named `{0}`; the jobs are {jobs}", jobs = names())]
     UnknownName(String),
     /// The size is not valid for this job.
-    #[error("the size of {kind} is {}, not `{given}`", kind.describe_sizes())]
+    #[error("the size of {kind} must be {}, not `{given}`", kind.describe_sizes())]
     Size {
-        /// The job.
+        /// The kind of job.
         kind: Kind,
-        /// The size that was given.
+        /// The size that the caller gave.
         given: String,
     },
 }
@@ -212,7 +212,7 @@ mod tests {
         assert_eq!(error("gem"), format!("no job is named `gem`; {jobs}"));
         assert_eq!(error(""), format!("no job is named ``; {jobs}"));
         assert_eq!(error("GEMM:256"), format!("no job is named `GEMM`; {jobs}"));
-        let copy = "the size of copy is a whole number from 1 to 8192";
+        let copy = "the size of copy must be a whole number from 1 to 8192";
         for size in ["", "0", "8193", "-1", "1.5", "1k", " 1", "99999999999"] {
             assert_eq!(error(&format!("copy:{size}")), format!("{copy}, not `{size}`"));
         }

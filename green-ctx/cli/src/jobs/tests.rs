@@ -35,7 +35,7 @@ fn every_job_runs_and_leaves_nothing() -> Outcome {
             assert!(graph.node_count()? >= 1, "{job}");
             assert!(!about.is_empty(), "{job}");
             let before = sim.launches().len();
-            // SAFETY: everything the graph uses lives until the end of this function.
+            // SAFETY: everything that the graph uses lives until the end of this function.
             unsafe { stream.launch_graph(&graph.instantiate()?) }?;
             stream.synchronize()?;
             assert_eq!(sim.launches().len() - before, graph.node_count()?, "{job}");
@@ -79,7 +79,7 @@ fn a_job_takes_longer_on_fewer_sms() -> Outcome {
         let context = device.create_context(group)?;
         let stream = context.create_stream(StreamOptions::default())?;
         let graph = job.graph.retarget(&context)?.instantiate()?;
-        // SAFETY: everything the graph uses lives until the end of this function.
+        // SAFETY: everything that the graph uses lives until the end of this function.
         unsafe { stream.launch_graph(&graph) }?;
         stream.synchronize()?;
         let launches = sim.launches();

@@ -5,10 +5,10 @@ use std::time::{Duration, Instant};
 
 use green_ctx_tune::Progress;
 
-/// The minimum time between two updates.
+/// The minimum time between two updates of the progress bar.
 const EVERY: Duration = Duration::from_millis(100);
 
-/// A progress bar on standard error, if that is a terminal.
+/// A progress bar on standard error, which is shown only if standard error is a terminal.
 pub(super) struct Bar {
     is_shown: bool,
     drawn: Option<Instant>,
@@ -30,7 +30,7 @@ impl Bar {
 }
 
 impl Drop for Bar {
-    /// Removes the bar, also before an error is printed.
+    /// Erases the bar, so that the results or the error message replace it.
     fn drop(&mut self) {
         if self.drawn.is_some() {
             let _ = write!(io::stderr(), "\r\x1b[K");

@@ -1,4 +1,4 @@
-//! The jobs and the request of a command line.
+//! Reads the jobs and the tuning request from the command line.
 
 use std::fs;
 use std::path::Path;
@@ -65,7 +65,8 @@ impl Question {
         self.jobs.iter().map(|job| job.profile.clone()).collect()
     }
 
-    /// Returns the jobs for the model, with their approximate times on an H200.
+    /// Returns models of the jobs. An iteration of a model takes approximately as long as an iteration of the job on an
+    /// H200.
     pub(super) fn models(&self, pieces: UnitSizes) -> Vec<ModelJob> {
         let model = |job: &Named| {
             let mut model = jobs::model(&job.spec, pieces);
@@ -85,7 +86,7 @@ impl Question {
     }
 }
 
-/// Names jobs by kind or, if there are several of a kind, by kind and size.
+/// Names each job after its kind. If several jobs are of the same kind, their names also contain their sizes.
 fn named(specs: &[Spec]) -> Vec<Named> {
     let of_kind = |kind: Kind| specs.iter().filter(|spec| spec.kind() == kind).count();
     let name = |spec: &Spec| match (of_kind(spec.kind()), spec.size()) {

@@ -5,9 +5,9 @@
 //! cargo run --release -p green-ctx-cudarc --example cudarc_gemm -- --sms 104
 //! ```
 //!
-//! The example proves three things. A probe kernel writes down the SMs of each partition. A product waits while its
-//! own SMs are held, and does not wait while the others are, so cuBLAS stays on its own. The results equal the
-//! host's.
+//! The example makes three checks. A probe kernel reports the SMs of each partition. A product waits while a kernel
+//! occupies the SMs of the product's partition, but not while a kernel occupies the SMs of the other partition;
+//! this shows that cuBLAS uses only the SMs of its partition. The results equal those computed on the host.
 
 mod measure;
 mod work;
@@ -101,7 +101,7 @@ fn parse(mut arguments: impl Iterator<Item = String>) -> Result<Option<Options>>
     Ok(Some(options))
 }
 
-/// Returns the exit status of a failure. It is 2 if other arguments can help.
+/// Returns the exit status for an error: 2 if different arguments can help, otherwise 3.
 fn status(error: &(dyn std::error::Error + Send + Sync + 'static)) -> u8 {
     match error.downcast_ref::<green_ctx::Error>().map(green_ctx::Error::kind) {
         Some(ErrorKind::InvalidRequest | ErrorKind::Unavailable) => 2,
@@ -109,19 +109,20 @@ fn status(error: &(dyn std::error::Error + Send + Sync + 'static)) -> u8 {
     }
 }
 
-/// Checks that the driver and the libraries exist. cudarc panics if a library is missing, so this comes first.
+/// Checks that the driver and the libraries exist. cudarc panics if a library is missing, so this check must come
+/// before every other use of cudarc.
 fn prepare(options: &Options) -> Result<Driver> {
     let driver = Driver::load().map_err(|error| match std::error::Error::source(&error) {
         Some(source) => format!("{error}: {source}"),
         None => error.to_string(),
     })?;
     driver.device(options.device)?;
-    // SAFETY: loading the driver runs only its own start-up code.
+    // SAFETY: loading the driver library runs only the library's own initialisation code.
     let found = unsafe { cudarc::driver::sys::is_culib_present() };
     if !found {
         return Err("cudarc cannot find libcuda.so; add its folder to LD_LIBRARY_PATH".into());
     }
-    // SAFETY: loading cuBLAS runs only its own start-up code.
+    // SAFETY: loading cuBLAS runs only the library's own initialisation code.
     let found = unsafe { cudarc::cublas::sys::is_culib_present() };
     if !found {
         return Err("libcublas.so of CUDA 12 or 13 is not on the library path; add its folder to \
@@ -136,11 +137,11 @@ fn prepare(options: &Options) -> Result<Driver> {
 struct Findings {
     report: Report,
     size: usize,
-    /// The operations of a product, and the bytes of an addition.
+    /// The floating-point operations of one product, and the bytes that one addition reads and writes.
     amounts: (f64, f64),
-    /// In partitions: alone, then both at the same time.
+    /// The times in partitions: each kind of work alone, then both at the same time.
     apart: (Times, Times),
-    /// On two streams that share all SMs: alone, then both at the same time.
+    /// The times on two streams that share all SMs: each kind of work alone, then both at the same time.
     shared: (Times, Times),
     addition_sms: BTreeSet<u32>,
     confinement: Confinement,
@@ -311,7 +312,7 @@ impl Findings {
     }
 }
 
-/// Formats two times in milliseconds with the rates that follow from them. `rate` is the amount of work, per
+/// Formats two times in milliseconds, each with its rate. `rate` is the rate, in `unit`, of work that takes one
 /// millisecond.
 fn row(alone: f64, beside: f64, rate: f64, unit: &str) -> String {
     let cell = |ms: f64| format!("{ms:8.3} ms {:7.0} {unit:<7}", rate / ms);

@@ -1,4 +1,4 @@
-//! Measures how long the work takes, alone and with other work running.
+//! Measures the time of each kind of work, alone and while the other kind runs.
 
 use std::sync::{Arc, Barrier};
 use std::thread;
@@ -11,13 +11,13 @@ use crate::work::{Addition, Hold, Product, Result};
 
 /// The length of each measurement.
 const WINDOW: Duration = Duration::from_secs(1);
-/// The approximate amount of work that is submitted at a time.
+/// The approximate duration of the work that is submitted in one batch.
 const BATCH: Duration = Duration::from_millis(5);
 
 /// The stream on which one kind of work runs.
 pub(crate) struct Lane {
     pub(crate) stream: Arc<CudaStream>,
-    /// The SMs that its kernels can use.
+    /// The number of SMs that kernels on this stream can use.
     pub(crate) sm_count: u32,
 }
 
@@ -68,7 +68,8 @@ fn batch(stream: &CudaStream, submit: &mut impl FnMut() -> Result) -> Result<u32
     Ok(times.clamp(1.0, 200.0) as u32)
 }
 
-/// Returns the time of one submission in milliseconds, measured while the stream always has more work.
+/// Returns the time of one submission in milliseconds. The stream never runs out of work during the
+/// measurement.
 fn pace(stream: &CudaStream, batch: u32, submit: &mut impl FnMut() -> Result) -> Result<f64> {
     let (start, mut count, mut before) = (Instant::now(), 0u32, None);
     while start.elapsed() < WINDOW {
@@ -84,25 +85,27 @@ fn pace(stream: &CudaStream, batch: u32, submit: &mut impl FnMut() -> Result) ->
     Ok(start.elapsed().as_secs_f64() * 1e3 / f64::from(count))
 }
 
-/// The time of a product while SMs were held, in milliseconds.
+/// The times of a product while a kernel occupies SMs, in milliseconds.
 pub(crate) struct Confinement {
-    /// The time for which the SMs were held.
+    /// The time for which the kernel occupies the SMs.
     pub(crate) hold: f64,
-    /// The product's time while the SMs of its own partition were held.
+    /// The product's time while the SMs of its own partition are occupied.
     pub(crate) own: f64,
-    /// The product's time while the SMs of the other partition were held.
+    /// The product's time while the SMs of the other partition are occupied.
     pub(crate) other: f64,
 }
 
 impl Confinement {
-    /// Returns whether the product waited for its own SMs only, and so ran on them only.
+    /// Returns whether the product waited for the SMs of its own partition and not for those of the other
+    /// partition. In this case the product ran only in its own partition.
     pub(crate) fn holds(&self) -> bool {
         self.own > self.hold / 2.0 && self.other < self.hold / 2.0
     }
 }
 
-/// Times a product while all SMs of its partition are held, and while all SMs of the other partition are held.
-/// `sides` are further streams of the two partitions, on which the holding kernel runs.
+/// Times a product while a kernel occupies all SMs of the product's partition, and again while the kernel
+/// occupies all SMs of the other partition. `sides` contains a second stream of each partition, on which that
+/// kernel runs.
 pub(crate) fn confinement(
     product: (&mut Product, &CudaBlas, &Lane),
     alone: f64,

@@ -1,4 +1,4 @@
-//! The work: a product through cuBLAS, a memory-bound addition, and a kernel that holds SMs.
+//! The work of the example: a product through cuBLAS, a memory-bound addition, and a kernel that occupies SMs.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -12,21 +12,21 @@ use cudarc::driver::{
     PushKernelArg,
 };
 
-/// The result of a step.
+/// The result type of the example's functions.
 pub(crate) type Result<T = ()> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;
 
-/// PTX for any GPU of compute capability 5.2 or newer. The driver compiles it.
+/// PTX for any GPU of compute capability 5.2 or newer. The driver compiles it when the module is loaded.
 pub(crate) const PTX: &str = include_str!("kernels.ptx");
 
 /// An upper bound for the SM ids of any GPU.
 const SM_IDS: usize = 4096;
-/// The numbers in each vector of the addition.
+/// The number of elements in each vector of the addition.
 const NUMBERS: usize = 64 << 20;
-/// The number of elements of the product that are compared with the host's.
+/// The number of elements of the product that are compared with values computed on the host.
 const SAMPLES: usize = 1000;
 
-/// Creates a cuBLAS handle on a stream. `sm_count` is the number of SMs for which cuBLAS chooses its kernels. With
-/// `None` it uses the device's number.
+/// Creates a cuBLAS handle on a stream. `sm_count` is the number of SMs for which cuBLAS chooses its kernels; with
+/// `None`, cuBLAS uses the device's SM count.
 pub(crate) fn blas(stream: &Arc<CudaStream>, sm_count: Option<u32>) -> Result<CudaBlas> {
     let blas = CudaBlas::new(Arc::clone(stream))?;
     if let Some(count) = sm_count {
@@ -60,7 +60,7 @@ impl Product {
         })
     }
 
-    /// Returns the operations of one product.
+    /// Returns the number of floating-point operations in one product.
     pub(crate) fn operations(&self) -> f64 {
         2.0 * (self.size as f64).powi(3)
     }
@@ -74,8 +74,8 @@ impl Product {
         let plain = cublasOperation_t::CUBLAS_OP_N;
         // cuBLAS stores columns where these matrices store rows. So it computes the transposed product, which is
         // the product of the transposed matrices in reverse order.
-        // SAFETY: the handle is on this stream. Each matrix has size times size elements of the named type. `one`
-        // and `zero` outlive the call, which reads them.
+        // SAFETY: the handle is on this stream. Each matrix has `size * size` elements of the type that is passed
+        // with its pointer. `one` and `zero` outlive the call, which reads them.
         unsafe {
             result::gemm_ex(
                 *blas.handle(),
@@ -102,7 +102,8 @@ impl Product {
         Ok(())
     }
 
-    /// Compares a sample of the product with the host's, and clears the product. Returns whether they are equal.
+    /// Compares a sample of the product's elements with values computed on the host, and sets the product to zero.
+    /// Returns whether all compared elements are equal.
     pub(crate) fn take(&mut self, stream: &Arc<CudaStream>) -> Result<bool> {
         let product = stream.clone_dtoh(&self.c)?;
         stream.memset_zeros(&mut self.c)?;
@@ -128,7 +129,7 @@ fn bf16(value: i32) -> u16 {
     ((value as f32).to_bits() >> 16) as u16
 }
 
-/// One vector that is added to another repeatedly: three memory accesses per addition.
+/// A vector that is repeatedly added to another vector, with three memory accesses per element.
 pub(crate) struct Addition {
     function: CudaFunction,
     y: CudaSlice<u32>,
@@ -149,7 +150,7 @@ impl Addition {
         })
     }
 
-    /// Returns the bytes that one pass reads and writes.
+    /// Returns the number of bytes that one pass reads and writes.
     pub(crate) fn bytes(&self) -> f64 {
         3.0 * size_of::<u32>() as f64 * NUMBERS as f64
     }
@@ -164,14 +165,14 @@ impl Addition {
         let pieces = (NUMBERS / 4) as u32;
         let mut launch = stream.launch_builder(&self.function);
         launch.arg(&mut self.y).arg(&self.x).arg(&pieces).arg(&mut self.seen);
-        // SAFETY: these are the kernel's four parameters. Both vectors have four numbers per piece, and `seen` has
-        // a number for each SM id.
+        // SAFETY: these are the kernel's four parameters. Both vectors have `4 * pieces` elements, and `seen` has
+        // one element per SM id.
         unsafe { launch.launch(shape) }?;
         self.passes = self.passes.wrapping_add(1);
         Ok(())
     }
 
-    /// Returns whether every number is right after all passes so far.
+    /// Returns whether every element of the sum is correct after all passes so far.
     pub(crate) fn is_right(&self, stream: &Arc<CudaStream>) -> Result<bool> {
         let sums = stream.clone_dtoh(&self.y)?;
         Ok((0..).zip(sums).all(|(index, sum)| sum == number(index).wrapping_mul(self.passes)))
@@ -195,7 +196,7 @@ pub(crate) struct Hold {
 }
 
 impl Hold {
-    /// `threads` is the number of threads that an SM holds.
+    /// Creates the kernel. `threads` is the maximum number of threads that an SM holds at a time.
     pub(crate) fn new(
         stream: &Arc<CudaStream>,
         module: &Arc<CudaModule>,
@@ -213,12 +214,12 @@ impl Hold {
         };
         let mut launch = stream.launch_builder(&self.function);
         launch.arg(&mut self.seen).arg(&ns);
-        // SAFETY: these are the kernel's two parameters, and `seen` has a number for each SM id.
+        // SAFETY: these are the kernel's two parameters, and `seen` has one element per SM id.
         unsafe { launch.launch(shape) }?;
         Ok(())
     }
 
-    /// Returns the SMs that were held since the last call.
+    /// Returns the SMs that the kernel occupied since the last call.
     pub(crate) fn take_sms(&mut self, stream: &Arc<CudaStream>) -> Result<BTreeSet<u32>> {
         take_sms(&mut self.seen, stream)
     }

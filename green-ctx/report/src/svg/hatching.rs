@@ -1,4 +1,4 @@
-//! Patterns for SMs that do not have a single partition's colour.
+//! Patterns for SMs that are not drawn in the colour of a single partition.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
@@ -8,9 +8,9 @@ use crate::canvas::Colour;
 
 /// The patterns of a picture.
 pub(super) struct Hatching {
-    /// Each set of partitions that share SMs, with the number of SMs that it shares.
+    /// The sets of partitions that share SMs, each with the number of shared SMs.
     sets: Vec<(BTreeSet<usize>, usize)>,
-    /// Each partition that alone may use SMs above its floor, with the number of those SMs.
+    /// The partitions that are the only users of SMs above their floor, each with the number of those SMs.
     pools: BTreeMap<usize, usize>,
 }
 
@@ -38,7 +38,7 @@ impl Hatching {
         &self.sets
     }
 
-    /// Returns the partitions that alone may use SMs above their floor, and the number of those SMs.
+    /// Returns the partitions that are the only users of SMs above their floor, each with the number of those SMs.
     pub(super) fn pools(&self) -> &BTreeMap<usize, usize> {
         &self.pools
     }
@@ -48,7 +48,7 @@ impl Hatching {
         self.number(users).map_or_else(String::new, |number| format!("url(#shared{number})"))
     }
 
-    /// Returns the fill of the SMs above its floor that only this partition may use.
+    /// Returns the fill of SMs above this partition's floor that no other partition may use.
     pub(super) fn pool(user: usize) -> String {
         format!("url(#pool{user})")
     }
@@ -90,5 +90,5 @@ impl Hatching {
     }
 }
 
-/// Crossed red lines. Shared SMs have parallel stripes in the partitions' colours instead.
+/// A pattern of crossed red lines. Unlike these SMs, shared SMs have parallel stripes in the partitions' colours.
 const VIOLATION_PATTERN: &str = r##"<pattern id="violation" width="7" height="7" patternUnits="userSpaceOnUse" patternTransform="rotate(45)"><rect width="7" height="7" fill="#ffe3e3"/><path d="M0 3.5H7M3.5 0V7" stroke="#e00000" stroke-width="2"/></pattern>"##;

@@ -12,9 +12,10 @@ use crate::canvas::{Canvas, Colour, Number, shortened};
 
 const LEFT: f64 = MARGIN + MAP_WIDTH + 28.0;
 const RIGHT: f64 = WIDTH - MARGIN;
-/// The maximum number of partitions for a legend with one partition per line.
+/// The maximum number of partitions for which the legend has one line per partition.
 const ROOMY: usize = 10;
-/// The maximum number of sets of sharing partitions that are listed separately.
+/// The maximum number of sets that the legend lists separately. Each set consists of partitions
+/// that share SMs.
 const MOST_SETS: usize = 6;
 const PITCH: f64 = 21.0;
 
@@ -103,7 +104,8 @@ fn dense(canvas: &mut Canvas, report: &Report, top: f64) -> f64 {
     end
 }
 
-/// Draws the meaning of the cells, unless all of them are floors on which their partitions ran.
+/// Draws the meaning of the cells. If every cell is a floor on which its partition ran, nothing is
+/// drawn.
 fn key(canvas: &mut Canvas, subject: &Subject<'_>, top: f64) -> f64 {
     let Subject { report, usages, hatching } = subject;
     let kinds: Vec<Kind> = usages.values().map(Usage::kind).collect();
@@ -175,7 +177,7 @@ fn key(canvas: &mut Canvas, subject: &Subject<'_>, top: f64) -> f64 {
     y
 }
 
-/// Formats names: `decode and prefill`, `p0, p1 and p2`, or `20 partitions`.
+/// Formats partition names: `decode and prefill`, `p0, p1 and p2`, or `20 partitions`.
 fn names(report: &Report, partitions: &BTreeSet<usize>) -> String {
     let names: Vec<String> =
         partitions.iter().map(|index| shortened(&report.partitions[*index].name, 12)).collect();

@@ -1,4 +1,4 @@
-//! The upper half of the picture: the partitions that may use each SM, and those that did.
+//! The upper half of the picture: the partitions that may use each SM, and the partitions that used it.
 
 use std::collections::BTreeSet;
 
@@ -10,7 +10,7 @@ use super::usage::{Kind, Usage};
 use super::{INK, MARGIN, SOFT, Subject, UNUSED};
 use crate::canvas::{Canvas, Colour, Escaped, Number};
 
-/// The width of the map; the legend takes the rest.
+/// The width of the map; the legend takes the rest of the page.
 pub(super) const MAP_WIDTH: f64 = 544.0;
 const CELL_HEIGHT: f64 = 26.0;
 const GAP: f64 = 2.0;
@@ -26,7 +26,7 @@ struct Look {
     fill: String,
     edge: &'static str,
     ink: &'static str,
-    /// True if the number needs a white plate to be readable on hatching.
+    /// True if the SM's number needs a white plate to be readable on hatching.
     is_hatched: bool,
 }
 

@@ -13,7 +13,7 @@ pub(super) fn page(title: &str, definitions: &str, bottom: f64, body: Canvas) ->
     body.into_page((WIDTH, bottom + 16.0), title, definitions)
 }
 
-/// Draws the title in this font size.
+/// Draws the title with font size `size`.
 pub(super) fn title(canvas: &mut Canvas, size: f64, text: &str) {
     let bold = format!(r#"font-size="{size}" font-weight="bold" fill="{INK}""#);
     canvas.text(MARGIN, 44.0, &bold, text);

@@ -1,6 +1,7 @@
 //! Round steps between the ticks of an axis.
 
-/// Returns a step of 1, 2 or 5 times a power of ten that gives up to about `most` ticks.
+/// Returns a step of 1, 2 or 5 times a power of ten, chosen so that an axis has about `most` ticks
+/// or fewer.
 pub(super) fn tick_step(span: f64, most: f64) -> f64 {
     let rough = span / most;
     let power = 10f64.powf(rough.log10().floor());
@@ -8,7 +9,7 @@ pub(super) fn tick_step(span: f64, most: f64) -> f64 {
     steps.into_iter().find(|step| *step >= rough * 0.999).unwrap_or(10.0 * power)
 }
 
-/// Returns the number of decimals that multiples of a step need.
+/// Returns the number of decimal places that multiples of a step need.
 pub(super) fn decimals(step: f64) -> usize {
     (-step.log10().floor()).max(0.0) as usize
 }

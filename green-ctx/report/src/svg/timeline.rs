@@ -10,19 +10,22 @@ use super::usage::Usage;
 use super::{INK, MARGIN, RED, SOFT, WIDTH};
 use crate::canvas::{Canvas, Colour, Number, shortened};
 
-/// The left edge of the bars. The partitions' names are to its left.
+/// The left edge of the bars. The partitions' names are to the left of the bars.
 const LEFT: f64 = MARGIN + 92.0;
 const RIGHT: f64 = WIDTH - MARGIN - 6.0;
-/// The preferred height of all rows together, if that gives each row a reasonable height.
+/// The preferred total height of all rows. This height applies unless a row would become too tall
+/// or too thin.
 const HEIGHT: f64 = 460.0;
-/// The maximum height of all rows. With more rows, a row is thinner than a pixel.
+/// The maximum total height of all rows. If the rows do not fit, they become thinner, down to less
+/// than a pixel.
 const MOST_HEIGHT: f64 = 1200.0;
 /// The maximum height of a row.
 const MOST_ROW: f64 = 16.0;
-/// The gap between two rows. Row heights are whole pixels, which keeps thin bars crisp.
+/// The gap between two rows. Row heights are whole pixels, so thin bars look sharp.
 const ROW_GAP: f64 = 1.0;
 const BAND_GAP: f64 = 4.0;
-/// The minimum height of a partition, so that its name fits.
+/// The minimum total height of a partition's rows. Rows of this height leave space for the
+/// partition's name.
 const LEAST_BAND: f64 = 9.0;
 
 /// The rows of one partition.
@@ -34,7 +37,8 @@ struct Band<'a> {
     row_height: f64,
 }
 
-/// The blocks of one SM, each with a lane in which no other block ran at the same time.
+/// The blocks of one SM, each with the number of its lane. Blocks that ran at the same time are in
+/// different lanes.
 struct Row {
     sm: u32,
     blocks: Vec<(usize, Block)>,
@@ -105,7 +109,7 @@ impl Band<'_> {
     }
 }
 
-/// Groups blocks by SM, and assigns lanes.
+/// Groups blocks by SM, and assigns a lane to each block.
 fn rows(blocks: &[Block]) -> Vec<Row> {
     let mut by_sm: BTreeMap<u32, Vec<Block>> = BTreeMap::new();
     for block in blocks {
@@ -134,7 +138,7 @@ fn rows(blocks: &[Block]) -> Vec<Row> {
         .collect()
 }
 
-/// Places the partitions' rows below each other.
+/// Stacks the rows of all partitions vertically.
 fn bands(report: &Report, rows: Vec<Vec<Row>>, lanes: f64, top: f64) -> Vec<Band<'_>> {
     let count: usize = rows.iter().map(|rows| rows.len().max(1)).sum();
     let usual = (HEIGHT / count.max(1) as f64).min(MOST_ROW);
@@ -194,7 +198,7 @@ fn label(canvas: &mut Canvas, band: &Band<'_>) {
     canvas.text(LEFT - 9.0, middle, &attributes, &shortened(band.name, 13));
 }
 
-/// Draws the frame, a line at each tick, and the times below.
+/// Draws the frame, a line at each tick, and the times below the frame.
 fn axis(canvas: &mut Canvas, scale: &Scale, top: f64, bottom: f64) {
     canvas.put(format_args!(
         r##"<rect x="{LEFT}" y="{}" width="{}" height="{}" fill="#f7f7f7"/>"##,

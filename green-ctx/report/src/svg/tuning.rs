@@ -1,4 +1,4 @@
-//! The chart of a search: one job's rate or latency against the rates of the others, for each arm.
+//! The chart of a tuning search. It shows one job's rate or latency against the other jobs' rates, for each arm.
 
 use green_ctx_tune::{ArmKind, ArmReport, Goal, Outcome};
 
@@ -14,10 +14,11 @@ const LEFT: f64 = MARGIN + 56.0;
 const RIGHT: f64 = WIDTH - MARGIN - 6.0;
 const PLOT_HEIGHT: f64 = 350.0;
 
-/// Draws a chart of a search with a point for each arm: one job's rate or latency against the rates of the others.
+/// Draws a chart of a tuning search with a point for each arm. The chart shows one job's rate or latency against the
+/// other jobs' rates.
 ///
-/// The same outcome always gives the same text, which has no external references. In a browser, hovering over a point
-/// shows the arm's shares and figures.
+/// The same outcome always gives the same SVG text. The text has no external references. In a browser, hovering over
+/// a point shows the arm's shares and figures.
 ///
 /// # Examples
 ///
@@ -72,8 +73,9 @@ fn verdict(canvas: &mut Canvas, outcome: &Outcome) -> f64 {
     y
 }
 
-/// Returns an arm's coordinates: a latency or the first job's rate, and the sum of the other jobs' rates in percent of
-/// their rates alone. The latency is the 99th percentile, or the median if there are too few iterations for that.
+/// Returns an arm's coordinates. The first is a job's latency, or the first job's rate in percent of its rate alone.
+/// The second is the sum of the other jobs' rates, each in percent of that job's rate alone. The latency is the 99th
+/// percentile, or the median if there are too few iterations for that percentile.
 fn coordinates(outcome: &Outcome, arm: &ArmReport) -> Option<(f64, f64)> {
     let percent = |name: &str| {
         let job = outcome.jobs.iter().find(|job| job.name == name)?;
@@ -113,7 +115,7 @@ impl Axis {
         ((value - self.low) / (self.high - self.low)).clamp(0.0, 1.0)
     }
 
-    /// Returns round values and their labels.
+    /// Returns round values within the range, and their labels.
     fn ticks(&self) -> Vec<(f64, String)> {
         let step = tick_step(self.high - self.low, 8.0);
         let first = (self.low / step - 1e-9).ceil();
@@ -127,7 +129,7 @@ struct Axes {
     x: Axis,
     y: Axis,
     captions: [String; 2],
-    /// The goal's bound, on the latency or on the other jobs' rate.
+    /// The goal's bound on each axis: on the latency, or on the other jobs' rate.
     bound: [Option<f64>; 2],
     top: f64,
 }
@@ -213,8 +215,8 @@ fn line(canvas: &mut Canvas, class: &str, from: (f64, f64), to: (f64, f64), colo
     ));
 }
 
-/// Draws a point for each arm that has both figures. Marks the recommended arm and the arm it was compared with.
-/// Returns the number of points.
+/// Draws a point for each arm that has both coordinates. Marks the recommended arm and the arm that it was compared
+/// with. Returns the number of points.
 fn points(canvas: &mut Canvas, outcome: &Outcome, axes: &Axes) -> usize {
     let verdict = &outcome.verdict;
     let other = if verdict.arm == verdict.rival { verdict.candidate } else { verdict.rival };
@@ -319,8 +321,8 @@ fn notes(canvas: &mut Canvas, outcome: &Outcome, drawn: usize, top: f64) -> f64 
     y - LINE_HEIGHT + 4.0
 }
 
-/// Wraps text to `width` characters per line and at most `most` lines. If text is left over, the last line ends in an
-/// ellipsis.
+/// Wraps text to `width` characters per line and at most `most` lines. If the text does not fit, the last line ends
+/// in an ellipsis.
 fn wrapped(text: &str, width: usize, most: usize) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     for word in text.split_whitespace() {

@@ -1,4 +1,4 @@
-//! The partitions that may use each SM, and those that did.
+//! The partitions that may use each SM, and the partitions that used it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,12 +6,12 @@ use green_ctx::verify::Report;
 
 use crate::findings;
 
-/// The partitions concerned with one SM, by index.
+/// The partitions that may use or did use one SM, by index.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Usage {
     /// The partitions whose floor contains the SM.
     pub(super) owners: BTreeSet<usize>,
-    /// The partitions that may use the SM, including its owner.
+    /// The partitions that may use the SM, including those whose floor contains it.
     pub(super) users: BTreeSet<usize>,
     /// The partitions whose blocks ran on the SM.
     pub(super) ran: BTreeSet<usize>,
@@ -22,17 +22,17 @@ pub(super) struct Usage {
 /// The appearance of an SM.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// In the floor of this partition.
+    /// The SM is in the floor of this partition, and the partition ran on it.
     Floor(usize),
-    /// In the floor of this partition, which did not run on it.
+    /// The SM is in the floor of this partition, but the partition did not run on it.
     Missed(usize),
-    /// Within the ceiling of this partition alone, and in no floor.
+    /// The SM is in no floor, and only this partition may use it.
     Pool(usize),
-    /// Within the ceilings of several partitions.
+    /// The SM is in no floor, and several partitions may use it.
     Shared,
-    /// No partition may use it.
+    /// No partition may use the SM.
     Unused,
-    /// Used in violation of the shares.
+    /// A partition used the SM in violation of the shares.
     Violated,
 }
 
@@ -49,7 +49,7 @@ impl Usage {
     }
 }
 
-/// Returns the usage of every SM of the device, and of any other ids in the report.
+/// Returns the usage of every SM of the device, and of every other SM id in the report.
 pub(super) fn usages(report: &Report) -> BTreeMap<u32, Usage> {
     let mut usages: BTreeMap<u32, Usage> =
         (0..report.sm_count).map(|sm| (sm, Usage::default())).collect();

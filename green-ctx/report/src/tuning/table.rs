@@ -65,13 +65,14 @@ fn row(arm: &str, rates: &[String], p99: Option<&str>, score: &str, from: &str) 
     format!("{}\n", line.trim_end())
 }
 
-/// Formats a job's rate as a percentage of its rate alone.
+/// Formats a job's rate in an arm as a percentage of the job's rate alone.
 fn part(arm: &ArmReport, job: &str, alone: f64) -> String {
     let rate = arm.rates.get(job).filter(|_| arm.skipped.is_none());
     rate.map_or("-".to_owned(), |rate| format!("{:.0} %", 100.0 * rate / alone))
 }
 
-/// Returns lines that implement the verdict, for this command, Rust and Python. Empty if no arm could run.
+/// Returns lines of text that show how to apply the verdict on the command line, in Rust and in Python.
+/// The text is empty if no arm could run.
 #[must_use]
 pub fn tuning_lines(outcome: &Outcome) -> String {
     let verdict = &outcome.verdict;
@@ -122,7 +123,8 @@ pub fn tuning_lines(outcome: &Outcome) -> String {
     lines
 }
 
-/// Formats a share as Rust code. Only a range with both ends differs from the text form.
+/// Formats a share as Rust code. The Rust form differs from the text form only for a range with both
+/// ends.
 fn rust(share: &str) -> String {
     match share.split_once("..") {
         Some((floor, ceiling)) if !ceiling.is_empty() && !ceiling.starts_with('=') => {

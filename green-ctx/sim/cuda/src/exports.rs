@@ -6,10 +6,10 @@ use green_ctx_sys::*;
 
 use crate::machine::{profile, sim};
 
-/// Returns the simulated device's name. `green-ctx-sys` looks this function up to tell a simulated library
-/// from NVIDIA's, which does not have it.
-// SAFETY: no other function of this library has the name, and `cuda.h` does not declare it.
-#[allow(non_snake_case, reason = "exported names look like the driver's")]
+/// Returns the name of the simulated profile; null if the driver could not be created. `green-ctx-sys`
+/// looks up this function to distinguish a simulated library from NVIDIA's, which does not export it.
+// SAFETY: no other function of this library has this name, and `cuda.h` does not declare it.
+#[allow(non_snake_case, reason = "the name has the style of the driver's functions")]
 #[unsafe(no_mangle)]
 extern "C" fn greenCtxSimulatedProfile() -> *const c_char {
     profile().map_or(std::ptr::null(), std::ffi::CStr::as_ptr)
@@ -17,16 +17,16 @@ extern "C" fn greenCtxSimulatedProfile() -> *const c_char {
 
 macro_rules! exports {
     ($($export:ident: $plain:ident = $name:literal $version:literal ($($arg:ident: $ty:ty),*);)*) => {$(
-        // SAFETY: no other function of this library has the name. A program that loads the library expects
-        // the driver's function under this name, with this signature.
+        // SAFETY: no other function of this library has this name. A program that loads the library
+        // expects the driver's function under this name, with this signature.
         #[unsafe(no_mangle)]
         unsafe extern "C" fn $export($($arg: $ty),*) -> CUresult {
             let Some(sim) = sim() else { return CUresult::CUDA_ERROR_NOT_INITIALIZED };
             if sim.spec().version() < $version {
                 return CUresult::CUDA_ERROR_CALL_REQUIRES_NEWER_DRIVER;
             }
-            // SAFETY: the arguments are the caller's own, passed on unchanged, so the caller's promise
-            // holds for them.
+            // SAFETY: this function passes its arguments on unchanged, so the caller's guarantees
+            // still hold for them.
             unsafe { green_ctx_sim::entrances::$export(sim.slot(), $($arg),*) }
         }
     )*};

@@ -1,10 +1,10 @@
 //! The simulated CUDA driver as a `libcuda.so.1`, for programs that load or link the driver themselves.
 //! `cargo xtask sim-lib` builds it.
 //!
-//! The library exports every function that `cuda.h` of CUDA 13.5 declares, including old versions and the
-//! variants for the per-thread default stream. Functions that [`green_ctx_sim`] does not simulate return
-//! `CUDA_ERROR_NOT_SUPPORTED`. `cuGetProcAddress` does not find them, so a program that looks functions up
-//! first can use an alternative. The process has one simulated driver, which the first call creates.
+//! The library exports every function that `cuda.h` of CUDA 13.5 declares, including old versions and the variants
+//! for the per-thread default stream. Functions that [`green_ctx_sim`] does not simulate return
+//! `CUDA_ERROR_NOT_SUPPORTED`. `cuGetProcAddress` does not find these functions, so a program that looks up functions
+//! in this way can use an alternative. The process has one simulated driver, which the first call creates.
 //! Environment variables configure it:
 //!
 //! | variable | meaning | default |
@@ -17,12 +17,13 @@
 //! If one of the first three variables is invalid, the library prints an error to standard error and
 //! simulates no devices: `cuInit` returns `CUDA_ERROR_NO_DEVICE`.
 //!
-//! A real library lacks functions that are newer than it, and a program that links them does not start.
-//! This library has all functions in every version. A function that the simulated version lacks returns
-//! `CUDA_ERROR_CALL_REQUIRES_NEWER_DRIVER`, and `cuGetProcAddress` does not find it, as with a real driver.
+//! A real library does not export functions that are newer than the library, so a program that links such a function
+//! does not start. This library exports all functions, whatever version it simulates. A function that the simulated
+//! version does not have returns `CUDA_ERROR_CALL_REQUIRES_NEWER_DRIVER`, and `cuGetProcAddress` does not find it, as
+//! with a real driver.
 
-#[expect(unsafe_code, reason = "it is what C calls")]
+#[expect(unsafe_code, reason = "the module defines the functions that C programs call")]
 mod exports;
 mod machine;
-#[expect(unsafe_code, reason = "it registers an exit handler")]
+#[expect(unsafe_code, reason = "the module registers an exit handler")]
 mod report;

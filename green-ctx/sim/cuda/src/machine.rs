@@ -8,17 +8,17 @@ use green_ctx_sim::{Builder, Clock, Sim, Spec};
 
 use crate::report;
 
-/// The variable with the profile and the driver version.
+/// The environment variable that sets the profile and the driver version.
 const SPEC: &str = "GREEN_CTX_SIM";
-/// The variable with the number of devices.
+/// The environment variable that sets the number of devices.
 const DEVICES: &str = "GREEN_CTX_SIM_DEVICES";
-/// The variable with the clock.
+/// The environment variable that sets the clock.
 const CLOCK: &str = "GREEN_CTX_SIM_CLOCK";
 
-/// More devices than any machine has. A larger number is treated as an error.
+/// The maximum number of devices, which is more than any machine has. A larger number is an error.
 const MOST_DEVICES: usize = 64;
 
-/// Returns the driver, which the first call creates; `None` if that failed.
+/// Returns the driver. The first call creates the driver; if this fails, every call returns `None`.
 #[inline]
 pub(crate) fn sim() -> Option<&'static Sim> {
     static SIM: OnceLock<Option<Sim>> = OnceLock::new();
@@ -64,7 +64,7 @@ fn builder() -> Result<Builder, String> {
     }
 }
 
-/// Returns an environment variable; `None` if it is not set or empty.
+/// Returns an environment variable; `None` if the variable is not set or is empty.
 fn variable(name: &str) -> Result<Option<String>, String> {
     match std::env::var(name) {
         Ok(value) => Ok((!value.is_empty()).then_some(value)),

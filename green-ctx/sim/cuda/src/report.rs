@@ -1,4 +1,5 @@
-//! The report at exit: races, calls and live objects, for tests of programs that only link the library.
+//! The report at exit, which lists races, calls and live objects. The report is for tests of programs
+//! that only link the library.
 
 use std::fs;
 
@@ -6,10 +7,10 @@ use green_ctx_sim::Sim;
 
 use crate::machine::sim;
 
-/// The variable with the path of the report.
+/// The environment variable that sets the path of the report.
 const REPORT: &str = "GREEN_CTX_SIM_REPORT";
 
-/// Writes the report when the process exits, if a report is requested.
+/// Registers an exit handler that writes the report, if the environment requests a report.
 pub(crate) fn at_exit() {
     extern "C" fn write() {
         // A panic in an exit handler would abort the process.
@@ -24,7 +25,7 @@ pub(crate) fn at_exit() {
     }
     if std::env::var_os(REPORT).is_some() {
         // SAFETY: the handler is a function of this library, which is never unloaded (`build.rs`), and it
-        // does not unwind. If `atexit` has no room for the handler, there is no report.
+        // does not unwind. If `atexit` cannot register the handler, no report is written.
         unsafe { libc::atexit(write) };
     }
 }

@@ -1,9 +1,10 @@
-//! Process ends. The simulator ends the process in the same situations as the real driver, with the same
-//! exit status.
+//! Process crashes. The simulator ends the process in the same situations as the real driver does, and with
+//! the same exit status.
 
 use std::sync::Once;
 
-/// Ends the process like an access to an invalid pointer: by SIGSEGV, exit status 139 in a shell.
+/// Ends the process with SIGSEGV, as an access through an invalid pointer would. A shell reports exit
+/// status 139.
 pub(crate) fn segmentation_fault() {
     // Rust's own handler would return if no memory access caused the signal. SAFETY: `SIG_DFL` is a valid
     // action, and no code of this program runs as a signal handler.
@@ -12,8 +13,8 @@ pub(crate) fn segmentation_fault() {
     unsafe { libc::raise(libc::SIGSEGV) };
 }
 
-/// Aborts the process at exit, like the double free of a destroyed green context's data: exit status 134 in
-/// a shell.
+/// Aborts the process at exit, as a double free of a destroyed green context's data would. A shell reports
+/// exit status 134.
 pub(crate) fn abort_at_exit() {
     extern "C" fn abort() {
         eprintln!("free(): double free detected in tcache 2");
@@ -21,8 +22,8 @@ pub(crate) fn abort_at_exit() {
     }
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
-        // SAFETY: the handler is a function of this program, which stays loaded, and it does not unwind. If
-        // `atexit` has no room for the handler, the process exits normally.
+        // SAFETY: the handler is a function of this program, which stays loaded, and the handler does not
+        // unwind. If `atexit` cannot register the handler, the process exits normally.
         unsafe { libc::atexit(abort) };
     });
 }

@@ -1,4 +1,4 @@
-//! One simulated driver, and the steps that every call passes before its handler.
+//! One simulated driver, and the steps that every call goes through before its handler runs.
 
 use std::collections::HashMap;
 use std::mem;
@@ -28,17 +28,19 @@ pub(crate) struct Driver {
     /// Whether calls are written to `log`.
     logging: AtomicBool,
     log: Mutex<Vec<Call>>,
-    /// Whether `faults` is not empty. While this is false, calls do not need to take the lock.
+    /// True if `faults` is not empty. Calls lock `faults` only if this flag is true.
     armed: AtomicBool,
     faults: Mutex<Faults>,
-    /// Whether a callback was ever added to a stream. Other calls need not look for one otherwise.
+    /// True if the program ever registered a callback. If this flag is false, calls do not look for due
+    /// callbacks.
     calling_back: AtomicBool,
-    /// The closures of kernels, by name.
+    /// The closures that compute what kernels do, by kernel name.
     pub(crate) kernels: RwLock<HashMap<String, KernelFn>>,
-    /// Locked during a launch. Launches thus follow each other although `state` is unlocked while a
-    /// kernel's closure runs. Reentrant, because a closure may launch.
+    /// The lock that every launch holds from start to end. Launches therefore run one after the other,
+    /// although `state` is unlocked while a kernel's closure runs. The lock is reentrant, because a closure
+    /// may launch kernels.
     pub(crate) launching: ReentrantMutex<()>,
-    /// The signals to and from the clock's thread, with [`Clock::Real`].
+    /// The signals between calls and the clock thread; `None` unless the clock is [`Clock::Real`].
     pub(crate) signals: Option<Signals>,
     state: Mutex<State>,
 }
@@ -76,7 +78,8 @@ impl Driver {
         self.state.lock()
     }
 
-    /// Locks the state for a call: advances host time slightly and lets due effects take place.
+    /// Locks the state for a call. Advances the simulated time by the cost of a call, and carries out all
+    /// effects that are then due.
     pub(crate) fn state(&self) -> MutexGuard<'_, State> {
         let mut state = self.state.lock();
         state.catch_up();
@@ -90,8 +93,8 @@ impl Driver {
         self.initialized.store(true, Ordering::Release);
     }
 
-    /// Runs one call: counts it, applies faults, refuses it before `cuInit`, and never unwinds into the C
-    /// caller.
+    /// Runs one call. Counts the call, applies faults, refuses the call if `cuInit` has not run yet, and
+    /// never unwinds into the C caller.
     pub(crate) fn enter(&self, id: usize, work: impl FnOnce(&Driver) -> Answer) -> CUresult {
         self.counts[id].fetch_add(1, Ordering::Relaxed);
         let status = self.answer(id, work);
@@ -106,7 +109,7 @@ impl Driver {
         status
     }
 
-    /// Records that callbacks exist.
+    /// Records that the program registered a callback.
     pub(crate) fn expect_callbacks(&self) {
         self.calling_back.store(true, Ordering::Relaxed);
     }

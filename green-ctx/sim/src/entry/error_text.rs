@@ -1,4 +1,4 @@
-//! Names and messages of statuses.
+//! The names and messages of `CUresult` statuses.
 
 use std::collections::HashMap;
 use std::ffi::{CStr, CString, c_char};
@@ -72,7 +72,7 @@ pub(crate) fn get_name(_driver: &Driver, status: CUresult, out: Ptr<*const c_cha
     give(out, name(status))
 }
 
-/// If the driver's text is not known, the name takes its place.
+/// Writes the driver's message for a status. If the message is not known, writes the name of the status.
 pub(crate) fn get_string(_driver: &Driver, status: CUresult, out: Ptr<*const c_char>) -> Answer {
     let text = TEXTS.iter().find(|(number, _)| *number == status.0).map(|(_, text)| *text);
     give(out, text.or_else(|| name(status)))

@@ -1,10 +1,11 @@
 //! The simulated C functions and their handlers.
 //!
 //! `generated.rs` lists every function that a driver of CUDA 13.5 exports, with its version and arguments.
-//! This file has a handler for each simulated function. The variant for the per-thread default stream uses
-//! the handler of the plain function. An older version uses the handler of the newest, with empty values
-//! for the arguments that it lacks. All other functions are exported by `libcuda.so.1` but return an error,
-//! and `cuGetProcAddress` does not find them.
+//! This file has a handler for each simulated function. The variant of a function for the per-thread
+//! default stream uses the same handler as the plain function. An older version of a function uses the
+//! handler of the newest version, with null or zero for the arguments that the older version lacks.
+//! `libcuda.so.1` exports all other functions too, but these return an error, and `cuGetProcAddress` does
+//! not find them.
 
 use std::ffi::{c_char, c_int, c_uchar, c_uint, c_ulonglong, c_ushort, c_void};
 
@@ -24,12 +25,12 @@ use crate::{
 #[rustfmt::skip]
 mod generated;
 
-/// A property that few functions have.
+/// A special property of a function.
 pub(crate) enum Mark {
     /// The function may be called before `cuInit`.
     Early,
-    /// The function is "potentially unsafe" (cuda.h, `cuThreadExchangeStreamCaptureMode`). Captures may
-    /// forbid it, before any other check.
+    /// The function is "potentially unsafe" (cuda.h, `cuThreadExchangeStreamCaptureMode`). A capture in
+    /// progress may forbid the call; the handler's own checks come later.
     Unsafe,
 }
 
@@ -42,11 +43,11 @@ pub(crate) struct Function {
     pub(crate) mark: Option<Mark>,
     /// Whether the null stream means the per-thread default stream.
     pub(crate) per_thread: bool,
-    /// Its address in each slot; `None` if it is not simulated.
+    /// The address of the function for each slot; `None` if the function is not simulated.
     addresses: Option<[*const c_void; SLOTS]>,
 }
 
-// SAFETY: the addresses are those of functions in this program, which every thread may read and call.
+// SAFETY: the pointers in `addresses` point to functions of this program, which every thread may call.
 unsafe impl Sync for Function {}
 
 impl Function {
@@ -55,7 +56,7 @@ impl Function {
         self.addresses.is_some()
     }
 
-    /// Returns the address of the function for the driver of `slot`; null if it is not simulated.
+    /// Returns the address of the function for the driver of `slot`; null if the function is not simulated.
     pub(crate) fn address(&self, slot: usize) -> *mut c_void {
         self.addresses.map_or(std::ptr::null_mut(), |addresses| addresses[slot].cast_mut())
     }
@@ -63,7 +64,7 @@ impl Function {
 
 const RELAXED: CUstreamCaptureMode = CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED;
 
-/// Lists the function `$name` for every slot.
+/// Expands to an array with the trampoline `$name` of every slot.
 macro_rules! every_slot {
     ($name:ident as $ty:ty) => {
         every_slot!($name as $ty: 0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30 31)
@@ -73,9 +74,10 @@ macro_rules! every_slot {
     };
 }
 
-/// Defines the macro `handler!`. It calls another macro with a function's handler and mark, each in
-/// brackets, followed by its other arguments. Without a handler, both brackets are empty. The caller passes
-/// a dollar sign for the patterns of that macro.
+/// Defines the macro `handler!`, which looks up the handler and the mark of a function. `handler!` calls
+/// another macro with the handler and the mark, each in brackets, and with its own remaining arguments. If
+/// the function has no handler, both brackets are empty. The first argument of `handlers!` is a dollar sign
+/// for the patterns of `handler!`.
 macro_rules! handlers {
     ($d:tt $($export:ident $($mark:ident)? => $handler:expr;)*) => {
         macro_rules! handler {
@@ -89,13 +91,14 @@ macro_rules! handlers {
     };
 }
 
-/// Defines the common function behind the trampolines of all slots. It passes C's arguments to the handler.
+/// Defines the function that the trampolines of all slots call. This function passes the C arguments to the
+/// handler.
 macro_rules! entrance {
     ([$handler:expr] [$($mark:ident)?] $export:ident ($($arg:ident: $ty:ty),*)) => {
         pub unsafe fn $export(slot: usize, $($arg: $ty),*) -> CUresult {
             $(
-                // SAFETY: the C caller promises that each pointer is null or valid as the function's header
-                // requires, which is what `Argument::take` needs.
+                // SAFETY: the C caller promises that each pointer is null or valid as cuda.h requires for
+                // this function. This promise is the requirement of `Argument::take`.
                 let $arg = unsafe { Argument::take($arg) };
             )*
             slot::enter(slot, Id::$export as usize, move |driver| $handler(driver, $($arg),*))
@@ -117,7 +120,7 @@ macro_rules! mark {
     };
 }
 
-/// Defines a function's row in the table.
+/// Expands to the entry of a function in the table `FUNCTIONS`.
 macro_rules! row {
     ([$handler:expr] [$($mark:ident)?] $export:ident $($row:tt)*) => {
         row! { $export $($row)* [$($mark)?] Some(every_slot!($export as *const c_void)) }
@@ -139,10 +142,10 @@ macro_rules! row {
 
 macro_rules! functions {
     ($($export:ident: $plain:ident = $name:literal $version:literal ($($arg:ident: $ty:ty),*);)*) => {
-        #[allow(non_camel_case_types, clippy::enum_variant_names, reason = "the names are the driver's own")]
+        #[allow(non_camel_case_types, clippy::enum_variant_names, reason = "the names are those of the driver API")]
         enum Id { $($export),* }
 
-        /// The functions that C calls, one per slot.
+        /// The functions that C code calls; each function exists once per slot.
         #[allow(dead_code, non_snake_case, clippy::too_many_arguments, reason = "names and parameters are those of the driver API, and not all functions are simulated")]
         mod trampolines {
             use super::*;
@@ -156,10 +159,11 @@ macro_rules! functions {
             )*
         }
 
-        /// The functions behind the trampolines of all slots; they pass C's arguments to the handlers. A
-        /// library that exports the functions under their own names calls these. The simulator itself
-        /// exports nothing, because a program that contains it must not hide a real driver's functions.
-        #[allow(missing_docs, non_snake_case, clippy::too_many_arguments, clippy::missing_safety_doc, reason = "the functions are the driver's own")]
+        /// The functions that the trampolines of all slots call. Each of these functions passes the C
+        /// arguments to a handler. A library that exports the driver API under the original names calls
+        /// these functions. The simulator itself exports nothing, because a program that contains the
+        /// simulator must not hide a real driver's functions.
+        #[allow(missing_docs, non_snake_case, clippy::too_many_arguments, clippy::missing_safety_doc, reason = "the functions are those of the driver API, which documents them")]
         pub mod entrances {
             use super::*;
 

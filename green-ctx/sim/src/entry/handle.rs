@@ -1,20 +1,20 @@
-//! Handles: reserved addresses without contents.
+//! Handles: addresses that are reserved but have no memory behind them.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// The size of the reserved range, in bytes.
+/// The size of the address range that is reserved for handles, in bytes.
 const ROOM: usize = 1 << 36;
 /// The distance between two handles, in bytes.
 const STEP: usize = 16;
 
 /// Returns a new handle, different from all earlier ones in this process.
 ///
-/// Handles are addresses in a range that the simulator reserved without access rights. They never equal a
-/// pointer of the program, and dereferencing one crashes the process instead of causing a silent error.
-/// After 2^32 handles the range is reused from its start.
+/// Handles are addresses in a range that the simulator reserved without access rights. A handle never
+/// equals a pointer of the program. Dereferencing a handle crashes the process instead of causing a silent
+/// error. After 2^32 handles, the range is reused from its start.
 pub(crate) fn next() -> usize {
     static NEXT: AtomicUsize = AtomicUsize::new(0);
     let offset = NEXT.fetch_add(STEP, Ordering::Relaxed) % (ROOM - STEP);
@@ -37,7 +37,7 @@ fn base() -> usize {
 /// Objects by handle.
 pub(crate) type Table<T> = HashMap<usize, T, BuildHasherDefault<AddressHasher>>;
 
-/// Hashes addresses. They are distinct already, so one multiplication is enough.
+/// Hashes addresses. Different addresses are distinct numbers already, so one multiplication is enough.
 #[derive(Default)]
 pub(crate) struct AddressHasher(u64);
 

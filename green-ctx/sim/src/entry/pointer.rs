@@ -1,33 +1,33 @@
-//! The arguments of C functions as handlers see them.
+//! The arguments of C functions, in the form in which handlers receive them.
 //!
-//! Handlers are safe code. This module relies on the C caller's promises about pointers, in one place: a
-//! trampoline converts the arguments into the types of this module, and each use of a pointer checks for
-//! null.
+//! Handlers contain no unsafe code. The functions in `functions::entrances` convert the C arguments into
+//! the types of this module. These types rely on the C caller's promises about pointers, and check for null
+//! before every access.
 
 use std::ffi::{CStr, c_char};
 
 use green_ctx_sys::{CUlaunchAttribute, CUlaunchConfig, CUresult};
 
-/// The result of a handler: a value, or the status of the call.
+/// The result of a handler: a value, or the error status of the call.
 pub(crate) type Answer<T = ()> = Result<T, CUresult>;
 
-/// Returns `Err(status)` if `wrong`.
+/// Returns the error `status` if `wrong` is true.
 pub(crate) fn refuse_if(wrong: bool, status: CUresult) -> Answer {
     if wrong { Err(status) } else { Ok(()) }
 }
 
-/// Returns `CUDA_ERROR_INVALID_VALUE` if `wrong`.
+/// Returns the error `CUDA_ERROR_INVALID_VALUE` if `wrong` is true.
 pub(crate) fn invalid_if(wrong: bool) -> Answer {
     refuse_if(wrong, CUresult::CUDA_ERROR_INVALID_VALUE)
 }
 
-/// Returns the value, or `CUDA_ERROR_INVALID_VALUE` if there is none.
+/// Returns the value; `CUDA_ERROR_INVALID_VALUE` if `value` is `None`.
 pub(crate) fn valid<T>(value: Option<T>) -> Answer<T> {
     value.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)
 }
 
-/// A pointer from a C caller. It is null, a handle that is never dereferenced, or valid for the accesses
-/// that the function's header documents.
+/// A pointer from a C caller. The pointer is null, a handle that is never dereferenced, or valid for the
+/// accesses that cuda.h documents for the function.
 pub(crate) struct Ptr<T>(*mut T);
 
 impl<T> Clone for Ptr<T> {
@@ -54,12 +54,12 @@ impl<T> Ptr<T> {
         std::ptr::NonNull::new(self.0)
     }
 
-    /// Returns the address, with which handles are looked up.
+    /// Returns the address, which is the key for looking up a handle.
     pub(crate) fn address(self) -> usize {
         self.0.addr()
     }
 
-    /// Returns the raw pointer, to be passed back to the program.
+    /// Returns the raw pointer, which the simulator passes back to the program.
     pub(crate) fn raw(self) -> *mut T {
         self.0
     }
@@ -68,13 +68,13 @@ impl<T> Ptr<T> {
         self.0.is_null()
     }
 
-    /// Returns `CUDA_ERROR_INVALID_VALUE` if the pointer is null.
+    /// Returns the pointer; `CUDA_ERROR_INVALID_VALUE` if the pointer is null.
     pub(crate) fn given(self) -> Answer<Self> {
         if self.is_null() { Err(CUresult::CUDA_ERROR_INVALID_VALUE) } else { Ok(self) }
     }
 
-    /// Ends the process if the pointer is null. The driver dereferences this argument without a check
-    /// (recorded).
+    /// Ends the process if the pointer is null, because the real driver dereferences such an argument
+    /// without a check (recorded).
     pub(crate) fn followed(&self) -> &Self {
         if self.is_null() {
             crate::crash::segmentation_fault();
@@ -92,7 +92,7 @@ impl<T> Ptr<T> {
         Ok(())
     }
 
-    /// Writes an optional result.
+    /// Writes a result, unless the pointer is null.
     pub(crate) fn write_if_given(self, value: T) {
         if !self.is_null() {
             // The pointer is not null, so `write` cannot fail.
@@ -115,8 +115,8 @@ impl<T> Ptr<T> {
         Ptr(self.0.wrapping_add(index))
     }
 
-    /// Converts a pointer stored in this struct. The caller's promises about the struct apply to it as
-    /// well.
+    /// Converts a pointer that is stored in the struct at this address. The caller's promises about the
+    /// struct also apply to the stored pointer.
     pub(crate) fn held<U>(self, pointer: *mut U) -> Ptr<U> {
         Ptr(pointer)
     }
@@ -151,8 +151,8 @@ impl<T> Ptr<T> {
     }
 }
 
-/// A pointer of the program that the driver uses after the call returns: memory of an asynchronous copy, or
-/// the argument of a callback.
+/// A pointer from the program that the driver still uses after the call returns: memory of an asynchronous
+/// copy, or the argument of a callback.
 pub(crate) struct Kept<T>(Ptr<T>);
 
 impl<T> Clone for Kept<T> {
@@ -167,7 +167,8 @@ impl<T> Copy for Kept<T> {}
 // (cuda.h: asynchronous copies, `cuLaunchHostFunc`).
 unsafe impl<T> Send for Kept<T> {}
 
-// SAFETY: a shared reference only allows copying the pointer, and any thread may use a copy, as above.
+// SAFETY: a shared reference only allows copying the pointer, and any thread may use the copy, because
+// `Kept` is `Send`.
 unsafe impl<T> Sync for Kept<T> {}
 
 impl<T> Kept<T> {
@@ -190,7 +191,8 @@ impl Ptr<CUlaunchConfig> {
 }
 
 impl<T> Ptr<*mut T> {
-    /// Reads the pointer stored at this address. The caller's promises cover its target too.
+    /// Reads the pointer stored at this address. The caller's promises also cover the memory that the
+    /// stored pointer points to.
     pub(crate) fn follow(self) -> Answer<Ptr<T>> {
         self.read().map(Ptr)
     }
@@ -205,7 +207,8 @@ impl Ptr<c_char> {
         Ok(unsafe { CStr::from_ptr(self.0) })
     }
 
-    /// Writes `text` and a null byte into a buffer of `len` bytes. Truncates the text if it does not fit.
+    /// Writes `text` and a null byte into a buffer of `len` bytes. Truncates the text if the buffer is too
+    /// small.
     pub(crate) fn write_str(self, text: &str, len: i32) -> Answer {
         let len = valid(usize::try_from(len).ok().filter(|&len| len > 0))?;
         let mut bytes = text.as_bytes()[..text.len().min(len - 1)].to_vec();
@@ -214,16 +217,16 @@ impl Ptr<c_char> {
     }
 }
 
-/// An argument type and the form in which handlers receive it.
+/// A C argument type, and the type that handlers receive instead.
 pub(crate) trait Argument {
-    /// The form that handlers get.
+    /// The type that handlers receive.
     type Checked;
 
     /// Converts the argument.
     ///
     /// # Safety
     ///
-    /// A pointer must satisfy the requirements of [`Ptr`].
+    /// If the argument is a pointer, it must satisfy the requirements of [`Ptr`].
     unsafe fn take(self) -> Self::Checked;
 }
 

@@ -29,8 +29,8 @@ fn forms(name: &[u8]) -> &'static [&'static Function] {
     forms.get(name).map_or(&[], Vec::as_slice)
 }
 
-/// Finds the newest version of a function up to `version` in a driver of version `driver`. With
-/// `per_thread`, the variant for the per-thread default stream is preferred.
+/// Finds the newest version of a function that is not newer than `version`, in a driver of version
+/// `driver`. If `per_thread` is true, prefers the variant for the per-thread default stream.
 fn find(
     name: &[u8],
     version: u32,
@@ -48,15 +48,15 @@ fn find(
     fitting.copied().ok_or(Found::CU_GET_PROC_ADDRESS_VERSION_NOT_SUFFICIENT)
 }
 
-/// Refuses every table. NVIDIA does not document these tables; the answer is the one of an H200 for an
+/// Refuses every table. NVIDIA does not document these tables. An H200 returns the same error for an
 /// unknown table.
 pub(crate) fn get_export_table(_: &Driver, out: Ptr<*const c_void>, _: Ptr<CUuuid>) -> Answer {
     out.write_if_given(std::ptr::null());
     Err(CUresult::CUDA_ERROR_INVALID_VALUE)
 }
 
-/// Implements `cuGetProcAddress` of 12.0. The function of 11.3 has no `status` with the reason for a
-/// failure.
+/// Implements `cuGetProcAddress`. The version of CUDA 12.0 reports the reason for a failure in `status`;
+/// the version of CUDA 11.3 has no `status`.
 pub(crate) fn get(
     driver: &Driver,
     name: Ptr<c_char>,
@@ -85,8 +85,8 @@ pub(crate) fn get(
 mod tests {
     use super::*;
 
-    /// The columns of the record: `no` if the driver lacks the symbol, `ver` if it is not available at this
-    /// version, `y` if it is found.
+    /// Returns the answers for five versions, in the notation of the record: `no` if the driver lacks the
+    /// symbol, `ver` if the symbol is not available at the version, and `y` if the symbol is found.
     fn answers(name: &str) -> [&'static str; 5] {
         [12_000, 12_040, 12_050, 12_080, 13_000].map(|version| {
             match find(name.as_bytes(), version, 13_000, false) {

@@ -1,8 +1,8 @@
-//! Slots, by which C functions find their simulated driver.
+//! Slots. A C function finds its simulated driver by a slot number.
 //!
-//! C functions have no user data. Each simulated driver therefore leases one of 32 slots, and the functions
-//! are generic over the slot number: each exists once per slot. The lease lasts as long as the driver's
-//! `Sim`.
+//! The C functions have no parameter that identifies a simulated driver. Each simulated driver therefore
+//! leases one of 32 slots, and each C function is compiled once per slot, with the slot number as a generic
+//! parameter. The lease lasts as long as the driver's `Sim`.
 //!
 //! A call through a slot without a driver returns `CUDA_ERROR_DEINITIALIZED`. A new lease takes the slot
 //! that has been free for the longest time, so that old function pointers fail for as long as possible. If
@@ -25,7 +25,7 @@ static DRIVERS: [ArcSwapOption<Driver>; SLOTS] = [const { ArcSwapOption::const_e
 
 /// The free slots; the one freed last is at the end.
 static FREE: Mutex<Option<Vec<usize>>> = Mutex::new(None);
-/// Wakes one of the threads that wait for a slot.
+/// The condition variable that wakes one of the threads waiting for a slot.
 static GIVEN_BACK: Condvar = Condvar::new();
 
 /// A leased slot; dropping it frees the slot.
@@ -34,8 +34,8 @@ pub(crate) struct Lease {
 }
 
 impl Lease {
-    /// Takes the slot that has been free for the longest time. Waits if all slots are taken; returns `None`
-    /// on timeout.
+    /// Takes the slot that has been free for the longest time. If all slots are taken, waits for at most
+    /// `patience`, and then returns `None`.
     pub(crate) fn take(patience: Duration) -> Option<Lease> {
         let mut free = FREE.lock();
         free.get_or_insert_with(|| (0..SLOTS).collect());

@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use crate::kernel::{KernelCall, KernelFn};
 
-/// The size of the probe's record per block, in bytes: SM id, a reserved word, start and end.
+/// The size of the record that the probe writes per block, in bytes. A record holds the SM id, a reserved
+/// word, the start time and the end time.
 const RECORD: u64 = 24;
 
 pub(crate) fn kernels() -> HashMap<String, KernelFn> {
@@ -14,8 +15,8 @@ pub(crate) fn kernels() -> HashMap<String, KernelFn> {
     HashMap::from([("green_ctx_probe".to_owned(), probe), ("green_ctx_fault".to_owned(), fault)])
 }
 
-/// `green_ctx_probe(.param .u64 out, .param .u64 duration_ns)`: each block runs for the duration and writes
-/// its SM and its times.
+/// `green_ctx_probe(.param .u64 out, .param .u64 duration_ns)`: each block runs for `duration_ns` and
+/// writes its SM, its start time and its end time to `out`.
 fn probe(kernel: &mut KernelCall<'_>) {
     let (Some(out), Some(duration)) = (kernel.param_u64(0), kernel.param_u64(1)) else { return };
     kernel.set_duration_ns(duration.max(1));

@@ -1,4 +1,5 @@
-//! Functions of the program that run in stream order.
+//! Functions of the program that the driver calls: host functions of streams and graphs, and destructors of
+//! user objects.
 
 use std::ffi::c_void;
 
@@ -15,9 +16,10 @@ pub(crate) struct Callback {
 
 #[derive(Clone)]
 enum Function {
-    /// A function from `cuLaunchHostFunc`. It is not called after an error (cuda.h).
+    /// A function from `cuLaunchHostFunc` or a host node. After an error, the driver does not call the
+    /// function (cuda.h).
     Host(unsafe extern "C" fn(*mut c_void)),
-    /// The destructor of a user object. It is always called.
+    /// The destructor of a user object. The driver calls the destructor even after an error.
     Destructor(unsafe extern "C" fn(*mut c_void)),
 }
 
@@ -55,12 +57,13 @@ impl Callback {
             Function::Host(function) if status == CUresult::CUDA_SUCCESS => {
                 // SAFETY: the program that passed the function and the pointer promised that the driver may
                 // call the function with it (cuda.h, `cuLaunchHostFunc`, `CUDA_HOST_NODE_PARAMS`). Each
-                // launch creates one callback, and `run` consumes it.
+                // launch creates one callback, and `run` consumes the callback.
                 unsafe { function(self.user_data.pointer().raw()) };
             }
             Function::Host(_) => {}
             Function::Destructor(function) => {
-                // SAFETY: the program promised the same for a destructor (cuda.h, `cuUserObjectCreate`).
+                // SAFETY: the program that passed the destructor and the pointer promised that the driver
+                // may call the destructor with the pointer (cuda.h, `cuUserObjectCreate`).
                 // `UserObject::drop` creates this callback once.
                 unsafe { function(self.user_data.pointer().raw()) };
             }

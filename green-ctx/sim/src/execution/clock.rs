@@ -1,7 +1,7 @@
 //! Time and the order of operations.
 //!
-//! Time is virtual unless [`Clock::Real`] is set (module `real`). Without it nothing reads the host's
-//! clock, so every run of a single-threaded program has the same times.
+//! Time is virtual unless [`Clock::Real`] is set (module `real`). With virtual time, nothing reads the
+//! host's clock, so a single-threaded program gets the same times in every run.
 
 pub(crate) mod real;
 
@@ -24,39 +24,40 @@ pub enum Clock {
     Real,
 }
 
-/// Durations in nanoseconds, the same for every device: round values for an H200. The rates of a device's
-/// memory are in [`Profile::transfer`](crate::Profile::transfer).
+/// Durations in nanoseconds. The values are round numbers for an H200, and apply to every device. The
+/// memory rates of each device are in [`Profile::transfer`](crate::Profile::transfer).
 pub(crate) mod cost {
-    /// Any call without its own cost.
+    /// The cost of every call. Some calls have an additional cost.
     pub(crate) const CALL: u64 = 100;
-    /// The submission of a launch.
+    /// The additional cost of submitting a launch.
     pub(crate) const LAUNCH: u64 = 2_500;
-    /// The time from submission to start.
+    /// The time from the submission of work to its start.
     pub(crate) const LATENCY: u64 = 2_000;
-    /// The duration of a block of a kernel that sets no duration.
+    /// The duration of each block of a kernel that does not set a duration.
     pub(crate) const KERNEL: u64 = 2_000;
-    /// The creation of a green context.
+    /// The cost of creating a green context.
     pub(crate) const GREEN_CREATE: u64 = 800_000;
-    /// The activation of a primary context.
+    /// The cost of activating a primary context.
     pub(crate) const PRIMARY_CREATE: u64 = 86_000_000;
-    /// The first poll of unfinished work. It exceeds the cost of a call, so that polling loops end soon.
+    /// The cost of the first poll of unfinished work. A poll costs more than an ordinary call, so that
+    /// polling loops end soon.
     pub(crate) const POLL: u64 = 1_000;
-    /// The maximum cost of a poll, as a multiple of the first poll's (4096 × 1 µs, about 4 ms).
+    /// The maximum cost of a poll, as a multiple of `POLL` (4096 × 1 µs, about 4 ms).
     pub(crate) const LONGEST_POLL: u64 = 1 << 12;
-    /// The fixed part of a copy or memset.
+    /// The fixed part of the duration of a copy or memset.
     pub(crate) const COPY: u64 = 1_000;
     /// The rate of copies between host and device, in bytes per microsecond, on any number of SMs.
     pub(crate) const LINK_BYTES: u64 = 50_000;
 }
 
-/// The cost of polling. It doubles each time the same unfinished work is polled and nothing was submitted
-/// in between. A program that sleeps between polls, such as one that waits with a timeout, thus finds the
-/// work done at about the same point as on a device.
+/// The cost of polling. The cost doubles each time a program polls the same unfinished work and has
+/// submitted nothing in between. A program that sleeps between polls, such as one that waits with a
+/// timeout, thus finds the work done at about the same point as on a device.
 #[derive(Debug, Default)]
 pub(crate) struct Polling {
-    /// The end of the work that was polled last.
+    /// The end time of the work that was polled last.
     end: u64,
-    /// The cost of the next poll of that work, as a multiple of the first poll's.
+    /// The cost of the next poll of that work, as a multiple of `cost::POLL`.
     factor: u64,
 }
 
@@ -75,12 +76,12 @@ impl Polling {
     }
 }
 
-/// A sequence of operations that one number counts: those of a stream, or of one branch of the graphs in a
-/// stream. The operations of an actor follow each other.
+/// A sequence of operations that are numbered by one counter: the operations of a stream, or of one branch
+/// of the graphs in a stream. The operations of an actor run one after the other.
 ///
-/// When an actor ends, it is *buried* in another actor, such as that of its context: one more operation of
-/// the other actor represents all operations of the buried one. Clocks thus need no entries for ended
-/// actors.
+/// When an actor ends, it is *buried* in another actor, such as the actor of its context. The other actor
+/// then counts one more operation, which represents all operations of the buried actor. Clocks thus need no
+/// entries for ended actors.
 #[derive(Clone)]
 pub(crate) struct Actor(Arc<Inner>);
 
@@ -124,11 +125,11 @@ impl fmt::Debug for Actor {
     }
 }
 
-/// The identity of one operation: its actor and its number there. The default is an operation that no clock
-/// knows.
+/// The identity of one operation: its actor, and its number among the operations of that actor. The default
+/// is a new actor with the number 0, before the first operation of that actor.
 ///
-/// One operation precedes another if and only if they differ and the clock at the other's start
-/// [knows](VectorClock::knows) its tick.
+/// Operation A precedes operation B if and only if A and B differ and the clock at the start of B
+/// [knows](VectorClock::knows) the tick of A.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Tick {
     pub(crate) actor: Actor,
@@ -143,13 +144,13 @@ impl Tick {
     }
 }
 
-/// The actors buried in one actor, whose tick counts them.
+/// The actors that are buried in one actor. The tick of that one actor counts the burials.
 #[derive(Debug, Default)]
 pub(crate) struct Graveyard(Tick);
 
 impl Graveyard {
-    /// Buries an actor after its last operation, if this clock knows that operation. From then on the
-    /// burial represents the actor in the clock. Otherwise nothing happens.
+    /// Buries the actor of `last`, its last operation, if `clock` knows that operation. From then on, the
+    /// burial represents the actor in `clock`. If `clock` does not know the operation, nothing happens.
     pub(crate) fn bury(&mut self, last: &Tick, clock: &mut VectorClock) {
         if last.number > 0 && clock.knows(last) {
             let tick = self.0.advance();
@@ -167,7 +168,7 @@ impl Graveyard {
     }
 }
 
-/// The operations known to be finished: for each actor, the number of its last one.
+/// The operations that are known to be finished: for each actor, the number of the last such operation.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct VectorClock(Vec<(Actor, u64)>);
 
@@ -194,7 +195,7 @@ impl VectorClock {
         }
     }
 
-    /// Adds an operation and all earlier ones of its actor.
+    /// Adds an operation and all earlier operations of the same actor.
     pub(crate) fn note(&mut self, tick: &Tick) {
         match self.find(&tick.actor) {
             Ok(index) => self.0[index].1 = self.0[index].1.max(tick.number),
@@ -212,8 +213,9 @@ impl VectorClock {
         self.fold();
     }
 
-    /// Raises the entries that `other` has too. Returns `false` if `other` has further entries, which is
-    /// rare. Both clocks are sorted by actor, so one pass is enough.
+    /// Raises the entries of this clock to the values in `other` where those are higher. Returns `false` if
+    /// `other` has an entry for an actor that this clock lacks, which is rare. Both clocks are sorted by
+    /// actor, so one pass is enough.
     fn raise(&mut self, other: &VectorClock) -> bool {
         let mut place = 0;
         for (actor, tick) in &other.0 {
@@ -228,7 +230,7 @@ impl VectorClock {
         true
     }
 
-    /// Joins a clock that has entries for further actors.
+    /// Joins a clock that may have entries for actors that this clock lacks.
     fn merge(&mut self, other: &VectorClock) {
         let own = std::mem::take(&mut self.0);
         self.0.reserve(own.len().max(other.0.len()));
@@ -248,9 +250,9 @@ impl VectorClock {
         self.0.extend(own.chain(others));
     }
 
-    /// Removes the entries of buried actors that the entry of their grave covers. If all operations of an
-    /// actor are known and it is the next burial in its grave, the grave's entry advances by one and covers
-    /// the actor.
+    /// Removes the entry of a buried actor A if the entry of the actor B in which A is buried covers the
+    /// burial. If this clock knows all operations of A, and the burial of A is the next operation of B, the
+    /// entry of B first advances by one and thus covers the burial.
     fn fold(&mut self) {
         loop {
             let folded = self.0.iter().enumerate().find_map(|(index, (actor, known))| {
@@ -273,7 +275,7 @@ impl VectorClock {
     }
 }
 
-/// A point that work can wait for: its time, and the operations finished at that time.
+/// A point in time that work can wait for, with the operations that are finished at that time.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Moment {
     pub(crate) time: u64,
@@ -334,8 +336,8 @@ mod tests {
         }
     }
 
-    /// A clock that knows some of a sequence of ended actors, one that knows all but the last two, and one
-    /// that knows all.
+    /// Buries a sequence of actors and checks three clocks: one that knows some of the actors, one that
+    /// knows all but the last two, and one that knows all actors.
     #[test]
     fn a_clock_knows_of_buried_actors_what_it_knew_before() {
         let actors: Vec<Actor> = (0..40).map(|_| Actor::new()).collect();
@@ -375,7 +377,7 @@ mod tests {
         assert!(slow.knows(&tick(39, 2)));
     }
 
-    /// An actor with burials that is itself buried.
+    /// Buries an actor in which another actor is already buried.
     #[test]
     fn graveyards_are_buried_too() {
         let [a, b] = [(); 2].map(|()| Tick { actor: Actor::new(), number: 3 });

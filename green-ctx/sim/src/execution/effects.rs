@@ -1,9 +1,10 @@
-//! The effects of operations. An operation is submitted at one time and takes effect at another, when
-//! virtual time reaches its end.
+//! The effects of operations. An operation takes effect not at submission but later, when virtual time
+//! reaches the end of the operation.
 //!
-//! Pending effects form one queue, ordered by time. An operation begins only after everything that it waits
-//! for has ended, so this order respects streams, events and the host without further rules. The queue is
-//! processed when time advances: at the beginning of a call and at the end of a wait.
+//! Pending effects form one queue, ordered by time. An operation begins only after everything that the
+//! operation waits for has ended. The order by time therefore respects streams, events and host waits
+//! without further rules. The queue is processed when time advances: at the beginning of a call and at the
+//! end of a wait.
 
 use std::any::Any;
 use std::collections::BTreeMap;
@@ -30,27 +31,29 @@ pub(crate) struct Copy {
 pub(crate) enum Place {
     /// Memory that the driver knows: device memory, or page-locked host memory.
     Device(u64),
-    /// Other memory of the program. It is read when the copy is submitted, or written when the copy ends.
+    /// Other memory of the program. The simulator reads a source when the copy is submitted, and writes a
+    /// target when the copy ends.
     Host(Kept<c_void>),
 }
 
 /// The effect of an operation at its end.
 pub(crate) enum Effect {
-    /// Writes bytes to addresses, in this order.
+    /// Writes these bytes to memory, in the order of the list.
     Write(Vec<Written>),
-    /// Copies from page-locked host memory, which the program may change until now.
+    /// Copies from page-locked host memory, which the program may change until the copy ends.
     Copy { from: u64, copy: Copy },
-    /// Repeats a pattern over `len` bytes from an address on.
+    /// Fills `len` bytes at an address with a repeated pattern.
     Fill { address: u64, pattern: Vec<u8>, len: usize },
     /// Writes bytes to memory of the program.
     Deliver { to: Kept<c_void>, bytes: Vec<u8> },
-    /// Releases an allocation that was freed in stream order. The flag tells whether a graph allocated it.
+    /// Releases an allocation that was freed in stream order. The flag is true if a graph allocated the
+    /// memory.
     Release(u64, bool),
-    /// Poisons every context of the device.
+    /// Makes the device fail. Later calls that use the device return this status.
     Fault(CUresult),
-    /// Makes a function of the program due.
+    /// Adds a function of the program to the list of due functions.
     Call(Callback),
-    /// Drops the references of a destroyed executable graph.
+    /// Drops the references that a destroyed executable graph holds.
     LetGo(Arc<dyn Any + Send + Sync>),
 }
 
@@ -60,7 +63,7 @@ pub(crate) struct Written {
     pub(crate) bytes: Vec<u8>,
 }
 
-/// The pending effects, ordered by time, and by submission at equal times.
+/// The pending effects, ordered by time. Effects with equal times are in the order of submission.
 pub(crate) struct Effects {
     queue: BTreeMap<(u64, u64), Queued>,
     /// The time of the first effect; `u64::MAX` if there is none.
@@ -87,7 +90,7 @@ impl Effects {
 }
 
 impl State {
-    /// Queues an effect on a device.
+    /// Queues an effect on a device, to be carried out at `time`.
     pub(crate) fn later(&mut self, time: u64, device: usize, effect: Effect) {
         let effects = &mut self.effects;
         effects.count += 1;
@@ -170,7 +173,7 @@ impl State {
         }
     }
 
-    /// Changes bytes read from an address to their values at `time`.
+    /// Changes bytes that were read from an address to the values that they will have at `time`.
     pub(crate) fn foresee(&self, time: u64, address: u64, out: &mut [u8]) {
         if self.effects.next > time {
             return;
@@ -178,7 +181,7 @@ impl State {
         self.foresee_until((time, u64::MAX), address, out);
     }
 
-    /// Changes bytes to their values just before an effect.
+    /// Changes bytes to the values that they will have just before the effect with the key `until`.
     fn foresee_until(&self, until: (u64, u64), address: u64, out: &mut [u8]) {
         for (&key, queued) in self.effects.queue.range(..until) {
             match &queued.effect {
@@ -213,7 +216,7 @@ impl State {
 }
 
 impl State {
-    /// Returns the bytes of a copy, as they are when it begins.
+    /// Returns the bytes that a copy reads, with the values that they will have at `start`.
     pub(crate) fn gather(&self, start: u64, copy: &Copy) -> Answer<Vec<u8>> {
         let mut bytes = vec![0; copy.len];
         match copy.from {
@@ -227,7 +230,8 @@ impl State {
         Ok(bytes)
     }
 
-    /// Returns the bytes that a copy reads, just before an effect; `None` if the memory no longer exists.
+    /// Returns the bytes that a copy reads, with the values just before the effect with the key `until`;
+    /// `None` if the memory no longer exists.
     fn standing_bytes(&self, from: u64, len: usize, until: (u64, u64)) -> Option<Vec<u8>> {
         if len == 0 {
             return Some(Vec::new());
@@ -240,7 +244,7 @@ impl State {
     }
 }
 
-/// Returns the effect of a copy with the given bytes.
+/// Returns the effect that writes `bytes` to the target of a copy.
 pub(crate) fn deliver(copy: &Copy, bytes: Vec<u8>) -> Effect {
     match copy.to {
         Place::Device(address) => Effect::Write(vec![Written { address, bytes }]),
@@ -254,7 +258,8 @@ impl Written {
         self.address..self.address + self.bytes.len() as u64
     }
 
-    /// Overwrites `out`, which was read from `address`, with these bytes as far as the addresses overlap.
+    /// Writes these bytes over the part of `out` that has the same addresses. `out` was read from
+    /// `address`.
     pub(crate) fn over(&self, address: u64, out: &mut [u8]) {
         let Range { start, end } = self.range();
         let (from, to) = (start.max(address), end.min(address + out.len() as u64));

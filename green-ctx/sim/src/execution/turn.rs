@@ -3,8 +3,8 @@
 use crate::clock::{Moment, Tick};
 use crate::stream::Admitted;
 
-/// The place of work and the operations that precede it. The work of one turn precedes that of another if
-/// and only if the other's `start.clock` knows its `tick`.
+/// The stream and the context in which a piece of work runs, and the operations that precede the work. The
+/// work of turn A precedes the work of turn B if and only if the `start.clock` of B knows the `tick` of A.
 pub(crate) struct Turn {
     /// The handle of the stream that the work was submitted to.
     pub(crate) stream: usize,
@@ -12,12 +12,12 @@ pub(crate) struct Turn {
     pub(crate) context: usize,
     pub(crate) start: Moment,
     pub(crate) tick: Tick,
-    /// The number of the graph launch that the work belongs to.
+    /// The number of the graph launch that the work belongs to; `None` outside graph launches.
     pub(crate) graph_launch: Option<u64>,
 }
 
 impl Turn {
-    /// Returns the turn of an admitted operation, on the SMs of a context.
+    /// Returns the turn of an operation that a stream admitted, on the SMs of a context.
     pub(crate) fn of(admitted: &Admitted, context: usize) -> Turn {
         let Admitted { stream, start, tick } = admitted;
         let (stream, start, tick) = (*stream, start.clone(), tick.clone());

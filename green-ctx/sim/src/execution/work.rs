@@ -1,4 +1,5 @@
-//! The execution of work on a device. Streams execute it at submission, graphs at each launch.
+//! The execution of work on a device. A stream executes work at submission. A graph executes the work of
+//! its nodes at each launch.
 
 use std::ffi::c_void;
 use std::sync::Arc;
@@ -20,7 +21,7 @@ use crate::state::State;
 use crate::trace::Launch;
 use crate::turn::Turn;
 
-/// One piece of work. Its requirements were checked at submission.
+/// One piece of work, whose requirements were checked at submission.
 #[derive(Clone)]
 pub(crate) enum Work {
     Kernel(KernelWork),
@@ -38,7 +39,7 @@ pub(crate) struct KernelWork {
     pub(crate) shape: Shape,
     /// The parameters as one buffer.
     pub(crate) params: Vec<u8>,
-    /// The number of its blocks that one SM holds at a time.
+    /// The number of the kernel's blocks that fit on one SM at the same time.
     pub(crate) blocks_per_sm: u32,
 }
 
@@ -55,8 +56,9 @@ fn transfer_ns(len: usize, bytes: u64) -> u64 {
     cost::COPY + len as u64 * 1000 / bytes
 }
 
-/// Returns the rate of a copy in bytes per microsecond. Copies within a device run on the SMs of the turn's
-/// context; other copies need no SMs (recorded). Graph copies may be slower than stream copies.
+/// Returns the rate of a copy in bytes per microsecond. A copy within a device runs on the SMs of the
+/// turn's context; other copies use no SMs (recorded). A copy in a graph may be slower than the same copy
+/// in a stream.
 fn copy_rate(state: &State, turn: &Turn, copy: &Copy) -> u64 {
     let device = |place: &Place| match place {
         Place::Device(address) => {
@@ -76,8 +78,8 @@ fn copy_rate(state: &State, turn: &Turn, copy: &Copy) -> u64 {
     }
 }
 
-/// Adds work to an existing stream: to its capture, or for execution. Returns the end of the work; `None`
-/// if it was captured.
+/// Adds work to an existing stream. If the stream is being captured, adds the work to the graph and returns
+/// `None`. Otherwise executes the work and returns its end time.
 pub(crate) fn submit<'a>(
     driver: &'a Driver,
     mut state: MutexGuard<'a, State>,
@@ -93,7 +95,7 @@ pub(crate) fn submit<'a>(
     Ok((state, Some(end)))
 }
 
-/// Executes work and returns its end. The state is unlocked while the closure of a kernel runs.
+/// Executes work and returns its end time. The state is unlocked while the closure of a kernel runs.
 pub(crate) fn perform<'a>(
     driver: &'a Driver,
     mut state: MutexGuard<'a, State>,
@@ -149,14 +151,14 @@ pub(crate) fn perform<'a>(
     Ok((state, end))
 }
 
-/// The time after which the device gives up work that never ends.
+/// The time after which the device gives up on work that never ends, in nanoseconds.
 const WATCHDOG: u64 = 3_600_000_000_000;
 
 impl State {
-    /// Handles work that never ends: a launch whose blocks wait for each other but do not fit at the same
-    /// time (recorded). On hardware, a wait for it never returns. Here the device fails after a long time,
-    /// like a device with a watchdog (header, `CUDA_ERROR_LAUNCH_TIMEOUT`), so that tests do not hang.
-    /// Returns that time.
+    /// Handles a launch that never ends, because its blocks wait for each other but do not all fit on the
+    /// SMs at the same time (recorded). On hardware, a wait for such a launch never returns. The simulated
+    /// device instead fails after a long time, as a device with a watchdog does (header,
+    /// `CUDA_ERROR_LAUNCH_TIMEOUT`), so that tests do not hang. Returns the time of the failure.
     pub(crate) fn never_ends(&mut self, start: u64, device: usize) -> u64 {
         let end = start.saturating_add(WATCHDOG);
         self.later(end, device, Effect::Fault(CUresult::CUDA_ERROR_LAUNCH_TIMEOUT));
@@ -242,8 +244,9 @@ fn run_kernel<'a>(
     (state, end)
 }
 
-/// Adds a function to a stream. It runs when it becomes due, on the thread that then calls the driver, at
-/// the end of that call. With [`Clock::Real`](crate::Clock::Real), the clock thread runs it.
+/// Adds a host function to a stream. Once the function is due, the next call to the driver runs the
+/// function at the end of the call, on the calling thread. With [`Clock::Real`](crate::Clock::Real), the
+/// clock thread runs the function instead.
 pub(crate) fn launch_host(
     driver: &Driver,
     stream: Ptr<CUstream_st>,

@@ -1,7 +1,8 @@
 //! Nodes that allocate and free memory.
 //!
-//! An allocation node has an address from its addition until the node and all executable graphs with it no
-//! longer exist. The memory exists from a launch of the node until another node or the program frees it.
+//! An allocation node gets an address when the program adds the node. The node keeps the address until
+//! neither the node nor an executable graph with the node exists. The memory exists from a launch of the
+//! node until another node or the program frees it.
 
 use green_ctx_sys::{
     CUDA_MEM_ALLOC_NODE_PARAMS, CUmemAllocationHandleType, CUmemAllocationType, CUmemLocation,
@@ -20,14 +21,14 @@ pub(crate) struct Allocate {
     pub(crate) address: u64,
     bytes: usize,
     device: usize,
-    /// Whether the node's own graph frees the memory; `None` while any graph may. The node's own graph may free the
-    /// memory only before it is instantiated and before another graph frees it. Other graphs may free it only if the
-    /// node's own graph does not (recorded).
+    /// Whether the node's own graph frees the memory; `None` while this is undecided. The node's own graph
+    /// may free the memory only before the graph is instantiated and before another graph frees the memory.
+    /// Other graphs may free the memory only if the node's own graph does not (recorded).
     freed_within: Option<bool>,
 }
 
 impl Allocate {
-    /// Reserves memory with its own address. Launches check the free device memory again.
+    /// Reserves an address for `bytes` bytes. Each launch checks again that enough device memory is free.
     pub(crate) fn new(
         state: &mut State,
         device: usize,
@@ -43,8 +44,9 @@ impl Allocate {
     }
 }
 
-/// Reads the parameters of a free node: memory of an allocation node in this graph or another. A graph may
-/// free it only once, and need not order the free after the allocation (recorded).
+/// Reads the parameters of a free node. `address` must belong to an allocation node in this graph or in
+/// another graph. A graph may free the memory only once, and the free need not depend on the allocation
+/// (recorded).
 pub(crate) fn read_free(state: &State, address: u64, graph: usize) -> Answer<Action> {
     let owner = state.owner(address);
     let since = owner.map_or(0, |(node, ..)| node);
@@ -66,8 +68,8 @@ pub(crate) fn read_free(state: &State, address: u64, graph: usize) -> Answer<Act
 }
 
 impl State {
-    /// Returns the allocation node of an address, with its graph. If several nodes got the address in turn,
-    /// returns the last one.
+    /// Returns the allocation node that has an address, and the graph of the node. If several nodes got the
+    /// address one after the other, returns the last of these nodes.
     fn owner(&self, address: u64) -> Option<(usize, usize, Allocate)> {
         let of = |(node, of): (&usize, &Node)| match of.action {
             Action::Allocate(it) if it.address == address => Some((*node, of.graph, it)),
@@ -76,8 +78,9 @@ impl State {
         self.nodes.iter().filter_map(of).max_by_key(|(node, ..)| *node)
     }
 
-    /// Returns an address for a new allocation node. The driver reuses memory of the same graph that the
-    /// node's dependencies free, unless it is too small or another node already reused it (recorded).
+    /// Returns an address that a new allocation node can reuse. The driver reuses memory of the same graph
+    /// that the node's direct or indirect dependencies free, unless the memory is too small or another node
+    /// already reuses it (recorded).
     fn freed_before(&self, after: &[usize], bytes: usize, device: usize) -> Option<u64> {
         let mut before = after.to_vec();
         let mut next = 0;
@@ -99,8 +102,8 @@ impl State {
         None
     }
 
-    /// Records that a graph frees the memory. `None` records an instantiation, after which the node's own
-    /// graph can no longer free it.
+    /// Records that a graph frees the memory at an address. If `graph` is `None`, records that the node's
+    /// own graph was instantiated, and so can no longer free the memory.
     pub(super) fn note_free(&mut self, address: u64, graph: Option<usize>) {
         for node in self.nodes.values_mut() {
             if let Action::Allocate(allocate) = &mut node.action
@@ -132,7 +135,8 @@ impl Kind for Allocate {
         if let Action::Allocate(allocate) = action { Some(*allocate) } else { None }
     }
 
-    /// Also writes the node's address to the parameters. Access by other devices is not simulated.
+    /// Reads the parameters of an allocation node, and writes the address of the node into them. Access by
+    /// other devices is not simulated.
     fn read(state: &mut State, params: Self::Given, at: At<'_>, _: Option<&Self>) -> Read {
         let value = params.read()?;
         let CUmemPoolProps { allocType, handleTypes, .. } = value.poolProps;

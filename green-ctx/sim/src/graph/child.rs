@@ -10,7 +10,7 @@ use crate::handle;
 use crate::pointer::{Answer, Ptr};
 use crate::state::State;
 
-/// A node that launches the graph with this handle, which it owns.
+/// A child graph node. The node owns the graph with this handle and launches that graph.
 pub(crate) struct Child(usize);
 
 impl Kind for Child {
@@ -21,7 +21,8 @@ impl Kind for Child {
         if let Action::Child(child) = action { Some(Child(*child)) } else { None }
     }
 
-    /// Clones the child graph. A graph as its own child ends the process (recorded).
+    /// Clones the graph that the caller gives as the child graph. Adding a graph to itself as a child ends
+    /// the process (recorded).
     fn read(state: &mut State, child: Self::Given, at: At<'_>, _: Option<&Self>) -> Read {
         let At::New { graph, .. } = at else { return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED) };
         if child.address() == graph {

@@ -1,4 +1,4 @@
-//! Edges between nodes. No simulated function gives an edge data.
+//! Edges between nodes. No simulated function sets the data of an edge.
 
 use green_ctx_sys::{CUgraph_st, CUgraphEdgeData, CUgraphNode_st};
 
@@ -8,7 +8,7 @@ use crate::pointer::{Answer, Ptr, invalid_if};
 use crate::state::State;
 
 impl State {
-    /// Adds an edge between two nodes, as the last edge of each.
+    /// Adds an edge between two nodes, after the existing edges of both nodes.
     pub(super) fn connect(&mut self, from: usize, to: usize) {
         if let Some(node) = self.nodes.get_mut(&to) {
             node.after.push(from);
@@ -19,7 +19,7 @@ impl State {
     }
 }
 
-/// Returns all edges of a graph, ordered by source node (recorded).
+/// Writes all edges of a graph, ordered by source node (recorded).
 pub(crate) fn get_all(
     driver: &Driver,
     graph: Ptr<CUgraph_st>,

@@ -31,19 +31,19 @@ const fn flag(flag: Flags) -> u64 {
 
 /// An executable graph.
 pub(crate) struct Exec {
-    /// The nodes, shared with a launch in progress.
+    /// The nodes of the graph. A launch in progress shares this plan.
     pub(super) plan: Arc<Plan>,
     pub(super) flags: u64,
-    /// The source graph, if that graph may have only one executable at a time.
+    /// The source graph, if that graph may have only one executable graph at a time.
     single: Option<usize>,
-    /// The end of all launches so far.
+    /// The moment at which all launches so far have ended.
     pub(super) done: Moment,
 }
 
 /// The nodes of a graph at its instantiation.
 #[derive(Clone, Default)]
 pub(crate) struct Plan {
-    /// The nodes, each after its dependencies.
+    /// The nodes, in an order in which each node comes after its dependencies.
     pub(super) steps: Vec<Step>,
     /// The user objects of the graph.
     pub(super) objects: Held,
@@ -56,9 +56,9 @@ pub(super) struct Step {
     node: usize,
     pub(super) action: Action,
     pub(super) context: usize,
-    /// The indices of the steps that it depends on, in the order of the node's edges.
+    /// The indices of the steps that this step depends on, in the order of the node's edges.
     pub(super) after: Vec<usize>,
-    /// The child graph that it launches.
+    /// The child graph that this step launches.
     pub(super) child: Option<Plan>,
 }
 
@@ -126,15 +126,15 @@ impl State {
         Ok(plan)
     }
 
-    /// Refuses a context that does not exist. Whether the blocks of a cooperative kernel fit in it is not
-    /// checked (recorded).
+    /// Returns an error if the context does not exist. Does not check whether the blocks of a cooperative
+    /// kernel fit in the context (recorded).
     fn can_run(&self, context: usize) -> Answer {
         if context == 0 { Ok(()) } else { self.context(context).map(drop) }
     }
 
-    /// Instantiates a graph with `flags`; `known` are the flags that the function accepts. The call needs a
-    /// current context, and captures may forbid it. A graph with allocation nodes has one executable at a
-    /// time (recorded).
+    /// Instantiates a graph with `flags`. `known` holds the flags that the C function accepts. The call
+    /// needs a current context, and a capture in progress may forbid the call. A graph with allocation
+    /// nodes can have only one executable graph at a time (recorded).
     fn instantiate(&mut self, graph: usize, flags: u64, known: u64) -> Result<usize, Refusal> {
         self.graph(graph).map_err(Refusal::of(0))?;
         check_flags(flags, known).map_err(Refusal::of(0))?;
@@ -240,7 +240,7 @@ pub(crate) fn destroy(driver: &Driver, exec: Ptr<CUgraphExec_st>) -> Answer {
     Ok(())
 }
 
-/// Only checks the arguments, because an upload takes no time. It cannot be captured.
+/// Checks the arguments of an upload, which takes no time in the simulator. An upload cannot be captured.
 pub(crate) fn upload(
     driver: &Driver,
     exec: Ptr<CUgraphExec_st>,

@@ -1,4 +1,4 @@
-//! The parameters of nodes of every kind, in a tagged union.
+//! The parameters of nodes of any kind, in the tagged union `CUgraphNodeParams`.
 
 use green_ctx_sys::{CUctx_st, CUgraphNode_st, CUgraphNodeParams, CUgraphNodeType as Type};
 
@@ -14,12 +14,13 @@ use crate::driver::Driver;
 use crate::handle;
 use crate::pointer::{Answer, Ptr, valid};
 
-/// The parameters in a `CUgraphNodeParams`: the type is at its start, and the union 16 bytes after it.
+/// A pointer to a `CUgraphNodeParams`. The type of the node is at offset 0, and the union is at offset 16,
+/// in bytes.
 #[derive(Clone, Copy)]
 struct Params(Ptr<CUgraphNodeParams>);
 
 impl Params {
-    /// Returns a pointer to the member at an offset of `bytes` in the union.
+    /// Returns a pointer to the member of the union at offset `bytes`.
     fn at<T>(self, bytes: usize) -> Ptr<T> {
         self.0.cast::<u8>().element(16 + bytes).cast()
     }

@@ -22,9 +22,10 @@ use crate::work::KernelWork;
 #[derive(Clone)]
 pub(crate) struct Kernel {
     pub(super) work: KernelWork,
-    /// The `CUkernel`; 0 if the function belongs to a module that was loaded without a library.
+    /// The handle of the `CUkernel`; 0 if the function belongs to a module that was loaded without a
+    /// library.
     pub(super) kern: usize,
-    /// Whether the parameters were last set as one buffer.
+    /// Whether the parameters were last set as one buffer (`extra`) and not as an array (`kernelParams`).
     packed: bool,
     pub(super) attributes: Attributes,
 }
@@ -58,7 +59,7 @@ fn numbers<const N: usize>(numbers: [u32; N]) -> Value {
     bytes
 }
 
-/// Returns the integer at an index of such a value.
+/// Returns the integer at an index of an attribute value that consists of integers.
 fn number_at(value: &Value, index: usize) -> u32 {
     let bytes = value[4 * index..].first_chunk::<4>();
     bytes.map_or(0, |bytes| u32::from_ne_bytes(*bytes))
@@ -78,7 +79,7 @@ impl Attributes {
         self.0.insert(id.0, value);
     }
 
-    /// Applies these attributes to a launch shape. The cluster that a previous kernel required is dropped
+    /// Applies these attributes to a launch shape. Drops the cluster size that a previous kernel required
     /// (recorded).
     fn shape(&self, shape: Shape) -> Shape {
         let cooperative = self.get(CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_COOPERATIVE);
@@ -97,7 +98,7 @@ impl Kernel {
         Kernel { work, kern, packed, attributes: Attributes::default() }
     }
 
-    /// Refuses attributes with which the kernel cannot be launched.
+    /// Applies the attributes to the kernel; returns an error if the kernel cannot be launched with them.
     fn fit(&mut self, state: &State) -> Answer {
         let function = self.work.function;
         self.work.shape = self.attributes.shape(self.work.shape);
@@ -136,9 +137,10 @@ impl Kernel {
 }
 
 impl State {
-    /// Returns the node of a captured launch. The node has both the `CUkernel` and its function, whichever
-    /// was launched, but no `CUkernel` if the function belongs to a module (recorded). Its priority is the
-    /// stream's (cuda.h, `cuGraphInstantiate`).
+    /// Returns the node of a captured launch. The node has both the `CUkernel` and the `CUfunction`, no
+    /// matter which of the two was launched. The node has no `CUkernel` if the function belongs to a module
+    /// without a library (recorded). The node has the priority of the stream (cuda.h,
+    /// `cuGraphInstantiate`).
     pub(crate) fn captured_kernel(
         &mut self,
         mut work: KernelWork,
@@ -178,11 +180,12 @@ impl Kind for Kernel {
 
     /// Reads the parameters of a kernel node.
     ///
-    /// `func` takes precedence over `kern` and `ctx` (recorded). With `func`, the node runs in the current
-    /// context, or in the function's own context if the function belongs to another device or to a context
-    /// from `cuCtxCreate`. The function of a library's kernel implies the `CUkernel` (recorded). A
-    /// `CUkernel` cast to a function is refused here, although it can be launched and captured (recorded).
-    /// Setting a function on an existing node without a current context ends the process (recorded).
+    /// `func` takes precedence over `kern` and `ctx` (recorded). If `func` is set, the node runs in the
+    /// current context, or in the function's own context if the function belongs to another device or to a
+    /// context from `cuCtxCreate`. If `func` comes from the kernel of a library, the node also gets that
+    /// `CUkernel` (recorded). A `CUkernel` that is cast to a function is refused here, although such a
+    /// handle can be launched and captured (recorded). Setting `func` on an existing node while no context
+    /// is current ends the process (recorded).
     fn read(state: &mut State, params: Self::Given, at: At<'_>, present: Option<&Self>) -> Read {
         let value = params.read()?;
         let (func, kern) = (value.func.addr(), value.kern.addr());
@@ -252,8 +255,9 @@ fn kernel(state: &State, node: usize) -> Answer<&Kernel> {
     }
 }
 
-/// Refuses attributes that no kernel node on this GPU has. Preferred clusters are refused on 9.0
-/// (recorded). That GPUs from 10.0 on have them was not recorded.
+/// Refuses attributes that kernel nodes do not have on this GPU. Preferred clusters are refused on compute
+/// capability 9.0 (recorded). Preferred clusters are accepted from compute capability 10.0 on (not
+/// recorded).
 fn check_attribute(state: &State, id: CUlaunchAttributeID) -> Answer {
     let preferred = CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_PREFERRED_CLUSTER_DIMENSION;
     let lacks_preferred = state.profile.compute_capability.0 < 10;
@@ -272,8 +276,8 @@ pub(crate) fn get_attribute(
     out.followed().cast().write(kernel.attributes.get(id))
 }
 
-/// Sets an attribute. A priority is clamped to the range of streams, and a cluster must fit the kernel and
-/// its grid (recorded).
+/// Sets an attribute. A priority is clamped to the range of stream priorities. A cluster must fit the
+/// kernel and the grid (recorded).
 pub(crate) fn set_attribute(
     driver: &Driver,
     node: Ptr<CUgraphNode_st>,

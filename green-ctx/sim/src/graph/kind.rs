@@ -1,4 +1,5 @@
-//! The common interface of node kinds, for functions of one kind and functions of every kind.
+//! The common interface of node kinds. The C functions for one kind and the C functions for all kinds both
+//! use this interface.
 
 use green_ctx_sys::{CUctx_st, CUgraph_st, CUgraphNode_st};
 
@@ -7,21 +8,23 @@ use crate::driver::Driver;
 use crate::pointer::{Answer, Ptr, valid};
 use crate::state::State;
 
-/// A node kind: how its parameters are read and written.
+/// A kind of node, with the functions that read and write the parameters of such a node.
 pub(crate) trait Kind: Sized {
     /// The type in which parameters are written.
     type Params;
-    /// The type in which a function receives parameters.
+    /// The type in which a C function receives parameters.
     type Given: Copy;
-    /// The offset of the parameters in the union of the functions for every kind, in bytes.
+    /// The offset of the parameters in the union of `CUgraphNodeParams`, in bytes.
     const PARAMS: usize = 0;
-    /// The offset of the context in that union, in bytes, if the union has one for this kind.
+    /// The offset of the context in the union of `CUgraphNodeParams`, in bytes; `None` if this kind has no
+    /// context there.
     const CONTEXT: Option<usize> = None;
 
     /// Returns the contents of a node of this kind; `None` for other kinds.
     fn of(action: &Action) -> Option<Self>;
 
-    /// Reads the action and the context of a node. `present` is the action that it replaces.
+    /// Reads the action and the context of a node. `present` is the current action of the node, which the
+    /// new action replaces.
     fn read(state: &mut State, given: Self::Given, at: At<'_>, present: Option<&Self>) -> Read;
 
     /// Writes the parameters of a node with this action.
@@ -31,7 +34,8 @@ pub(crate) trait Kind: Sized {
 /// The node for which parameters are read.
 #[derive(Clone, Copy)]
 pub(crate) enum At<'a> {
-    /// A new node of a graph, with its dependencies. `context` is the named context, or 0 if there is none.
+    /// A new node of a graph, with its dependencies. `context` is the context that the caller named, or 0
+    /// if the caller named none.
     New { graph: usize, context: usize, after: &'a [usize] },
     /// An existing node.
     Node,
@@ -40,9 +44,9 @@ pub(crate) enum At<'a> {
 impl At<'_> {
     /// Returns the context of a copy or memset node.
     ///
-    /// For a new node, a null context is accepted (recorded) and means the current one (not recorded). An
-    /// existing node moves to the current context (recorded). Without a current context, it leaves its
-    /// context (recorded) and gets none; which context it then runs in was not recorded.
+    /// For a new node, a null context is accepted (recorded) and means the current context (not recorded).
+    /// An existing node moves to the current context (recorded). If no context is current, an existing node
+    /// loses its context (recorded). Which context the node then runs in was not recorded.
     pub(super) fn context(self, state: &mut State) -> Answer<usize> {
         if let At::New { context, .. } = self {
             return state.or_current(context);
@@ -67,7 +71,7 @@ pub(crate) fn add<K: Kind>(
     add_in::<K>(driver, out, graph, after, count, given, Ptr::null())
 }
 
-/// Adds a node that runs in a context.
+/// Adds a node that runs in the context `context`.
 pub(crate) fn add_in<K: Kind>(
     driver: &Driver,
     out: Ptr<*mut CUgraphNode_st>,

@@ -22,18 +22,18 @@ use crate::work::{self, Work};
 #[derive(Clone, Copy)]
 struct Launch {
     stream: usize,
-    /// The stream's context. Nodes without their own context run in it.
+    /// The stream's context, in which nodes without their own context run.
     context: usize,
     number: u64,
 }
 
 impl State {
-    /// Returns a tick for a graph operation whose start has this clock.
+    /// Returns a tick for a graph operation that starts with the clock `clock`.
     ///
-    /// The tick is the next of an actor whose last operation the clock knows: the stream, or an earlier
-    /// branch of graphs in the stream. Two operations thus have the same actor only if they follow each
-    /// other, whatever the edges of the graph are. The number of actors is the maximum number of concurrent
-    /// operations in the stream.
+    /// The tick is the next tick of an actor whose last operation `clock` knows: the stream, or an earlier
+    /// branch of the graphs in the stream. If no such actor exists, a new branch begins. Two operations
+    /// thus have the same actor only if one of them precedes the other. The number of actors is the maximum
+    /// number of concurrent operations in the stream.
     fn name_operation(&mut self, stream: usize, clock: &VectorClock) -> Tick {
         let known = |tick: &Tick| clock.knows(tick);
         let stream = self.streams.get_mut(&stream);
@@ -51,7 +51,7 @@ impl State {
         branch
     }
 
-    /// Returns whether the device memory of the work exists.
+    /// Returns whether the device memory that the work accesses exists.
     fn has_memory_of(&self, work: &Work) -> bool {
         match work {
             Work::Copy(copy) => [&copy.from, &copy.to].into_iter().all(|place| match place {
@@ -64,7 +64,7 @@ impl State {
     }
 }
 
-/// Executes one node and returns its end.
+/// Executes one node and returns the moment at which the node ends.
 fn run_step<'a>(
     driver: &'a Driver,
     mut state: MutexGuard<'a, State>,
@@ -133,8 +133,8 @@ fn run_plan<'a>(
     Ok((state, whole))
 }
 
-/// Launches an executable graph. The launch cannot be captured, and only the stream's context is busy with
-/// its nodes (recorded).
+/// Launches an executable graph. A graph launch cannot be captured. While the graph runs, only the stream's
+/// context counts as busy, even if nodes run in other contexts (recorded).
 pub(crate) fn launch(
     driver: &Driver,
     exec: Ptr<CUgraphExec_st>,
@@ -170,8 +170,8 @@ pub(crate) fn launch(
 }
 
 impl State {
-    /// Refuses to allocate memory that already exists, unless the executable graph frees it automatically
-    /// (recorded). Also refuses to free memory that does not exist (not recorded).
+    /// Refuses to allocate memory that is already allocated, unless the executable graph frees this memory
+    /// automatically (recorded). Also refuses to free memory that is not allocated (not recorded).
     fn can_allocate(&self, plan: &Plan, flags: u64) -> Answer {
         let invalid = Err(CUresult::CUDA_ERROR_INVALID_VALUE);
         let mut changed = BTreeMap::new();

@@ -15,7 +15,7 @@ use crate::state::State;
 pub(crate) struct Memcpy {
     from: End,
     to: End,
-    /// The size of the box: bytes per row, rows per slice, and slices.
+    /// The size of the box: bytes per row (`width`), rows per slice (`height`), and slices (`depth`).
     width: usize,
     height: usize,
     depth: usize,
@@ -26,15 +26,15 @@ pub(crate) struct Memcpy {
 struct End {
     kind: CUmemorytype,
     place: Place,
-    /// The offset of the box in bytes, rows and slices.
+    /// The offset of the box from the place, in bytes, rows and slices.
     offset: [usize; 3],
-    /// The distance between rows in bytes, and between slices in rows.
+    /// The distance between rows in bytes (`pitch`), and between slices in rows (`rows`).
     pitch: usize,
     rows: usize,
 }
 
 impl End {
-    /// Returns a place with one row of `len` bytes.
+    /// Returns the source or target of a copy that has one row of `len` bytes.
     fn at(place: Place, len: usize) -> End {
         let kind = match place {
             Place::Host(_) => CUmemorytype::CU_MEMORYTYPE_HOST,
@@ -57,7 +57,8 @@ impl End {
         }
     }
 
-    /// Returns the end of the box, in bytes from the place; `None` if rows or slices overlap.
+    /// Returns the distance from the place to the end of the box, in bytes; `None` if rows or slices
+    /// overlap.
     fn end(&self, [width, height, depth]: [usize; 3]) -> Option<usize> {
         let [x, y, z] = self.offset;
         let (in_row, in_slice) = (x.checked_add(width)?, y.checked_add(height)?);
@@ -100,7 +101,8 @@ impl Memcpy {
         })
     }
 
-    /// Returns the source and target addresses; `None` if either is on the host.
+    /// Returns the addresses of source and target; `None` if the source or the target is pageable host
+    /// memory.
     pub(super) fn device_ends(&self) -> Option<[u64; 2]> {
         match (&self.from.place, &self.to.place) {
             (&Place::Device(from), &Place::Device(to)) => Some([from, to]),
@@ -153,7 +155,7 @@ impl Memcpy {
 impl Kind for Memcpy {
     type Params = CUDA_MEMCPY3D_v2;
     type Given = Ptr<CUDA_MEMCPY3D_v2>;
-    /// The parameters follow flags, a reserved integer and the context.
+    /// Flags, a reserved integer and the context come before the parameters.
     const PARAMS: usize = 16;
     const CONTEXT: Option<usize> = Some(8);
 

@@ -12,11 +12,12 @@ use crate::work::Fill;
 #[derive(Clone)]
 pub(crate) struct Memset {
     to: u64,
-    /// The value. An element consists of its first bytes; the others are kept for queries.
+    /// The value. The memset writes the first `element` bytes of the value to each element. Queries return
+    /// the whole value.
     value: u64,
     /// The size of an element in bytes: 1, 2 or 4.
     element: usize,
-    /// Elements per row, and rows.
+    /// The number of elements per row (`width`), and the number of rows (`height`).
     pub(super) width: usize,
     pub(super) height: usize,
     /// The distance between rows in bytes.
@@ -65,7 +66,7 @@ impl Memset {
         })
     }
 
-    /// Returns the first address that it sets.
+    /// Returns the first address that the memset writes.
     pub(super) fn target(&self) -> u64 {
         self.to
     }
@@ -74,7 +75,7 @@ impl Memset {
 impl Kind for Memset {
     type Params = CUDA_MEMSET_NODE_PARAMS_v1;
     type Given = Ptr<CUDA_MEMSET_NODE_PARAMS_v1>;
-    /// The context follows the parameters.
+    /// The context comes after the parameters.
     const CONTEXT: Option<usize> = Some(40);
 
     fn of(action: &Action) -> Option<Memset> {

@@ -19,13 +19,14 @@ use crate::work::Work;
 pub(crate) struct Node {
     pub(crate) graph: usize,
     pub(crate) action: Action,
-    /// The handle of the context that it runs in; 0 if it has none.
+    /// The handle of the context that the node runs in; 0 if the node has no context.
     pub(crate) context: usize,
-    /// The nodes that it depends on.
+    /// The nodes that this node depends on.
     pub(crate) after: Vec<usize>,
-    /// The nodes that depend on it.
+    /// The nodes that depend on this node.
     pub(super) before: Vec<usize>,
-    /// Parameters that were given out. They keep their address until other parameters are set.
+    /// The parameters that a query returned to the program. These parameters keep their address until new
+    /// parameters are set.
     pub(super) lent: Option<Box<[usize]>>,
 }
 
@@ -44,13 +45,14 @@ pub(crate) enum Action {
     Empty,
 }
 
-/// The action of a node and the handle of its context, 0 for none, as read from parameters.
+/// The action of a node and the handle of its context, as read from parameters. The handle is 0 if the node
+/// has no context.
 pub(crate) type Read = Answer<(Action, usize)>;
 
 impl Action {
-    /// Returns the device whose context needs local memory for a kernel of the node. The kernel is the
-    /// program's or the driver's: the driver uses kernels to copy within device memory and to set several
-    /// rows, regardless of the node's own context (recorded).
+    /// Returns the device whose context needs local memory for a kernel that the node launches. The driver
+    /// launches its own kernels to copy within device memory and to set several rows. For these kernels,
+    /// the device of the memory counts, not the device of the node's context (recorded).
     pub(super) fn device_of_kernels(&self, state: &State, context: usize) -> Option<usize> {
         let own = state.contexts.get(&context).map(|context| context.device);
         let of = |address| state.allocation(address).map(|(_, memory)| memory.device);
@@ -78,7 +80,8 @@ impl Action {
         }
     }
 
-    /// Returns the work of the node; empty for nodes that only order others.
+    /// Returns the work of the node; empty for child graphs, for allocation and free nodes, and for empty
+    /// nodes.
     pub(super) fn works(&self) -> Vec<Work> {
         match self {
             Action::Kernel(kernel) => vec![Work::Kernel(kernel.work.clone())],
@@ -95,7 +98,7 @@ impl Action {
     }
 }
 
-/// The status of a function for one node kind on a node of another kind.
+/// The error of a call that passes a node of one kind to a function for another kind.
 pub(super) const OTHER_KIND: CUresult = CUresult::CUDA_ERROR_INVALID_VALUE;
 
 impl State {
@@ -137,14 +140,14 @@ impl State {
         }
     }
 
-    /// Removes a node and its child graph. Edges and the graph's list of nodes stay unchanged.
+    /// Removes a node and its child graph. Leaves the edges and the graph's list of nodes unchanged.
     pub(super) fn remove_node(&mut self, handle: usize) {
         if let Some(node) = self.nodes.remove(&handle) {
             node.action.child().into_iter().for_each(|child| self.remove_graph(child));
         }
     }
 
-    /// Reads the dependencies of a new node: nodes of its graph, without duplicates.
+    /// Reads the dependencies of a new node, which must be different nodes of the same graph.
     pub(crate) fn dependencies(
         &self,
         graph: usize,
@@ -179,7 +182,7 @@ impl Place {
         Place { out, graph, after, count }
     }
 
-    /// Adds a node whose action `action` reads.
+    /// Adds a node. The closure `action` reads the action and the context of the node.
     pub(super) fn add(
         self,
         driver: &Driver,

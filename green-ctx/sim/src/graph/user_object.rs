@@ -1,9 +1,9 @@
-//! User objects: resources that a program attaches to graphs, with a destructor for the end of the last
-//! reference.
+//! User objects: resources that a program attaches to graphs. The destructor of a user object runs when the
+//! last reference is dropped.
 //!
-//! A graph holds references, and so does every copy of it: a clone, a child graph, an executable graph. A
-//! destroyed executable graph holds its references until its launches have ended (CUDA programming guide,
-//! "CUDA User Objects"; not recorded).
+//! A graph holds references to its user objects. A clone, a child graph or an executable graph made from
+//! the graph holds references to them too. A destroyed executable graph holds its references until its
+//! launches have ended (CUDA programming guide, "CUDA User Objects"; not recorded).
 
 use std::collections::BTreeMap;
 use std::ffi::c_void;
@@ -18,12 +18,12 @@ use crate::handle;
 use crate::pointer::{Answer, Ptr, invalid_if, valid};
 use crate::state::State;
 
-/// `CU_USER_OBJECT_NO_DESTRUCTOR_SYNC`, which is required.
+/// `CU_USER_OBJECT_NO_DESTRUCTOR_SYNC`, a flag that every caller must pass.
 const NO_DESTRUCTOR_SYNC: u32 = 1;
 /// `CU_GRAPH_USER_OBJECT_MOVE`.
 const MOVE: u32 = 1;
 
-/// A user object. It lives as long as it has references.
+/// A user object, which lives as long as references to it exist.
 pub(crate) struct UserObject {
     destructor: Callback,
     unheld: Unheld,
@@ -35,10 +35,10 @@ impl Drop for UserObject {
     }
 }
 
-/// The destructors of objects without references.
+/// The destructors of user objects that no longer have references.
 pub(crate) type Unheld = Arc<Mutex<Vec<Callback>>>;
 
-/// A user object with the program's references.
+/// A user object, with the references that the program holds.
 pub(crate) struct Known {
     object: Weak<UserObject>,
     /// The program's reference; `None` once `count` is 0.
@@ -46,7 +46,7 @@ pub(crate) struct Known {
     count: u32,
 }
 
-/// The references of a graph, by the handle of the object.
+/// The references that a graph holds, by the handle of the user object.
 #[derive(Clone, Default)]
 pub(crate) struct Held(BTreeMap<usize, (Arc<UserObject>, u32)>);
 
@@ -56,7 +56,7 @@ impl Held {
     }
 }
 
-/// Refuses a number of references that is 0 or larger than an `int`.
+/// Refuses a number of references that is 0 or does not fit in an `int`.
 fn check(count: u32) -> Answer {
     invalid_if(!i32::try_from(count).is_ok_and(|count| count > 0))
 }
@@ -68,7 +68,7 @@ impl State {
         valid(known.and_then(|known| known.object.upgrade()))
     }
 
-    /// Takes references from the program.
+    /// Releases `count` of the references that the program holds.
     fn take_own(&mut self, handle: usize, count: u32) -> Answer {
         let known = valid(self.user_objects.get_mut(&handle))?;
         known.count = valid(known.count.checked_sub(count))?;
@@ -88,8 +88,9 @@ impl State {
     }
 }
 
-/// Creates a user object. Its destructor runs at the end of the call that drops the last reference, or of
-/// the call that reaches the end of the last launch.
+/// Creates a user object. The destructor runs at the end of the call that drops the last reference. If
+/// launches of a destroyed executable graph still hold references, the destructor runs at the end of the
+/// call in which simulated time reaches the end of these launches.
 pub(crate) fn create(
     driver: &Driver,
     out: Ptr<*mut c_void>,
@@ -139,7 +140,8 @@ pub(crate) fn retain_from_graph(
     Ok(())
 }
 
-/// A graph without references to the object has none to release, which is not an error (recorded).
+/// Releases references that a graph holds. If the graph has no references to the object, the call does
+/// nothing and succeeds (recorded).
 pub(crate) fn release_from_graph(
     driver: &Driver,
     graph: Ptr<CUgraph_st>,

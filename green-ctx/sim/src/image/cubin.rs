@@ -1,8 +1,8 @@
 //! Cubins: ELF files for one architecture.
 //!
-//! LLVM documents most of NVIDIA's extensions of ELF (`llvm/BinaryFormat/ELF.h`: machine, flags,
-//! `STO_CUDA_ENTRY`); open tools that print `.nv.info` document the rest. The layouts were compared with
-//! the output of ptxas 13.0.
+//! LLVM documents most of NVIDIA's extensions to ELF (`llvm/BinaryFormat/ELF.h`: machine, flags,
+//! `STO_CUDA_ENTRY`). Open-source tools that print `.nv.info` document the other extensions. The layouts
+//! were compared with the output of ptxas 13.0.
 
 use std::collections::HashMap;
 
@@ -17,11 +17,12 @@ use crate::pointer::{Answer, refuse_if};
 
 pub(super) const MAGIC: [u8; 4] = *b"\x7fELF";
 
-/// The OS ABI in the header from CUDA 13 on, which marks a new layout of the flags.
+/// The OS ABI in the ELF header of cubins from CUDA 13 on. This value marks a new layout of the flags.
 const OS_CUDA_V2: u8 = 0x41;
 /// The bit in a symbol's `st_other` that distinguishes kernels from device functions.
 const STO_CUDA_ENTRY: u8 = 0x10;
-/// Shared memory reserved per block from 9.0 on, in bytes. The size of `.nv.shared.*` includes it.
+/// The shared memory that is reserved per block from compute capability 9.0 on, in bytes. The size of a
+/// section `.nv.shared.*` includes these bytes.
 const RESERVED_SHARED: u64 = 1024;
 
 type Header = FileHeader64<LittleEndian>;
@@ -29,7 +30,7 @@ type Section = SectionHeader64<LittleEndian>;
 
 const LITTLE: LittleEndian = LittleEndian;
 
-/// The architecture of a cubin. If `exact`, it runs on that architecture only.
+/// The architecture of a cubin. If `exact` is true, the cubin runs on that architecture only.
 struct Architecture {
     number: u32,
     exact: bool,
@@ -45,8 +46,8 @@ impl Architecture {
         }
     }
 
-    /// Returns whether a device can run the code. Code runs on devices of the same major version with an
-    /// equal or newer minor version (CUDA programming guide, "Binary compatibility").
+    /// Returns whether a device can run the code. Unless `exact` is true, code runs on devices of the same
+    /// major version with an equal or newer minor version (CUDA programming guide, "Binary compatibility").
     fn runs_on(&self, architecture: u32) -> bool {
         if self.exact {
             return self.number == architecture;
@@ -118,7 +119,7 @@ mod info {
     pub(super) const REGISTER_COUNT: u8 = 0x2f;
     pub(super) const REQUIRED_CLUSTER: u8 = 0x3d;
     pub(super) const EXPLICIT_CLUSTER: u8 = 0x3e;
-    /// Like `PARAM`, for sizes that do not fit there.
+    /// A parameter whose size does not fit in the 14 bits that `PARAM` has for the size.
     pub(super) const LARGE_PARAM: u8 = 0x45;
 }
 
@@ -132,12 +133,12 @@ impl<'a> Cubin<'a> {
         self.names.get(name.as_bytes()).copied()
     }
 
-    /// Returns the bytes of a section; empty if they are not in the file.
+    /// Returns the bytes of a section; empty if the section lies outside the file.
     fn data(&self, section: &Section) -> &'a [u8] {
         section.data(LITTLE, self.bytes).unwrap_or_default()
     }
 
-    /// Reads the sections of a kernel.
+    /// Reads the sections that describe a kernel.
     fn kernel(&self, name: &str, architecture: u32) -> Option<KernelInfo> {
         let mut kernel = KernelInfo::named(name)?;
         if let Some(section) = self.section(&format!(".nv.shared.{name}")) {
@@ -165,10 +166,10 @@ impl<'a> Cubin<'a> {
     }
 }
 
-/// Iterates over the attributes in a section, as number and value. The format byte of each determines the
-/// length of its value.
+/// Iterates over the attributes in a section, as pairs of number and value. The format byte of an attribute
+/// determines the length of the value.
 fn attributes(mut bytes: &[u8]) -> impl Iterator<Item = (u8, &[u8])> {
-    /// The format whose value has a length field; values of the other formats have two bytes.
+    /// The format in which a length field precedes the value. In the other formats, a value has two bytes.
     const SIZED: u8 = 4;
     std::iter::from_fn(move || {
         let (head, rest) = bytes.split_at_checked(4)?;
@@ -188,7 +189,7 @@ fn attributes(mut bytes: &[u8]) -> impl Iterator<Item = (u8, &[u8])> {
 }
 
 /// Returns a parameter and its ordinal. The layout is: index (4 bytes), ordinal and offset (2 bytes each),
-/// then the size in the upper 14 bits of a word, or in 2 bytes if it does not fit there.
+/// then the size in the upper 14 bits of a word (`PARAM`) or in 2 bytes (`LARGE_PARAM`).
 fn param(attribute: u8, value: &[u8]) -> Option<(u32, Param)> {
     let (place, last) = (word(value, 4)?, word(value, 8)?);
     let size = if attribute == info::PARAM { last >> 18 } else { last & 0xffff };
@@ -196,8 +197,8 @@ fn param(attribute: u8, value: &[u8]) -> Option<(u32, Param)> {
     Some((place & 0xffff, param))
 }
 
-/// Returns the virtual architecture in NVIDIA's note. The head and the name of the note are followed by a
-/// version and the architecture, 2 bytes each.
+/// Returns the virtual architecture from NVIDIA's note section, `.note.nv.cuinfo`. The header and the name
+/// of the note are followed by a version and the architecture, 2 bytes each.
 fn virtual_of(note: &[u8]) -> Option<u32> {
     let name = word(note, 0)?.checked_next_multiple_of(4)? as usize;
     Some(word(note, name.checked_add(12)?)? >> 16).filter(|number| *number != 0)
@@ -208,8 +209,8 @@ fn word(bytes: &[u8], at: usize) -> Option<u32> {
     Some(u32::from_le_bytes(bytes.try_into().ok()?))
 }
 
-/// Returns the length of a cubin in memory: the end of its tables and sections. `read` copies bytes from an
-/// offset. The machine type is checked only when the file is read (recorded).
+/// Returns the length of a cubin in memory, which is the end of the last table or section. `read` copies
+/// bytes from an offset. The machine type is not checked here but when the file is read (recorded).
 pub(super) fn len(read: impl Fn(u64, &mut [u8]) -> Answer) -> Answer<u64> {
     const HEADER: u64 = size_of::<Header>() as u64;
     const SECTION: u64 = size_of::<Section>() as u64;

@@ -1,7 +1,7 @@
 //! Fat binaries: a header, then images for several architectures, each with its own header.
 //!
-//! The format is not documented. The offsets are those that open tools agree on, compared with the output
-//! of fatbinary 13.0.
+//! The format is not documented. The offsets are those that open-source tools agree on. These offsets were
+//! compared with the output of fatbinary 13.0.
 
 use green_ctx_sys::CUresult;
 use object::{LittleEndian, U16, U32, U64, pod};
@@ -12,8 +12,8 @@ use crate::pointer::Answer;
 
 pub(super) const MAGIC: [u8; 4] = 0xba55_ed50_u32.to_le_bytes();
 
-/// The maximum ratio of unpacked to packed size. Images are typically packed to about a third; a damaged
-/// length must not exhaust the machine's memory.
+/// The maximum ratio of unpacked to packed size. A packed image typically has about a third of the unpacked
+/// size. This maximum keeps a damaged length from exhausting the machine's memory.
 const MAX_RATIO: u64 = 1 << 10;
 
 const LITTLE: LittleEndian = LittleEndian;
@@ -21,16 +21,16 @@ const LITTLE: LittleEndian = LittleEndian;
 /// The header of a fat binary.
 #[derive(Clone, Copy)]
 pub(super) struct Head {
-    /// The length of the header.
+    /// The length of the header, in bytes.
     len: u64,
-    /// The length of everything after the header.
+    /// The length of everything after the header, in bytes.
     rest: u64,
 }
 
 impl Head {
     pub(super) const LEN: usize = 16;
 
-    /// Reads the header; `None` if there is none.
+    /// Reads the header; `None` if `bytes` does not start with a valid header.
     pub(super) fn read(bytes: &[u8]) -> Option<Head> {
         let (magic, bytes) = bytes.split_first_chunk::<4>()?;
         let (_version, bytes) = take::<U16<LittleEndian>>(bytes)?;
@@ -52,30 +52,30 @@ impl Head {
 enum Kind {
     Ptx,
     Cubin,
-    /// Other contents, such as intermediate code for the linker, which are skipped. Text that is marked as
-    /// something else still counts as text (recorded).
+    /// Other contents, such as intermediate code for the linker. The simulator skips such an entry unless
+    /// the contents are PTX text, which counts as PTX despite the mark (recorded).
     Other,
 }
 
 /// One image in a fat binary.
 struct Entry<'a> {
     kind: Kind,
-    /// The architecture, 90 for `sm_90`.
+    /// The architecture as a number, such as 90 for `sm_90`.
     architecture: u32,
     flags: u64,
-    /// The image, either packed or followed by zeros.
+    /// The image, which is either packed or padded with zeros at the end.
     payload: &'a [u8],
-    /// The packed and unpacked length of the image.
+    /// The packed and the unpacked length of the image, in bytes.
     packed: u32,
     unpacked: u64,
 }
 
-/// The bits of `flags` that tell how an image is packed.
+/// The bits of `flags` that name the compression of an image.
 const LZ4: u64 = 0x2000;
 const ZSTD: u64 = 0x8000;
 
 impl<'a> Entry<'a> {
-    /// Reads the entry at the start of `bytes`. Returns it with the bytes that follow.
+    /// Reads the entry at the start of `bytes`. Returns the entry and the bytes after the entry.
     fn read(bytes: &'a [u8]) -> Option<(Entry<'a>, &'a [u8])> {
         let u16_at = |at| Some(take::<U16<LittleEndian>>(bytes.get(at..)?)?.0.get(LITTLE));
         let u32_at = |at| Some(take::<U32<LittleEndian>>(bytes.get(at..)?)?.0.get(LITTLE));
@@ -122,7 +122,7 @@ impl<'a> Entry<'a> {
         unpack().ok_or(CUresult::CUDA_ERROR_INVALID_IMAGE)
     }
 
-    /// Reads the image for a device; `None` if it is for another device.
+    /// Reads the image for a device; `None` if the image is for another device.
     fn image(&self, target: Target) -> Answer<Option<Image>> {
         let image = self.unpack().and_then(|bytes| match self.kind {
             Kind::Cubin => cubin::read(&bytes, target).map(Some),
@@ -142,7 +142,8 @@ impl<'a> Entry<'a> {
     }
 }
 
-/// Reads the image for a device: the newest binary that runs on it, or else the newest text.
+/// Reads the image for a device: the newest cubin that runs on the device, or the newest PTX text if no
+/// cubin does.
 pub(super) fn read(bytes: &[u8], target: Target) -> Answer<Image> {
     let invalid = CUresult::CUDA_ERROR_INVALID_IMAGE;
     let head = Head::read(bytes).ok_or(invalid)?;

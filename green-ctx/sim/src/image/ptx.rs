@@ -1,6 +1,7 @@
 //! Kernel declarations in PTX text.
 //!
-//! The grammar is that of NVIDIA's PTX manual. Instructions are skipped, so errors in them are not found.
+//! The grammar follows NVIDIA's PTX manual. Instructions are skipped, so errors in instructions are not
+//! found.
 
 use std::collections::HashMap;
 
@@ -10,7 +11,7 @@ use super::{KernelInfo, Param};
 /// The contents of PTX text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Ptx {
-    /// The version of the language, 83 for 8.3.
+    /// The PTX version as one number, such as 83 for 8.3.
     pub(super) version: u32,
     pub(super) target: PtxTarget,
     pub(super) kernels: Vec<KernelInfo>,
@@ -19,15 +20,16 @@ pub(super) struct Ptx {
 /// The target architecture of PTX text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct PtxTarget {
-    /// The number after `sm_` or `compute_`. The compiler treats both alike (recorded).
+    /// The number after `sm_` or `compute_`. The compiler treats `sm_` and `compute_` alike (recorded).
     number: u32,
-    /// The suffix: `a` restricts the text to this architecture, `f` to its family.
+    /// The suffix: `a` restricts the text to this architecture, and `f` restricts the text to the
+    /// architecture's family.
     suffix: Option<char>,
 }
 
-/// The PTX targets, with the PTX version that introduced each. Another target or an older version is an
-/// error. A few targets were recorded; the list is what ptxas 13.0 accepts (101 is from the `.target` table
-/// in the PTX manual).
+/// The PTX targets, with the PTX version that introduced each. Text with any other target, or with an older
+/// PTX version, is invalid. A few targets were recorded. The other targets are those that ptxas 13.0
+/// accepts, and 101, which is in the `.target` table of the PTX manual.
 const TARGETS: &[(u32, u32)] = &[
     (20, 23),
     (30, 30),
@@ -66,7 +68,7 @@ const FAMILY_SINCE: u32 = 88;
 const MAX_PARAM_BYTES: usize = 32_764;
 
 impl PtxTarget {
-    /// Parses the word after `.target`, in text of this version.
+    /// Parses the word after `.target`, in PTX text of the version `version`.
     fn parse(word: &str, version: u32) -> Option<PtxTarget> {
         let word = word.strip_prefix("sm_").or_else(|| word.strip_prefix("compute_"))?;
         let suffix = word.chars().last().filter(|last| matches!(last, 'a' | 'f'));
@@ -125,12 +127,12 @@ struct Module<'a> {
     constant_bytes: u32,
     /// Shared variables declared outside kernels, with their sizes.
     shared: HashMap<&'a str, usize>,
-    /// Whether the following declaration is external.
+    /// Whether the next declaration is external (`.extern`).
     is_extern: bool,
 }
 
 impl<'a> Module<'a> {
-    /// Parses one statement outside kernels. `word` is its first word.
+    /// Parses one statement outside kernels, whose first word is `word`.
     fn statement(&mut self, word: &'a str, tokens: &mut Tokens<'a>) -> Option<()> {
         match word {
             ".extern" => self.is_extern = true,
@@ -162,7 +164,7 @@ impl<'a> Module<'a> {
         Some(())
     }
 
-    /// Parses a kernel after `.entry`.
+    /// Parses a kernel, starting after the word `.entry`.
     fn entry(&mut self, tokens: &mut Tokens<'a>) -> Option<()> {
         let name = tokens.next().filter(|name| is_name(name))?;
         // A kernel's definition must be its last occurrence.
@@ -222,7 +224,7 @@ impl<'a> Module<'a> {
         Some(())
     }
 
-    /// Parses the variables after their state space.
+    /// Parses a declaration of variables, starting after the word for their state space.
     fn variables(&mut self, space: &str, tokens: &mut Tokens<'a>) -> Option<()> {
         for declaration in declarations(tokens)? {
             let Declaration { name, size, align, .. } = declaration;
@@ -244,7 +246,7 @@ impl<'a> Module<'a> {
     }
 }
 
-/// Skips a device function after `.func`.
+/// Skips a device function, starting after the word `.func`.
 fn function(tokens: &mut Tokens<'_>) -> Option<()> {
     loop {
         match tokens.next()? {
@@ -278,7 +280,7 @@ fn params(tokens: &mut Tokens<'_>) -> Option<Vec<Param>> {
     Some(params)
 }
 
-/// Parses up to three sides. Missing sides are 1.
+/// Parses up to three sides of a block or cluster. A missing side is 1.
 fn sides(tokens: &mut Tokens<'_>) -> Option<[u32; 3]> {
     let mut sides = [1; 3];
     sides[0] = tokens.number()?;
@@ -291,7 +293,7 @@ fn sides(tokens: &mut Tokens<'_>) -> Option<[u32; 3]> {
     Some(sides)
 }
 
-/// Places the variables of a declaration after `end` and advances it to their end.
+/// Places the variables of a declaration after `end`, and advances `end` to the end of these variables.
 fn place_all(end: &mut usize, tokens: &mut Tokens<'_>) -> Option<()> {
     for Declaration { size, align, .. } in declarations(tokens)? {
         *end = end.checked_next_multiple_of(align)?.checked_add(size)?;

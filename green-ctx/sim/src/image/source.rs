@@ -1,4 +1,5 @@
-//! The sources of images: memory of the program, where the image itself contains its length, or a file.
+//! The sources of images: a file, or memory of the program. The length of an image in memory follows from
+//! the contents of the image.
 
 use std::ffi::{CStr, OsStr, c_char, c_void};
 use std::fs::File;
@@ -13,13 +14,13 @@ use crate::pointer::{Answer, Ptr, invalid_if, refuse_if};
 /// The maximum size of an image, in bytes. A larger size indicates a damaged header.
 const MAX_BYTES: u64 = 1 << 31;
 
-/// The magic number of the runtime library's wrapper around a fat binary. A version and the address follow
-/// it.
+/// The magic number of the wrapper that the runtime library puts around a fat binary. In the wrapper, a
+/// version and the address of the fat binary follow the magic number.
 const WRAPPER_MAGIC: [u8; 4] = 0x4662_43b1_u32.to_le_bytes();
-/// The position of the address in the wrapper, in units of an address.
+/// The index of the fat binary's address in the wrapper, counted in addresses.
 const WRAPPED: usize = 1;
 
-/// Copies an image from the program's memory, for a library.
+/// Copies an image for a library from the program's memory. The image may be wrapped.
 pub(crate) fn for_library(image: Ptr<c_void>) -> Answer<Vec<u8>> {
     let image = image.given()?.cast::<u8>();
     if magic(image)? != WRAPPER_MAGIC {
@@ -64,7 +65,8 @@ pub(crate) fn from_file(name: &CStr) -> Answer<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Returns the first four bytes. They are read one by one, because a short string may have fewer than four.
+/// Returns the first four bytes. The bytes are read one by one, because a short string may have fewer than
+/// four bytes.
 fn magic(image: Ptr<u8>) -> Answer<[u8; 4]> {
     let mut magic = [0; 4];
     for (index, byte) in magic.iter_mut().enumerate() {

@@ -1,4 +1,4 @@
-//! Reading of intact and damaged images.
+//! Tests that read intact and damaged images.
 
 use super::*;
 
@@ -143,7 +143,7 @@ fn text_is_read_for_a_driver_and_a_device() {
     assert_eq!(versions, [84, 85, 87, 90, 91, 94]);
 }
 
-/// Returns the length that a cubin reports, reading only within `bytes`.
+/// Returns the length that a cubin reports. Reading beyond the end of `bytes` is an error.
 fn length(bytes: &[u8]) -> Answer<u64> {
     cubin::len(|offset, out| {
         let rest = usize::try_from(offset).ok().and_then(|offset| bytes.get(offset..));
@@ -176,7 +176,7 @@ fn a_cubin_has_its_length() {
     }
 }
 
-/// Reads an image and everything in it that is used later.
+/// Reads an image, and checks the values that are used later.
 fn survive(bytes: &[u8]) {
     if let Ok(image) = read(bytes, target(90)) {
         let total: usize = image.kernels.iter().map(|kernel| kernel.param_bytes()).sum();
@@ -184,7 +184,7 @@ fn survive(bytes: &[u8]) {
     }
 }
 
-/// Damaged images: each image is cut at every position, has each byte changed, and has its numbers made
+/// Damages each image in three ways: cuts it at every position, changes each byte, and makes its numbers
 /// huge.
 #[test]
 fn damaged_images_are_read_or_refused() {

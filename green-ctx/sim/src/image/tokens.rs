@@ -36,7 +36,8 @@ impl<'a> Tokens<'a> {
         number(self.next()?)?.try_into().ok()
     }
 
-    /// Skips the rest of a group, after its opening mark, up to its closing mark.
+    /// Skips the rest of a group, up to and including the closing mark. The opening mark was already
+    /// consumed.
     pub(super) fn skip_group(&mut self, open: &str, close: &str) -> Option<()> {
         let mut depth = 1_usize;
         while depth > 0 {

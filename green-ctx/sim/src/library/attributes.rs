@@ -7,13 +7,14 @@ use crate::occupancy::Sm;
 use crate::pointer::{Answer, invalid_if};
 use crate::state::State;
 
-/// The registers per thread of a kernel from PTX text. No compiler is available to count them; an H200
-/// reports this number for kernels that do almost nothing.
+/// The number of registers per thread that the simulator reports for a kernel in PTX text. The simulator
+/// has no compiler that could count registers. An H200 reports this number for kernels that do almost
+/// nothing.
 const REGISTERS: u32 = 4;
 
-/// The number of attributes from 13.5 on, and before. Larger numbers are refused (recorded on 13.0). The
-/// last two attributes are in the header of 13.5 but not in that of 13.0; which version in between
-/// introduced them was not determined.
+/// The number of function attributes from CUDA 13.5 on, and before CUDA 13.5. Unknown attributes are
+/// refused (recorded on 13.0). The last two attributes are in the header of 13.5 but not in the header of
+/// 13.0. It was not determined which version between 13.0 and 13.5 introduced these two attributes.
 const COUNT: usize = 18;
 const COUNT_BEFORE_13_5: u32 = 16;
 
@@ -33,7 +34,8 @@ pub(crate) struct Attributes {
 }
 
 impl Attributes {
-    /// Merges these settings with those of `below`, which apply where nothing is set here.
+    /// Merges two groups of settings. A setting in `below` applies only if the same setting is not set in
+    /// `self`.
     pub(super) fn over(self, below: Attributes) -> Attributes {
         let mut values = self.values;
         for (value, below) in values.iter_mut().zip(below.values) {
@@ -82,7 +84,7 @@ impl Attributes {
         Ok(i32::try_from(value).unwrap_or(i32::MAX))
     }
 
-    /// Adds a setting. Its bounds were recorded.
+    /// Adds a setting. The bounds of the values were recorded.
     pub(super) fn with(
         mut self,
         setting: Setting,
@@ -129,7 +131,8 @@ impl Attributes {
     }
 }
 
-/// Returns the side of the cluster that the image requires.
+/// Returns the width, the height or the depth of the cluster that the image requires; `None` if the image
+/// requires no cluster.
 fn required_side(attribute: CUfunction_attribute, info: &KernelInfo) -> Option<u32> {
     let [width, height, depth] = info.required_cluster?;
     Some(match attribute {
@@ -158,7 +161,7 @@ pub(crate) struct Limits {
     pub(crate) static_shared: u32,
     /// The maximum dynamic shared memory per block, in bytes.
     pub(crate) dynamic_shared: u32,
-    /// The preferred share of shared memory in an SM's memory, in percent.
+    /// The preferred shared memory carve-out of an SM, in percent.
     pub(crate) carveout: Option<u32>,
     /// The required cluster size; `None` if any size is possible.
     pub(crate) cluster: Option<[u32; 3]>,
@@ -202,7 +205,7 @@ impl Limits {
 }
 
 impl State {
-    /// Returns the limits and requirements of the kernel behind a handle on a device.
+    /// Returns the limits and requirements that the kernel with this handle has on a device.
     pub(crate) fn limits(&self, handle: usize, device: usize) -> Answer<Limits> {
         let (info, _) = self.kernel_info(handle)?;
         let attributes = self.attributes(handle, device);

@@ -1,4 +1,4 @@
-//! Functions: kernels of a module, bound to its device.
+//! Functions. A function is a kernel of a module, and is bound to the device of the module.
 
 use std::ffi::c_char;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::state::State;
 pub(crate) struct Function {
     pub(crate) device: usize,
     pub(crate) info: Arc<KernelInfo>,
-    /// The library's kernel, if the function belongs to one.
+    /// The handle of the library's kernel; `None` if the function does not belong to a library.
     pub(crate) kernel: Option<usize>,
     /// The settings of the function.
     pub(super) attributes: Attributes,
@@ -29,9 +29,9 @@ impl State {
         Ok(function)
     }
 
-    /// Returns the settings of a function, or of a kernel on a device. If the kernel is loaded on the
-    /// device, the settings of its function apply there. The settings of a function take precedence over
-    /// those of its kernel, in whichever order they were made (recorded).
+    /// Returns the settings of a function, or of a kernel on a device. If a kernel is loaded on the device,
+    /// the settings of the kernel's function apply too. The settings of a function take precedence over the
+    /// settings of its kernel, no matter which settings were made first (recorded).
     pub(crate) fn attributes(&self, handle: usize, device: usize) -> Attributes {
         let function = self.functions.get(&handle).or_else(|| self.found_function(handle, device));
         let kernel = function.map_or(Some(handle), |function| function.kernel);

@@ -6,8 +6,8 @@ use green_ctx_sys::{CUjit_option, CUlibraryOption, CUresult};
 
 use crate::pointer::{Answer, Ptr, invalid_if};
 
-/// Checks the options and answers those with an output: the logs are empty, and compilation took no time.
-/// Other options have no visible effect.
+/// Checks the options, and writes the results of options that have results: empty logs and a compile time
+/// of 0. Other options have no visible effect.
 pub(super) fn answer(options: Ptr<CUjit_option>, values: Ptr<*mut c_void>, count: u32) -> Answer {
     let (mut logs, mut sizes) = ([None; 2], [None; 2]);
     for index in 0..count as usize {

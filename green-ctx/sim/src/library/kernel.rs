@@ -1,4 +1,4 @@
-//! Kernels of libraries, which belong to no context.
+//! Kernels of libraries. Such a kernel belongs to no context.
 
 use std::collections::HashMap;
 use std::ffi::c_char;
@@ -16,7 +16,7 @@ use crate::state::State;
 /// The object behind a `CUkernel`.
 pub(crate) struct Kernel {
     library: usize,
-    /// Its index in the image.
+    /// The index of the kernel in the image.
     index: usize,
     pub(super) info: Arc<KernelInfo>,
     /// The settings of the kernel, by device.
@@ -35,7 +35,7 @@ impl Kernel {
 }
 
 impl State {
-    /// Returns the function of a kernel on a device, and loads it at first use.
+    /// Returns the function of a kernel on a device, and loads the library there on first use.
     pub(crate) fn function_of(&mut self, kernel: usize, device: usize) -> Answer<usize> {
         let found = self.kernels.get(&kernel).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)?;
         let &Kernel { library, index, .. } = found;
@@ -43,7 +43,7 @@ impl State {
         self.function_at(module, index)
     }
 
-    /// Returns the function of a kernel on a device, if it is loaded there.
+    /// Returns the function of a kernel on a device; `None` if the library is not loaded there.
     pub(super) fn found_function(&self, kernel: usize, device: usize) -> Option<&Function> {
         let Kernel { library, index, .. } = self.kernels.get(&kernel)?;
         let module = self.libraries.get(library)?.modules.get(&device)?;

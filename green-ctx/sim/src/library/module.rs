@@ -15,15 +15,15 @@ use crate::state::State;
 /// The object behind a `CUmodule`.
 pub(crate) struct Module {
     pub(crate) device: usize,
-    /// Whether it was loaded for a library, which unloads it.
+    /// Whether the module was loaded for a library. If so, the library unloads the module.
     pub(crate) of_library: bool,
     image: Arc<Image>,
-    /// The handles of its functions, in the order of the image.
+    /// The handles of the module's functions, in the order of the image.
     pub(super) functions: Vec<usize>,
 }
 
 impl State {
-    /// Returns the module, if it is usable.
+    /// Returns the module; an error if the handle is invalid or the device has failed.
     fn module(&self, module: Ptr<CUmod_st>) -> Answer<&Module> {
         let module = self.modules.get(&module.address());
         let module = module.ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)?;
@@ -31,7 +31,8 @@ impl State {
         Ok(module)
     }
 
-    /// Loads an image on a device, without a library or for the library with these kernels.
+    /// Loads an image on a device. `kernels` holds the kernels of the library that loads the image; `None`
+    /// if there is no library.
     pub(super) fn add_module(
         &mut self,
         device: usize,

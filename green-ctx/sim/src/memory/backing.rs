@@ -1,5 +1,5 @@
-//! The bytes behind addresses, and the allocation of the addresses.
-#![expect(unsafe_code, reason = "it allocates memory lazily and follows the program's pointers")]
+//! The contents of simulated memory, and the allocation of device addresses.
+#![expect(unsafe_code, reason = "this module allocates raw memory and dereferences pointers")]
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::collections::BTreeMap;
@@ -10,11 +10,11 @@ use parking_lot::Mutex;
 
 /// The alignment of addresses, and the minimum distance between allocations, in bytes.
 pub(crate) const ALIGN: usize = 512;
-/// The sizes of the range of device addresses to try, in bytes, largest first.
+/// The sizes that the simulator tries for the range of device addresses, in bytes, largest first.
 const ROOMS: [u64; 3] = [1 << 44, 1 << 42, 1 << 40];
 
-/// The bytes of one allocation. They are not touched before they are used, so large allocations cost
-/// nothing.
+/// The bytes of one allocation. The simulator does not touch the bytes before the first use, so a large
+/// allocation costs nothing.
 pub(crate) struct Memory {
     start: NonNull<u8>,
     len: usize,
@@ -23,28 +23,29 @@ pub(crate) struct Memory {
 }
 
 enum Owner {
-    /// The simulator, behind an address that the program cannot dereference.
+    /// The simulator owns the bytes. The program uses a device address, which the program cannot
+    /// dereference.
     Device,
-    /// The simulator, at the address that the program uses too.
+    /// The simulator owns the bytes. The program uses the same address as the simulator.
     Shared(Layout),
-    /// The program, which registered the memory.
+    /// The program owns the bytes, and registered them.
     Program,
 }
 
-// SAFETY: the memory is accessed only through this value, and by the program if it shares the memory. The
-// program must order its accesses with those of the driver's work (cuda.h: asynchronous copies). Neither
-// depends on the thread.
+// SAFETY: the memory is accessed only through this value, and by the program if the program shares the
+// memory. The program must order its accesses with the accesses of the driver's work (cuda.h: asynchronous
+// copies). None of these accesses depends on the thread.
 unsafe impl Send for Memory {}
 
 /// Allocates zeroed host memory.
 fn zeroed(len: usize, align: usize) -> Option<(NonNull<u8>, Layout)> {
     let layout = Layout::from_size_align(len.max(1), align).ok()?;
-    // SAFETY: `len.max(1)` makes the layout at least one byte large.
+    // SAFETY: the layout has at least one byte, because of `len.max(1)`.
     let start = NonNull::new(unsafe { alloc_zeroed(layout) })?;
     Some((start, layout))
 }
 
-/// The alignment of bytes that the program does not see.
+/// The alignment, in bytes, of stored contents that the program cannot access directly.
 const INNER_ALIGN: usize = 16;
 
 impl Memory {
@@ -60,14 +61,15 @@ impl Memory {
         Some(Memory { start, len, address, owner: Owner::Device })
     }
 
-    /// Allocates memory that host and device use at the same address.
+    /// Allocates memory that the host and devices use at the same address.
     pub(crate) fn shared(len: usize) -> Option<Memory> {
         let (start, layout) = zeroed(len, ALIGN)?;
         let address = start.addr().get() as u64;
         Some(Memory { start, len, address, owner: Owner::Shared(layout) })
     }
 
-    /// Wraps memory of the program, which the program keeps until it unregisters it.
+    /// Wraps memory of the program. The program keeps the memory valid until the program unregisters the
+    /// memory.
     pub(crate) fn of_program(start: NonNull<u8>, len: usize) -> Memory {
         let address = start.addr().get() as u64;
         Memory { start, len, address, owner: Owner::Program }
@@ -89,7 +91,8 @@ impl Memory {
     }
 
     pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
-        // SAFETY: as in `bytes`; in addition, `&mut self` excludes any other slice of these bytes.
+        // SAFETY: the pointer is valid for the reasons given in `bytes`, and `&mut self` excludes any other
+        // slice of these bytes.
         unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.len) }
     }
 }
@@ -120,8 +123,8 @@ pub(crate) fn is_of_device(address: u64) -> bool {
 /// The range of device addresses.
 static ROOM: OnceLock<(u64, u64)> = OnceLock::new();
 
-/// The unused device addresses: the end of each range by its start. All drivers of the process share them,
-/// so an address of one driver is never valid in another.
+/// The unused device addresses, as a map from the start of each free range to its end. All simulated
+/// drivers in the process share this map, so an address of one driver is never valid in another driver.
 static FREE: Mutex<BTreeMap<u64, u64>> = Mutex::new(BTreeMap::new());
 
 /// Returns the size of an allocation's address range: slightly more than its length, so that no two
@@ -130,8 +133,8 @@ fn extent(len: usize) -> Option<u64> {
     (len as u64).checked_next_multiple_of(ALIGN as u64)?.checked_add(ALIGN as u64)
 }
 
-/// Takes the lowest free addresses for `len` bytes. A program that frees and allocates again gets the same
-/// addresses, as on a GPU.
+/// Takes the lowest free address range that is large enough for `len` bytes. A program that frees and
+/// allocates again gets the same addresses, as on a GPU.
 fn take_addresses(len: usize) -> Option<u64> {
     let extent = extent(len)?;
     let mut free = FREE.lock();
@@ -161,8 +164,8 @@ fn give_addresses_back(start: u64, len: usize) {
     free.insert(start, end);
 }
 
-/// Reserves a range without access rights. Dereferencing a device address then crashes the process, as with
-/// a GPU.
+/// Reserves a range of addresses without access rights. Dereferencing a device address then crashes the
+/// process, as with a GPU.
 fn reserve() -> (u64, u64) {
     for room in ROOMS {
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;

@@ -1,5 +1,5 @@
-//! Copies. An address alone tells whether the driver knows the memory; unknown memory is pageable host
-//! memory.
+//! Copies. The driver recognises device memory and page-locked host memory by the address alone. All other
+//! memory is pageable host memory.
 
 use std::ffi::c_void;
 
@@ -16,14 +16,16 @@ use crate::work::{self, Work};
 /// The time at which a copy function returns.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Return {
-    /// At submission, unless the target is pageable host memory.
+    /// The function returns at submission, unless the target is pageable host memory.
     AtOnce,
-    /// At the end of the copy, unless no host memory is involved (cuda.h, "API synchronization behavior").
+    /// The function returns at the end of the copy, or at submission if no host memory is involved (cuda.h,
+    /// "API synchronization behavior").
     WhenDone,
 }
 
 impl State {
-    /// Returns the place at an address: memory that the driver knows, or pageable host memory.
+    /// Returns the place at an address: device memory or page-locked host memory, or else pageable host
+    /// memory.
     fn place(&self, address: u64, bytes: usize) -> Answer<Place> {
         if self.allocation(address).is_some() {
             return self.device_place(address, bytes);
@@ -32,8 +34,8 @@ impl State {
         Ok(Place::Host(Ptr::at(address).into()))
     }
 
-    /// Replaces host places that are page-locked by now. A graph node does not tell them apart, because the
-    /// memory may have been page-locked since.
+    /// Converts the places of a copy whose host memory is page-locked now. When the program added a graph
+    /// node, the same memory may still have been pageable.
     pub(crate) fn recognise(&self, copy: &mut Copy) {
         for place in [&mut copy.to, &mut copy.from] {
             let Place::Host(host) = place else { continue };
@@ -87,7 +89,8 @@ fn submit(
     if waits && end.is_some() { state.finish_stream(stream) } else { Ok(()) }
 }
 
-/// Returns the stream of a copy, the given one or the null stream, and the time at which the call returns.
+/// Returns the stream of a copy and the time at which the call returns. If `stream` is `None`, the copy
+/// uses the null stream.
 fn stream_of(state: &mut State, stream: Option<Ptr<CUstream_st>>) -> Answer<(usize, Return)> {
     let (stream, when) = match stream {
         Some(stream) => (state.stream(stream.address())?, Return::AtOnce),
@@ -97,7 +100,7 @@ fn stream_of(state: &mut State, stream: Option<Ptr<CUstream_st>>) -> Answer<(usi
     Ok((stream, when))
 }
 
-/// One end of a copy, in the type of the function's argument.
+/// The source or target of a copy, in the type of the C function's argument.
 pub(crate) trait End {
     fn place(self, state: &State, len: usize) -> Answer<Place>;
 }
@@ -116,7 +119,7 @@ impl End for Ptr<c_void> {
     }
 }
 
-/// An address of either kind.
+/// An address that is either a device address or a host pointer.
 pub(crate) struct Unified(pub(crate) u64);
 
 impl End for Unified {

@@ -16,8 +16,9 @@ pub(crate) fn alloc(driver: &Driver, out: Ptr<u64>, len: usize) -> Answer {
     out.write(address)
 }
 
-/// Frees memory after the device has become idle. For memory allocated in stream order there is no wait;
-/// the program should have waited (header). No context need be current (recorded on an H200).
+/// Frees memory after the device has become idle. Memory that was allocated in stream order is freed
+/// without a wait, because the program is expected to have waited (header). No current context is
+/// required (recorded on an H200).
 pub(crate) fn free(driver: &Driver, address: u64) -> Answer {
     let mut state = driver.state();
     if address == 0 {
@@ -41,8 +42,8 @@ pub(crate) fn free(driver: &Driver, address: u64) -> Answer {
     state.unpoisoned(device)
 }
 
-/// Frees memory in stream order. In a capture this adds a free node, which accepts only memory of graphs
-/// (header).
+/// Frees memory in stream order. In a capture this function adds a free node, which accepts only memory
+/// that a graph allocated (header).
 pub(crate) fn free_async(driver: &Driver, address: u64, stream: Ptr<CUstream_st>) -> Answer {
     let mut state = driver.state();
     let stream = state.stream(stream.address())?;

@@ -8,7 +8,8 @@ use crate::pointer::{Answer, Ptr, invalid_if};
 use crate::state::State;
 use crate::work::{self, Fill, Work};
 
-/// Adds a memset to an existing stream. Returns whether the work was submitted, not captured.
+/// Adds a memset to an existing stream. Returns `true` if the memset was submitted, and `false` if
+/// it was captured.
 fn submit(
     driver: &Driver,
     mut state: MutexGuard<'_, State>,
@@ -33,12 +34,13 @@ fn submit(
     Ok(work::submit(driver, state, stream, Work::Fill(fill))?.1.is_some())
 }
 
-/// Returns the bytes of a value, the lowest first as on every host of a GPU.
+/// Returns the bytes of a value, the lowest byte first. Every host of a GPU uses this byte order.
 fn bytes<V: Into<u64>>(value: V) -> Vec<u8> {
     value.into().to_le_bytes()[..size_of::<V>()].to_vec()
 }
 
-/// Fills without waiting, except for host memory (cuda.h, "API synchronization behavior").
+/// Fills memory, and waits for the fill only if the memory is host memory (cuda.h, "API
+/// synchronization behavior").
 pub(crate) fn at_once(driver: &Driver, to: u64, value: impl Into<u64>, count: usize) -> Answer {
     let mut state = driver.state();
     let stream = state.stream(0)?;

@@ -1,4 +1,5 @@
-//! Page-locked host memory. Copies reach it without waiting, and kernels at its host address.
+//! Page-locked host memory. Asynchronous copies of page-locked memory do not block the host. Kernels
+//! access this memory at its host address.
 
 use std::ffi::c_void;
 
@@ -22,13 +23,13 @@ const REGISTER_FLAGS: u32 = CU_MEMHOSTREGISTER_PORTABLE
     | CU_MEMHOSTREGISTER_READ_ONLY;
 
 impl State {
-    /// Returns the base of the memory of this kind that begins at a host address.
+    /// Returns the base address of the memory of this kind that begins at a host address.
     fn host_memory(&self, address: usize, kind: Kind) -> Option<u64> {
         let base = address as u64;
         self.memory.get(&base).filter(|allocation| allocation.kind == kind).map(|_| base)
     }
 
-    /// Releases host memory. The driver waits for the device first, as for device memory.
+    /// Releases host memory. The driver waits for the device first, as it does for device memory.
     fn give_up(&mut self, base: u64) -> Answer {
         let device = self.memory[&base].device;
         let busy = self.busy(self.devices[device].primary);

@@ -9,13 +9,13 @@ use crate::driver::Driver;
 use crate::pointer::{Answer, Ptr, invalid_if, refuse_if, valid};
 use crate::state::State;
 
-/// The last attribute in the header of the recorded driver.
+/// The last attribute that the header of the recorded driver defines.
 const LAST: u32 = CUpointer_attribute::CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE.0;
 
 /// The value of an attribute, with the type in which it is written.
 #[derive(Clone, Copy)]
 enum Value {
-    /// `int` or `unsigned int`.
+    /// An `int` or an `unsigned int`.
     Int(i32),
     /// A flag of one byte.
     Flag(bool),
@@ -34,8 +34,8 @@ impl Value {
 }
 
 impl State {
-    /// Fails if the current context is unusable. A query about an address needs no current context
-    /// (recorded on hardware for one attribute only).
+    /// Fails if there is a current context that is unusable. A query about an address needs no current
+    /// context (recorded on hardware for one attribute only).
     pub(super) fn usable_if_current(&mut self) -> Answer {
         match self.current_handle() {
             Some(context) => self.context(context).map(drop),
@@ -48,7 +48,7 @@ impl State {
         self.allocation(address).filter(|(_, allocation)| !allocation.freed)
     }
 
-    /// Returns an attribute of an address; `None` if it has no value there.
+    /// Returns an attribute of an address; `None` if the attribute has no value at this address.
     fn pointer_attribute(&self, attribute: CUpointer_attribute, address: u64) -> Option<Value> {
         use CUpointer_attribute as A;
         let (base, allocation) = self.pointed_to(address)?;
@@ -93,7 +93,8 @@ impl State {
     }
 }
 
-/// Returns the default of an attribute's type, for an address outside all memory (header).
+/// Returns the default value of an attribute's type, which applies to an address outside all memory
+/// (header).
 fn default_of(attribute: CUpointer_attribute) -> Option<Value> {
     use CUpointer_attribute as A;
     Some(match attribute {
@@ -116,7 +117,7 @@ fn default_of(attribute: CUpointer_attribute) -> Option<Value> {
     })
 }
 
-/// Returns whether drivers have an attribute that the simulator lacks.
+/// Returns whether real drivers have this attribute but the simulator does not.
 fn is_unsimulated(attribute: CUpointer_attribute) -> bool {
     (1..=LAST).contains(&attribute.0) && default_of(attribute).is_none()
 }
@@ -135,8 +136,8 @@ pub(crate) fn get_attribute(
     valid(value)?.write(out)
 }
 
-/// Reads several attributes. An attribute without a value gets the default of its type (header), except a
-/// size, which is left unchanged (recorded).
+/// Reads several attributes. An attribute without a value gets the default of its type (header). Only the
+/// size of the range is left unchanged in this case (recorded).
 pub(crate) fn get_attributes(
     driver: &Driver,
     count: u32,

@@ -1,11 +1,11 @@
 //! Memory pools, the source of stream-ordered allocations.
 //!
-//! A pool keeps no memory: freed memory returns to the device when the stream reaches the free. Before
-//! that, the memory is available only to allocations of the same pool that follow the free in stream order,
-//! or to any allocation of the pool that may make its stream wait (header,
-//! `CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES`). Only bytes are counted; there is no fragmentation.
-//! The reserved size equals the used size. A real driver reserves in larger steps and keeps some memory
-//! (not recorded).
+//! A pool caches no memory: freed memory returns to the device when the stream reaches the free operation.
+//! Until then, only allocations from the same pool can reuse the memory. Such an allocation must follow the
+//! free operation in stream order, or it must be allowed to make its stream wait (header,
+//! `CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES`). The simulator counts only bytes, so memory never
+//! becomes fragmented. The reserved size equals the used size. A real driver reserves memory in larger
+//! steps and keeps some of it (not recorded).
 
 use std::ffi::c_void;
 use std::mem::offset_of;
@@ -39,16 +39,17 @@ pub(super) struct Pool {
     destroyed: bool,
     /// The maximum size in bytes, if there is one.
     limit: Option<u64>,
-    /// The other devices that the pool is open to.
+    /// The other devices that can access the pool's memory.
     open_to: Vec<usize>,
-    /// Whether freed memory may be reused: by streams ordered after the free by events, after the free has
-    /// been reached, and by streams made to wait. The second setting makes no difference here, because
-    /// memory whose free was reached belongs to the device.
+    /// Whether freed memory may be reused in three cases: by streams that events order after the free
+    /// operation, after the free operation was reached, and by streams that are made to wait. The second
+    /// setting has no effect in the simulator, because the device owns the memory once the free operation
+    /// is reached.
     reuse: [i32; 3],
-    /// Freed memory whose stream has not reached the free yet.
+    /// Freed memory whose stream has not reached the free operation yet.
     pending: Vec<Pending>,
     threshold: u64,
-    /// The bytes in use, and the number of allocations whose memory exists, freed or not.
+    /// The bytes in use, and the number of allocations whose memory exists, including freed allocations.
     used: u64,
     standing: u64,
     /// The maximum of the used bytes and of the reserved bytes so far.
@@ -56,11 +57,11 @@ pub(super) struct Pool {
     reserved_high: u64,
 }
 
-/// Memory freed in stream order that was not reused yet.
+/// Memory that was freed in stream order and that no allocation has reused yet.
 struct Pending {
     address: u64,
     bytes: u64,
-    /// The operation that freed the memory, and the moment of the free.
+    /// The operation that freed the memory, and the moment at which this operation is reached.
     tick: Tick,
     over: Moment,
 }
@@ -86,8 +87,8 @@ impl Pool {
         self.pending.iter().map(|pending| pending.bytes).sum()
     }
 
-    /// Takes bytes from the frees that satisfy `of`, and returns the moment at which those frees are
-    /// reached.
+    /// Takes bytes from the pending frees that satisfy `of`. Returns the moment at which all frees that
+    /// provided bytes are reached.
     fn take(&mut self, mut bytes: u64, of: impl Fn(&Pending) -> bool) -> Moment {
         let mut over = Moment::default();
         for pending in self.pending.iter_mut().filter(|pending| of(pending)) {
@@ -126,21 +127,22 @@ impl Pools {
         }
     }
 
-    /// Records that memory of a pool was freed while it still exists.
+    /// Records that an allocation from a pool was freed, although its memory still exists.
     pub(super) fn released(&mut self, pool: usize, bytes: usize) {
         if let Some(pool) = self.table.get_mut(&pool) {
             pool.used -= bytes as u64;
         }
     }
 
-    /// Returns how many freed bytes of a device only allocations from their own pools may reuse.
+    /// Returns the number of freed bytes on a device that still belong to their pools. Only allocations
+    /// from the same pool may reuse such bytes.
     pub(super) fn pending_bytes(&self, device: usize) -> u64 {
         let pools = self.table.values().filter(|pool| pool.device == device);
         pools.map(Pool::pending_bytes).sum()
     }
 
-    /// Records that the memory of an allocation was dropped. A destroyed pool is removed with its last
-    /// allocation.
+    /// Records that the memory of an allocation was dropped. A destroyed pool is removed together with its
+    /// last allocation.
     pub(super) fn dropped(&mut self, pool: usize, address: u64) {
         if let Some(found) = self.table.get_mut(&pool) {
             found.pending.retain(|pending| pending.address != address);
@@ -163,8 +165,8 @@ impl State {
         pool.is_some_and(|pool| pool.device == device || pool.open_to.contains(&device))
     }
 
-    /// Allocates from a pool in the order of an existing stream. An allocation of 0 bytes returns the null
-    /// address (recorded).
+    /// Allocates memory from a pool, in stream order on an existing stream. An allocation of 0 bytes
+    /// returns the null address (recorded).
     pub(super) fn allocate_from(&mut self, pool: usize, len: usize, stream: usize) -> Answer<u64> {
         let Pool { device, used, .. } = *self.pools.get(pool)?;
         if len == 0 {
@@ -182,9 +184,9 @@ impl State {
         Ok(address)
     }
 
-    /// Finds room for an allocation: first memory whose free precedes it in stream order, then memory of
-    /// the device, and finally other freed memory of the pool. For the latter the stream is made to wait,
-    /// if that is allowed.
+    /// Finds memory for an allocation. Memory that was freed earlier in stream order is used first, then
+    /// free memory of the device, and finally other freed memory of the pool. In the last case the stream
+    /// is made to wait, if the pool allows this.
     fn reuse(&mut self, pool: usize, bytes: u64, stream: usize) -> Answer {
         let device = self.pools.get(pool)?.device;
         let (start, free) = (self.next_start(stream), self.free_bytes(device));
@@ -224,9 +226,9 @@ impl State {
     }
 }
 
-/// Allocates in stream order, from the device's default pool if no pool is named. In a capture this adds an
-/// allocation node. The memory then belongs to the graph, and the pool only determines its location
-/// (header).
+/// Allocates memory in stream order, from the device's default pool if no pool is named. In a capture this
+/// function adds an allocation node. The memory then belongs to the graph, and the pool only determines its
+/// location (header).
 pub(crate) fn allocate(
     driver: &Driver,
     out: Ptr<u64>,
@@ -262,7 +264,8 @@ pub(crate) fn get_default(
     out.write(handle::pointer(state.pools.default[device]))
 }
 
-/// Returns the device of a query for its current pool. An invalid ordinal is an invalid value (recorded).
+/// Returns the device whose current pool is queried. An invalid ordinal gives `CUDA_ERROR_INVALID_VALUE`
+/// (recorded).
 fn device_with_pool(state: &State, ordinal: i32) -> Answer<usize> {
     state.device(ordinal).map_err(|_| CUresult::CUDA_ERROR_INVALID_VALUE)
 }
@@ -277,7 +280,7 @@ pub(crate) fn get_current(
     out.write(handle::pointer(state.pools.default[device]))
 }
 
-/// Reads the type of a location and the device's ordinal.
+/// Reads the type of a location and the ordinal of the location's device.
 fn read_location(location: Ptr<CUmemLocation_st>) -> Answer<(CUmemLocationType, i32)> {
     let [kind, ordinal] = location.cast::<[i32; 2]>().read()?;
     Ok((CUmemLocationType(kind as u32), ordinal))
@@ -332,7 +335,7 @@ pub(crate) fn create(
     out.write(handle::pointer(pool))
 }
 
-/// Destroys a pool, except a default pool. Its memory remains until it is freed.
+/// Destroys a pool, except a default pool. The pool's memory remains until it is freed.
 pub(crate) fn destroy(driver: &Driver, pool: Ptr<CUmemPoolHandle_st>) -> Answer {
     let mut state = driver.state();
     let handle = pool.address();
@@ -346,12 +349,12 @@ pub(crate) fn destroy(driver: &Driver, pool: Ptr<CUmemPoolHandle_st>) -> Answer 
     Ok(())
 }
 
-/// Does nothing, because a pool keeps no unused memory.
+/// Checks the handle and does nothing else, because a pool keeps no unused memory.
 pub(crate) fn trim_to(driver: &Driver, pool: Ptr<CUmemPoolHandle_st>, _keep: usize) -> Answer {
     driver.state().pools.get(pool.address()).map(drop)
 }
 
-/// Returns the index of a reuse attribute; `None` for other attributes.
+/// Returns the index of a reuse attribute; `None` if it is another attribute.
 fn reuse(attribute: CUmemPool_attribute) -> Option<usize> {
     [
         CUmemPool_attribute::CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES,

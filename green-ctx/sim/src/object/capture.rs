@@ -1,5 +1,5 @@
-//! Stream capture: the participating streams, the calls that a capture forbids or that invalidate it, and
-//! the resulting graph.
+//! Stream capture: the participating streams, the calls that a capture forbids, the calls that invalidate a
+//! capture, and the resulting graph.
 
 pub(crate) mod info;
 
@@ -19,11 +19,11 @@ use crate::work::Work;
 pub(crate) struct Capture {
     thread: u32,
     mode: CUstreamCaptureMode,
-    /// Set by an operation that cannot be captured. Only ending the capture is still possible.
+    /// Set by an operation that cannot be captured. An invalidated capture can only be ended.
     invalidated: bool,
     /// The graph that receives the captured nodes.
     pub(crate) graph: usize,
-    /// The participating streams, first the one in which the capture began.
+    /// The participating streams. The first is the stream in which the capture began.
     branches: Vec<Branch>,
 }
 
@@ -62,7 +62,7 @@ impl Capture {
         self.branches.iter_mut().find(|branch| branch.stream == stream)
     }
 
-    /// Returns whether everything captured precedes the next node of the first stream.
+    /// Returns whether every captured node would precede the next node of the first stream.
     fn is_joined(&self, state: &State) -> bool {
         let Some((origin, others)) = self.branches.split_first() else { return true };
         let mut reached = handle::Table::default();
@@ -79,7 +79,7 @@ impl Capture {
 }
 
 impl State {
-    /// Invalidates captures. Returns `CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED` if there are any.
+    /// Invalidates captures. Returns `CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED` if `captures` is not empty.
     pub(crate) fn invalidate_captures(&mut self, captures: &[usize]) -> Answer {
         for id in captures {
             if let Some(capture) = self.captures.get_mut(id) {
@@ -89,15 +89,15 @@ impl State {
         refuse_if(!captures.is_empty(), CUresult::CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED)
     }
 
-    /// Refuses a call on a capturing stream, or on the legacy stream while blocking streams are capturing,
-    /// and invalidates those captures.
+    /// Refuses a call on a capturing stream, or on the legacy stream while blocking streams are capturing.
+    /// Invalidates the captures of these streams.
     pub(crate) fn not_captured(&mut self, stream: usize) -> Answer {
         let capture = self.streams[&stream].capture;
         self.invalidate_captures(capture.as_slice())?;
         self.capturing(stream).map(drop)
     }
 
-    /// Refuses an unsafe call while a capture forbids it, and invalidates that capture.
+    /// Refuses a potentially unsafe call while a capture forbids such calls, and invalidates that capture.
     pub(crate) fn no_strict_capture(&mut self) -> Answer {
         if self.captures.is_empty() {
             return Ok(());
@@ -171,8 +171,8 @@ impl State {
         Ok(capture)
     }
 
-    /// Like [`capturing`](State::capturing), and checks that an unsafe call is allowed if it would not join
-    /// a capture.
+    /// Returns the same as [`capturing`](State::capturing). If work in the stream would not join a capture,
+    /// also checks that a potentially unsafe call is allowed.
     pub(crate) fn capturing_or_safe(&mut self, stream: usize) -> Answer<Option<usize>> {
         let capture = self.capturing(stream)?;
         if capture.is_none() {
@@ -181,7 +181,8 @@ impl State {
         Ok(capture)
     }
 
-    /// Returns the stream's capture. Fails if the capture was invalidated.
+    /// Returns the capture in which the stream takes part, if there is one. Fails if the capture was
+    /// invalidated.
     pub(crate) fn own_capture(&self, stream: usize) -> Answer<Option<usize>> {
         let id = self.streams[&stream].capture;
         let capture = id.and_then(|id| self.captures.get(&id));
@@ -190,8 +191,8 @@ impl State {
         Ok(id)
     }
 
-    /// Returns the captures of blocking streams that work in this stream would wait for. Only the legacy
-    /// stream waits for them.
+    /// Returns the captures of the blocking streams for which work in this stream would wait implicitly.
+    /// Only work in the legacy stream waits in this way.
     fn implicit_captures(&self, stream: usize) -> Vec<usize> {
         let context = self.streams[&stream].context;
         if self.contexts[&context].legacy != stream {
@@ -210,8 +211,8 @@ impl State {
         Ok(branch.map(|branch| Captured { capture: id, last: branch.last.clone() }))
     }
 
-    /// Waits for an event within a capture. Returns `false` if neither the stream nor the event is part of
-    /// a capture.
+    /// Handles a wait for an event that involves a capture. Returns `false` if neither the stream nor the
+    /// event is part of a capture.
     pub(crate) fn wait_in_capture(&mut self, stream: usize, event: usize) -> Answer<bool> {
         let into = self.own_capture(stream)?;
         let Some(captured) = self.events[&event].captured.clone() else {
@@ -245,9 +246,9 @@ impl State {
         Ok(true)
     }
 
-    /// Handles the destruction of a stream that takes part in a capture. Without its first stream, the
-    /// capture ends. Work that another stream captured stays in the capture and must still be joined:
-    /// cuda.core destroys streams after joining them (not recorded).
+    /// Handles the destruction of a stream that takes part in a capture. If the stream is the first stream
+    /// of the capture, the capture ends. Work captured in any other stream stays in the capture and must
+    /// still be joined, because cuda.core destroys streams after joining them (not recorded).
     pub(crate) fn leave_capture(&mut self, id: usize, stream: usize) {
         let Some(capture) = self.captures.get_mut(&id) else { return };
         if capture.branches.first().is_some_and(|branch| branch.stream == stream) {
@@ -255,7 +256,7 @@ impl State {
         }
     }
 
-    /// Ends a capture. A finished graph passes to the program; an unfinished one is removed.
+    /// Ends a capture. The program becomes the owner of a finished graph; an unfinished graph is removed.
     fn end_capture(&mut self, id: usize, finished: bool) {
         let Some(capture) = self.captures.remove(&id) else { return };
         for branch in &capture.branches {
@@ -334,8 +335,8 @@ pub(crate) fn end(driver: &Driver, stream: Ptr<CUstream_st>, out: Ptr<*mut CUgra
     out.write(handle::pointer(graph))
 }
 
-/// Sets the calling thread's capture mode and returns the previous one. Numbers that are not a mode are
-/// accepted (recorded).
+/// Sets the calling thread's capture mode and returns the previous one. Numbers that do not represent a
+/// mode are accepted (recorded).
 pub(crate) fn exchange_mode(driver: &Driver, mode: Ptr<CUstreamCaptureMode>) -> Answer {
     let wanted = mode.followed().read()?;
     let mut state = driver.state();

@@ -13,10 +13,11 @@ use crate::pointer::{Answer, Ptr, invalid_if, refuse_if};
 use crate::resource::{Partition, Workqueue};
 use crate::state::{Device, State};
 use crate::stream::{NON_BLOCKING, Stream};
-/// All flags of a context, and the scheduling flags; at most one scheduling flag may be set.
+/// All flags that a context can have, and the scheduling flags. At most one scheduling flag may be set.
 const KNOWN_FLAGS: u32 = 0xff;
 const SCHEDULE: u32 = 7;
-/// `CU_CTX_MAP_HOST`. Primary and green contexts report it (recorded); contexts from `cuCtxCreate` do not.
+/// `CU_CTX_MAP_HOST`. Primary and green contexts report this flag (recorded); contexts from `cuCtxCreate`
+/// do not.
 const MAP_HOST: u32 = 8;
 /// `CU_CTX_LMEM_RESIZE_TO_MAX`.
 pub(crate) const KEEP_LOCAL_MEMORY: u32 = 16;
@@ -29,28 +30,30 @@ pub(crate) fn check_flags(flags: u32) -> Answer {
 pub(crate) struct Context {
     pub(crate) device: usize,
     pub(crate) green: bool,
-    /// A primary context is alive while something retains it. A green context is alive until it is
-    /// destroyed.
+    /// A primary context is alive while the program or a green context retains it. A green context is alive
+    /// until it is destroyed.
     pub(crate) alive: bool,
     pub(crate) id: u64,
     pub(crate) sms: Partition,
-    /// The workqueues that the context was created with; `None` if it shares the device's.
+    /// The workqueues that the context was created with; `None` if the context uses the device's shared
+    /// workqueues.
     pub(crate) workqueue: Option<Workqueue>,
     /// The handles of the default streams: the legacy stream, and the per-thread streams by thread number.
     pub(crate) legacy: usize,
     pub(crate) per_thread: Vec<(u32, usize)>,
-    /// The end of all work submitted so far.
+    /// The end of all work submitted to the context so far.
     pub(crate) busy: Moment,
-    /// The part of `busy` that waits on the primary context cover; `None` if they cover all of it.
+    /// The part of `busy` that a wait on the primary context includes; `None` if such a wait includes all
+    /// of `busy`.
     pub(crate) covered: Option<Moment>,
-    /// The actors of destroyed streams. `busy` knows their operations.
+    /// The clock actors of destroyed streams. `busy` includes the operations of these actors.
     pub(crate) graveyard: Graveyard,
     /// The end of the work in all blocking streams.
     pub(crate) blocking: Moment,
 }
 
 impl Context {
-    /// Creates the primary context of a device, not yet active.
+    /// Creates the primary context of a device. The context is not active yet.
     pub(crate) fn primary(device: usize, profile: &Profile) -> Context {
         Context::new(device, false, Partition::all(profile))
     }
@@ -72,14 +75,14 @@ impl Context {
         }
     }
 
-    /// Returns the flags that all streams of the context have. Streams of a green context, including its
-    /// default stream, never wait for its default stream (recorded).
+    /// Returns the flags that all streams of the context have. No stream of a green context waits
+    /// implicitly for the context's default stream (recorded).
     pub(crate) fn stream_flags(&self) -> u32 {
         if self.green { NON_BLOCKING } else { 0 }
     }
 
-    /// Records work submitted to one of the context's streams, or a moment that the whole context waits
-    /// for.
+    /// Records work submitted to one of the context's streams, or a moment until which the whole context
+    /// waits.
     pub(crate) fn submitted(&mut self, flags: u32, stream: usize, done: &Moment) {
         self.busy.join(done);
         if let Some(covered) = &mut self.covered {
@@ -89,9 +92,9 @@ impl Context {
         self.awaited(flags, stream, done);
     }
 
-    /// Records a graph launched on one of the context's streams. For a green context, waits on the primary
-    /// context do not cover the graph until other work follows it on the stream (recorded on an H100,
-    /// driver 580.159.04).
+    /// Records a graph launched on one of the context's streams. For a green context, a wait on the primary
+    /// context does not include the graph until other work follows the graph on the stream (recorded on an
+    /// H100, driver 580.159.04).
     pub(crate) fn graph_submitted(&mut self, flags: u32, stream: usize, done: &Moment) {
         if self.green {
             self.covered.get_or_insert_with(|| self.busy.clone());
@@ -100,8 +103,8 @@ impl Context {
         self.awaited(flags, stream, done);
     }
 
-    /// Records a moment that one of the context's streams now waits for. A wait on the context does not
-    /// include this moment until work follows it (recorded).
+    /// Records a moment until which one of the context's streams now waits. A wait on the context does not
+    /// include this moment until other work follows on the stream (recorded).
     pub(crate) fn awaited(&mut self, flags: u32, stream: usize, event: &Moment) {
         if flags & NON_BLOCKING == 0 && stream != self.legacy {
             self.blocking.join(event);
@@ -128,7 +131,7 @@ impl Handle for CUgreenCtx_st {
 }
 
 impl State {
-    /// Activates a context: it gets an id and a default stream.
+    /// Activates a context, and gives the context an id and a default stream.
     pub(crate) fn activate(&mut self, handle: usize) {
         let id = self.next_context_id;
         self.next_context_id += 1;
@@ -152,7 +155,8 @@ impl State {
         Ok(())
     }
 
-    /// Deactivates the primary context and everything on the device if nothing retains it.
+    /// Deactivates the primary context and everything on the device, unless the program or a green context
+    /// retains the primary context.
     pub(crate) fn deactivate_unheld_primary(&mut self, device: usize) {
         let Device { retains, greens, .. } = &self.devices[device];
         if *retains == 0 && greens.is_empty() {
@@ -160,7 +164,7 @@ impl State {
         }
     }
 
-    /// Deactivates a primary context, or a context from `cuCtxCreate`, and everything in it.
+    /// Deactivates a primary context, or a context from `cuCtxCreate`, and everything in that context.
     pub(crate) fn deactivate_primary(&mut self, device: usize) {
         self.settle_device(device);
         let primary = self.devices[device].primary;
@@ -195,8 +199,8 @@ impl State {
         device.fault = None;
     }
 
-    /// Records the destruction of a green context. Its default streams are removed, and its remaining work
-    /// passes to the primary context.
+    /// Records the destruction of a green context. The green context's default streams are removed, and the
+    /// primary context takes over the remaining work.
     pub(crate) fn forget_green(&mut self, device: usize, green: usize) {
         let Device { primary, greens, .. } = &mut self.devices[device];
         greens.retain(|other| *other != green);
@@ -218,8 +222,8 @@ impl State {
         }
     }
 
-    /// Returns the end of all work submitted to a context. For the primary context this includes the green
-    /// contexts of its device (cuda.h, `cuCtxSynchronize`, `cuCtxRecordEvent`), but not their graphs.
+    /// Returns the end of all work submitted to a context. For the primary context, the result includes the
+    /// green contexts of the device (cuda.h, `cuCtxSynchronize`, `cuCtxRecordEvent`), but not their graphs.
     pub(crate) fn busy(&self, handle: usize) -> Moment {
         let context = &self.contexts[&handle];
         let mut busy = context.busy.clone();
@@ -233,7 +237,7 @@ impl State {
         busy
     }
 
-    /// Fails and invalidates the captures if a stream of this context is capturing. Captures in green
+    /// Fails if a stream of this context is capturing, and invalidates the capture. Captures in green
     /// contexts do not affect the primary context (recorded).
     pub(crate) fn not_capturing(&mut self, handle: usize) -> Answer {
         let own = self.streams.values().filter(|stream| stream.context == handle);
@@ -241,7 +245,7 @@ impl State {
         self.invalidate_captures(&captures)
     }
 
-    /// Waits on the host for all work of a context.
+    /// Makes the host wait for all work of a context.
     fn synchronize_context(&mut self, handle: usize) -> Answer {
         self.not_capturing(handle)?;
         let busy = self.busy(handle);
@@ -249,7 +253,7 @@ impl State {
         self.unpoisoned(self.contexts[&handle].device)
     }
 
-    /// Makes the host wait for a moment. Effects that are due by then take place.
+    /// Makes the host wait until `moment`. Effects that are due by that moment take place.
     pub(crate) fn wait_on_host(&mut self, moment: &Moment) {
         self.now = self.now.max(moment.time);
         let thread = self.thread();
@@ -270,8 +274,8 @@ impl State {
         Ok(())
     }
 
-    /// Makes later work in the streams of a context wait for an event. Streams created afterwards do not
-    /// wait (recorded).
+    /// Makes later work in the streams of a context wait for an event. Streams created after this call do
+    /// not wait (recorded).
     pub(crate) fn fence_context(&mut self, handle: usize, event: usize) -> Answer {
         self.not_capturing(handle)?;
         let Some(recorded) = self.uncaptured(event)?.recorded.clone() else { return Ok(()) };
@@ -320,8 +324,8 @@ pub(crate) fn primary_reset(driver: &Driver, ordinal: i32) -> Answer {
     Ok(())
 }
 
-/// Checks that a context can be made current. Every handle that was ever a context is accepted, even that
-/// of a destroyed green context; the process then aborts at exit (recorded).
+/// Checks that a context can be made current. Every handle that ever referred to a context is accepted. If
+/// a destroyed green context is made current, the process aborts at exit (recorded).
 fn check_can_be_current(state: &State, handle: usize) -> Answer {
     invalid_if(handle == 0)?;
     let context = state.known_context(handle)?;

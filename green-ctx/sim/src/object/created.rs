@@ -1,8 +1,8 @@
-//! Contexts from `cuCtxCreate`. They follow the header; nothing here was recorded.
+//! Contexts from `cuCtxCreate`. Their behaviour follows the header; none of it was recorded.
 //!
-//! Such a context has everything that a device has for its primary context: limits, flags, memory, modules,
-//! and its own fault. It is therefore stored as the primary context of an additional entry in the list of
-//! devices. No ordinal refers to that entry, and the entry refers to the physical device.
+//! Like a primary context, such a context has its own limits, flags, memory, modules and fault. The context is
+//! therefore stored as the primary context of an additional entry in the list of devices. This entry has no
+//! ordinal, and it refers to the entry of the physical device.
 
 use std::ffi::c_void;
 
@@ -15,8 +15,8 @@ use crate::handle;
 use crate::pointer::{Answer, Ptr, refuse_if};
 use crate::state::State;
 
-/// `CUctxCreateParams`: a pointer to the execution affinity parameters, their number, and a pointer to the
-/// graphics parameters.
+/// The layout of `CUctxCreateParams`: a pointer to the execution affinity parameters, the number of these
+/// parameters, and a pointer to the graphics parameters.
 type CreateParams = [u64; 3];
 
 impl State {
@@ -25,7 +25,7 @@ impl State {
         self.devices[device].physical
     }
 
-    /// Returns the number of contexts from `cuCtxCreate` that were not destroyed.
+    /// Returns the number of contexts from `cuCtxCreate` that have not been destroyed.
     pub(crate) fn created(&self) -> usize {
         self.devices[self.ordinals..].iter().filter(|entry| entry.retains > 0).count()
     }
@@ -48,7 +48,7 @@ impl State {
         out.write(handle::pointer(context))
     }
 
-    /// Returns an entry for a new context: one whose context was destroyed, or a new entry.
+    /// Returns an entry for a new context. An entry whose context was destroyed is used again if there is one.
     fn entry_on(&mut self, physical: usize) -> usize {
         let mut entries = self.devices.iter().enumerate().skip(self.ordinals);
         let free = entries.find(|(_, entry)| entry.physical == physical && entry.retains == 0);
@@ -66,8 +66,8 @@ impl State {
         if alive { Ok(entry) } else { Err(CUresult::CUDA_ERROR_CONTEXT_IS_DESTROYED) }
     }
 
-    /// Destroys a context and everything in it. It stops being current on the calling thread. On other
-    /// threads it stays current but is unusable.
+    /// Destroys a context and everything in it. The context stops being current on the calling thread. On
+    /// other threads the context stays current but is unusable.
     fn destroy_created(&mut self, context: usize, entry: usize) {
         // Captures that began in the context's streams end, as when a program destroys the streams. Other
         // captures end in an error, but destroying the context still succeeds.
@@ -104,7 +104,7 @@ pub(crate) fn create_with_affinity(
 }
 
 /// Implements the CUDA 12.5 version of this function. Contexts that share a device with graphics need a
-/// graphics interface.
+/// graphics interface, which is not simulated.
 pub(crate) fn create_with_params(
     driver: &Driver,
     out: Ptr<*mut CUctx_st>,

@@ -8,7 +8,7 @@ use crate::driver::Driver;
 use crate::pointer::{Answer, Ptr, invalid_if, refuse_if, valid};
 use crate::profile::attribute;
 
-/// The PCI bus of the first device. Each further device has the next bus.
+/// The PCI bus number of the first device. Each further device has the next bus number.
 const FIRST_BUS: usize = 0x19;
 
 pub(crate) fn init(driver: &Driver, flags: u32) -> Answer {
@@ -87,8 +87,8 @@ pub(crate) fn get_pci_bus_id(driver: &Driver, out: Ptr<c_char>, len: i32, ordina
     out.write_str(&format!("0000:{:02X}:00.0", FIRST_BUS + device), len)
 }
 
-/// Accepts every form of an id in the header: domain, bus, device and function as hexadecimal numbers. The
-/// domain or the function may be left out.
+/// Accepts every form of an id that the header describes: domain, bus, device and function as hexadecimal
+/// numbers. Either the domain or the function may be omitted.
 pub(crate) fn get_by_pci_bus_id(driver: &Driver, out: Ptr<i32>, id: Ptr<c_char>) -> Answer {
     out.given()?;
     let [domain, bus, slot, function] = valid(parse_pci_bus_id(id.c_str()?.to_bytes()))?;

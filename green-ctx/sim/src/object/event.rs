@@ -15,20 +15,21 @@ const INTERPROCESS: u32 = 4;
 const KNOWN_FLAGS: u32 = 7;
 pub(crate) struct Event {
     pub(crate) device: usize,
-    /// The id of the device's primary context when the event was created.
+    /// The id that the device's primary context had when the event was created.
     primary_id: u64,
     flags: u32,
-    /// The moment that was last recorded.
+    /// The moment that was recorded last in the event.
     pub(crate) recorded: Option<Moment>,
-    /// The captured work, if the last record was in a capturing stream.
+    /// The captured work, if the event was last recorded in a capturing stream.
     pub(crate) captured: Option<Captured>,
     /// Whether the program still has to destroy the event.
     pub(crate) counted: bool,
 }
 
 impl State {
-    /// Returns the event with this handle, if it is usable. An event belongs to the device's primary
-    /// context, whichever context was current at its creation, so it outlives its green context (recorded).
+    /// Returns the event with this handle, if it is usable. An event always belongs to the device's primary
+    /// context. An event that was created while a green context was current therefore outlives that green
+    /// context (recorded).
     pub(crate) fn event(&self, handle: usize) -> Answer<&Event> {
         let event = self.events.get(&handle).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)?;
         self.unpoisoned(event.device)?;
@@ -47,8 +48,9 @@ impl State {
         }
     }
 
-    /// Returns the event with this handle, unless it was recorded in a capture. If that capture has ended,
-    /// the event can be neither queried nor waited for (recorded).
+    /// Returns the event with this handle. Fails if the event was recorded in a capture, and invalidates
+    /// that capture. After the capture has ended, the event can still be neither queried nor waited for
+    /// (recorded).
     pub(crate) fn uncaptured(&mut self, handle: usize) -> Answer<&Event> {
         if let Some(capture) = self.event(handle)?.captured.as_ref().map(|it| it.capture) {
             invalid_if(!self.captures.contains_key(&capture))?;

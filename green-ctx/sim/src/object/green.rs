@@ -55,8 +55,8 @@ pub(crate) fn create(
     out.write(handle::pointer(green))
 }
 
-/// Destroys a green context, even if it is in use. Its streams are left behind, its work continues, and its
-/// memory stays used. This succeeds on a poisoned device too.
+/// Destroys a green context, even if it is in use. The context's streams continue to exist, submitted work
+/// continues, and the context's memory stays in use. The call also succeeds on a poisoned device.
 pub(crate) fn destroy(driver: &Driver, green: Ptr<CUgreenCtx_st>) -> Answer {
     let mut state = driver.state();
     state.now += 2 * cost::LAUNCH;

@@ -41,8 +41,8 @@ impl Shape {
         self.block.iter().fold(1, |threads, &side| threads.saturating_mul(side))
     }
 
-    /// Uses the cluster that the kernel requires if none was given. Fails if the given cluster differs from
-    /// a required one, or if the kernel needs a cluster and there is none.
+    /// Uses the cluster size that the kernel requires if the launch gives none. Fails if the launch gives a
+    /// different cluster size, or if the kernel needs a cluster size and none is given or required.
     pub(crate) fn take_cluster(&mut self, limits: &Limits) -> Answer {
         self.cluster = self.cluster.or(limits.cluster);
         let required = limits.cluster.unwrap_or_default();
@@ -83,7 +83,8 @@ impl Shape {
     }
 }
 
-/// Returns the size of a cluster; `CUDA_ERROR_INVALID_CLUSTER_SIZE` if it is 0 or exceeds `most`.
+/// Returns the number of blocks in a cluster. Fails with `CUDA_ERROR_INVALID_CLUSTER_SIZE` if the number is
+/// 0 or exceeds `most`.
 pub(crate) fn check_cluster(cluster: [u32; 3], most: u32) -> Answer<u32> {
     let size = cluster.iter().fold(1_u32, |size, &side| size.saturating_mul(side));
     refuse_if(size == 0 || size > most, CUresult::CUDA_ERROR_INVALID_CLUSTER_SIZE)?;
@@ -105,7 +106,8 @@ pub(crate) fn read_config(config: Ptr<CUlaunchConfig>) -> Answer<(Shape, usize)>
                 shape.cooperative = unsafe { attribute.value.cooperative } != 0;
             }
             CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION => {
-                // SAFETY: as above, for the field `clusterDim`.
+                // SAFETY: every field of the union is plain data without invalid values, and `attribute.id`
+                // selects `clusterDim`.
                 let cluster = unsafe { attribute.value.clusterDim };
                 shape.cluster = Some([cluster.x, cluster.y, cluster.z]);
             }
@@ -115,7 +117,8 @@ pub(crate) fn read_config(config: Ptr<CUlaunchConfig>) -> Answer<(Shape, usize)>
     Ok((shape, config.hStream.addr()))
 }
 
-/// Reads the parameters of a launch into one buffer, from an array of pointers or from a buffer.
+/// Reads the parameters of a launch into one buffer. `params` is an array of pointers to the parameters;
+/// `extra` describes a buffer that contains them.
 pub(crate) fn read_params(
     info: &KernelInfo,
     params: Ptr<*mut c_void>,
@@ -173,7 +176,7 @@ pub(crate) fn launch(
 }
 
 impl State {
-    /// Returns the work of a launch in a valid stream.
+    /// Returns the work that a kernel launch adds to a valid stream.
     fn kernel_work(
         &mut self,
         function: usize,

@@ -1,6 +1,7 @@
 //! Occupancy: how many blocks and clusters of a kernel fit on a context's SMs.
 //!
-//! The arithmetic for blocks is that of NVIDIA's `cuda_occupancy.h`; the record of an H200 confirms it.
+//! The arithmetic for blocks follows NVIDIA's `cuda_occupancy.h`. Answers recorded on an H200 agree with
+//! this arithmetic.
 
 use std::sync::Arc;
 
@@ -19,12 +20,12 @@ use crate::topology;
 
 /// The allocation granularity of a warp's registers.
 const REGISTER_PIECE: u64 = 256;
-/// The number of parts of an SM with their own registers.
+/// The number of parts of an SM that have their own registers.
 const SM_PARTS: u64 = 4;
-/// The maximum number of blocks in clusters that an SM holds at a time, recorded on an H200.
+/// The maximum number of blocks of clusters that an SM holds at a time (recorded on an H200).
 const MOST_IN_CLUSTERS: u32 = 8;
 
-/// `CU_OCCUPANCY_DISABLE_CACHING_OVERRIDE`, the only flag.
+/// `CU_OCCUPANCY_DISABLE_CACHING_OVERRIDE`, the only flag that is defined.
 const DISABLE_CACHING_OVERRIDE: u32 = 1;
 
 const KIB: u64 = 1 << 10;
@@ -33,19 +34,20 @@ const KIB: u64 = 1 << 10;
 #[derive(Clone, Copy)]
 pub(crate) struct Sm {
     capability: (u32, u32),
-    /// Threads per warp, per block, and per SM.
+    /// The number of threads per warp, per block, and per SM.
     warp: u64,
     pub(crate) threads_per_block: u32,
     threads: u64,
     blocks: u64,
-    /// Registers per block, and per SM.
+    /// The number of registers per block, and per SM.
     registers_per_block: u64,
     registers: u64,
-    /// Shared memory per block, per block with opt-in, and per SM, in bytes.
+    /// The amount of shared memory per block, per block with opt-in, and per SM, in bytes.
     pub(crate) shared_per_block: u32,
     pub(crate) shared_opted_in: u32,
     shared: u64,
-    /// Shared memory that each block uses in addition to its kernel's, in bytes.
+    /// The amount of shared memory that each block uses in addition to the kernel's shared memory, in
+    /// bytes.
     reserved_shared: u64,
     /// The maximum cluster size in blocks, without and with opt-in.
     pub(crate) cluster_size: u32,
@@ -100,7 +102,8 @@ impl Sm {
         u32::try_from(blocks).unwrap_or(u32::MAX)
     }
 
-    /// Returns the limit by registers. A warp's registers lie in one part of the SM.
+    /// Returns the number of blocks for which the SM has enough registers. All registers of a warp are in
+    /// the same part of the SM.
     fn blocks_by_registers(&self, limits: &Limits, warps: u64) -> u64 {
         let per_warp = (u64::from(limits.registers) * self.warp).next_multiple_of(REGISTER_PIECE);
         if per_warp == 0 {
@@ -127,13 +130,14 @@ impl Sm {
         all.checked_div(block).unwrap_or(u64::MAX)
     }
 
-    /// Returns how much of the SM's memory is shared memory, following the kernel's preference.
+    /// Returns the size of the SM's shared memory in bytes, according to the kernel's preference.
     fn preferred_shared(&self, limits: &Limits) -> u64 {
         let part = |percent| self.shared_step(self.shared * u64::from(percent) / 100);
         limits.carveout.map_or(self.shared, part)
     }
 
-    /// Returns the smallest configurable shared memory size of an SM with at least `bytes` bytes.
+    /// Returns the smallest shared memory size, of at least `bytes` bytes, for which an SM can be
+    /// configured.
     fn shared_step(&self, bytes: u64) -> u64 {
         // Compute capability 7.5 has only two sizes.
         let steps: &[u64] = match self.capability {
@@ -147,8 +151,8 @@ impl Sm {
 }
 
 impl State {
-    /// Checks that a kernel can be launched in this shape on a device, and returns the number of blocks per
-    /// SM. Adds the cluster that the kernel requires to the shape.
+    /// Checks that a kernel can be launched with this shape on a device, and returns the number of blocks
+    /// per SM. If the kernel requires a cluster size, adds this size to the shape.
     pub(crate) fn fit(&self, function: usize, device: usize, shape: &mut Shape) -> Answer<u32> {
         let limits = self.limits(function, device)?;
         let other_block = limits.block.is_some_and(|block| block != shape.block);
@@ -162,7 +166,7 @@ impl State {
         Ok(blocks)
     }
 
-    /// Returns the kernel to launch on a stream. Its function must belong to the stream's device.
+    /// Returns the kernel to launch on a stream. The kernel's function must belong to the stream's device.
     pub(crate) fn kernel_on(&self, function: usize, stream: usize) -> Answer<Arc<KernelInfo>> {
         let (info, bound) = self.kernel_info(function)?;
         let other = bound.is_some_and(|bound| bound != self.device_of_stream(stream));
@@ -238,15 +242,16 @@ pub(crate) fn max_potential_block_size(
     block.write(best as i32)
 }
 
-/// Calls the program's function, if there is one, for the dynamic shared memory of a block.
+/// Calls the program's function, if there is one, and returns the dynamic shared memory of a block in
+/// bytes.
 fn shared_for(function: CUoccupancyB2DSize, threads: u32) -> Option<usize> {
     // SAFETY: the caller of `cuOccupancyMaxPotentialBlockSize` promises that the function can be called
-    // with a block size (header). The state was unlocked before, so the function may call the driver.
+    // with a block size (header). The state is not locked here, so the function may call the driver.
     function.map(|function| unsafe { function(threads as i32) })
 }
 
-/// Reads the arguments of a query about clusters: returns the stream, the launch shape and the limits of
-/// the kernel. Unlike in the queries about blocks, a null function is `CUDA_ERROR_INVALID_VALUE`
+/// Reads the arguments of a query about clusters, and returns the stream, the launch shape and the limits
+/// of the kernel. Unlike in queries about blocks, a null function gives `CUDA_ERROR_INVALID_VALUE`
 /// (recorded).
 fn clusters_of<'a>(
     driver: &'a Driver,
@@ -280,8 +285,9 @@ pub(crate) fn max_active_clusters(
     out.write(state.clusters(stream, &limits, &shape, size) as i32)
 }
 
-/// Finds the largest size, up to 16, at which at least one cluster fits. Neither the cluster that the
-/// kernel requires (recorded) nor the one in the configuration (header) matters.
+/// Finds the largest cluster size, up to 16, at which at least one cluster fits. The result depends
+/// neither on the cluster size that the kernel requires (recorded) nor on the cluster size in the
+/// configuration (header).
 pub(crate) fn max_potential_cluster_size(
     driver: &Driver,
     out: Ptr<i32>,

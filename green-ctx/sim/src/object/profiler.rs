@@ -1,9 +1,9 @@
-//! The profiler switches. There is no profiler.
+//! The functions that start and stop the profiler. The simulator has no profiler.
 
 use crate::driver::Driver;
 use crate::pointer::Answer;
 
-/// Only checks that a context is current (header, not recorded).
+/// Checks that a context is current, and does nothing else (header, not recorded).
 pub(crate) fn start(driver: &Driver) -> Answer {
     driver.state().current().map(drop)
 }

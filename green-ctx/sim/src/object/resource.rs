@@ -20,10 +20,11 @@ use crate::topology::{SplitError, Topology, is_fine, join};
 
 pub(crate) use structured::split as split_structured;
 
-/// The size of `CUdevResource`, the same in every header.
+/// The size of `CUdevResource` in bytes, which is the same in every header.
 const SIZE: usize = 144;
-/// Offsets in the struct. Type, SM count, minimum and alignment follow the header. The other fields are at
-/// the offsets where the recorded driver stores the same information.
+/// Offsets of fields in the struct. The offsets of the SM count, the minimum and the alignment follow the
+/// header. The offsets of the other fields are those at which the recorded driver stores the same
+/// information.
 const ROOT: usize = 8;
 const TOKEN: usize = 20;
 const DIVISIBLE: usize = 91;
@@ -41,15 +42,15 @@ type Bytes = [u8; SIZE];
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Resource {
     pub(crate) device: usize,
-    /// The mark of the resource that the SMs were split from. Only resources with the same root can be
-    /// combined.
+    /// The number that identifies the resource from which the SMs were split. Only resources with the same
+    /// root can be combined.
     root: usize,
     origin: Origin,
-    /// Whether it was split in fine units.
+    /// Whether the resource was split in fine units.
     fine: bool,
-    /// Whether a context of this resource is split in fine units.
+    /// Whether a split of a context with this resource uses fine units.
     loose: bool,
-    /// The values that a structured split reports for it.
+    /// The values that a structured split reports for the resource.
     structure: Option<Structure>,
     sms: SmSet,
     count: u32,
@@ -60,14 +61,14 @@ pub(crate) struct Resource {
 pub(crate) struct Partition {
     pub(crate) set: SmSet,
     pub(crate) ids: Arc<[u32]>,
-    /// The number of SMs that the driver reports. It exceeds the real number if a descriptor contained the
-    /// same SMs twice.
+    /// The number of SMs that the driver reports. The reported number exceeds the real number if a
+    /// descriptor contained the same SMs twice.
     pub(crate) count: u32,
-    /// Whether it is split in fine units.
+    /// Whether a split of the partition uses fine units.
     pub(crate) loose: bool,
     /// The SMs, grouped into sets that can hold a cluster.
     pub(crate) places: Vec<SmSet>,
-    /// The values that a structured split reports; `None` if no structured split made it.
+    /// The values that a structured split reports; `None` if the SMs do not come from a structured split.
     pub(crate) structure: Option<Structure>,
 }
 
@@ -83,14 +84,14 @@ impl Partition {
     }
 }
 
-/// The values that a structured split reports for a group, and a context of that group for itself.
+/// The values that a structured split reports for a group. A context of that group reports the same values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Structure {
-    /// The number of SMs per set in one GPC. The header has one field for it; that the minimum is the same
-    /// number was not recorded.
+    /// The number of SMs per co-scheduled set; each set lies in one GPC. The header has one field for this
+    /// number. Whether the reported minimum is the same number was not recorded.
     pub(crate) coscheduled: u32,
     pub(crate) flags: u32,
-    /// The locality domain; 0 if the flags name none.
+    /// The number of the locality domain; 0 if the flags do not select a domain.
     pub(crate) domain: u32,
 }
 
@@ -98,33 +99,34 @@ pub(crate) struct Structure {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Workqueue {
     pub(crate) device: usize,
-    /// The handle of the context that owns the workqueues, 0 before it exists. The device's workqueues
-    /// belong to the primary context.
+    /// The handle of the context that owns the workqueues; 0 before that context exists. The device's
+    /// workqueues belong to the primary context.
     owner: usize,
     limit: u32,
     scope: u32,
 }
 
-/// The origin of a resource, which decides the operations that accept it.
+/// The origin of a resource, which determines the operations that accept the resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Origin {
-    /// The resource of a device or a context. Every split accepts it.
+    /// The resource of a device or a context. Every split accepts such a resource.
     Owner,
-    /// The remainder of a structured split. Another structured split accepts it (header of 13.1).
+    /// The remainder of a structured split. Only another structured split accepts such a resource (header
+    /// of 13.1).
     Rest,
-    /// Any other result of a split. No split accepts it.
+    /// Any other result of a split. No split accepts such a resource.
     Part,
 }
 
-/// The resources that were given out. Equal resources share one entry, so equal splits give equal bytes
-/// (recorded).
+/// The resources that the driver has returned to the program. Equal resources share one entry, so equal
+/// splits give equal bytes (recorded).
 #[derive(Default)]
 pub(crate) struct Resources {
     entries: Vec<Resource>,
     index: HashMap<Resource, u32>,
 }
 
-/// The contents of a `CUdevResourceDesc`. It lives as long as the driver.
+/// The contents of a `CUdevResourceDesc`. The descriptor lives as long as the driver.
 pub(crate) struct Descriptor {
     pub(crate) device: usize,
     pub(crate) sms: Partition,
@@ -132,8 +134,9 @@ pub(crate) struct Descriptor {
 }
 
 impl Resource {
-    /// Returns whether one descriptor can contain both resources. They must come from the same root. Groups
-    /// of a structured split must also have equal alignment and locality domain (headers of 13.1 and 13.4).
+    /// Returns whether one descriptor can contain both resources. Both resources must have the same root.
+    /// Groups of a structured split must also have the same alignment and the same locality domain (headers
+    /// of 13.1 and 13.4).
     fn combines_with(&self, other: &Resource) -> bool {
         let kind =
             |resource: &Resource| resource.structure.map(|known| (known.coscheduled, known.domain));
@@ -225,7 +228,8 @@ impl State {
         Ok(resource)
     }
 
-    /// Combines the SMs of resources that may be combined; all SMs of the device if there are none.
+    /// Combines the SMs of resources that may be combined. If `parts` is empty, returns all SMs of the
+    /// device.
     fn combine(&self, parts: &[Resource]) -> Partition {
         let Some(&first) = parts.first() else { return Partition::all(self.profile) };
         let topology = &self.profile.topology;
@@ -244,7 +248,7 @@ impl State {
         Partition { structure, ..partition }
     }
 
-    /// Writes an SM resource, if that is the requested type.
+    /// Writes an SM resource. Fails if another type is requested.
     fn write_sms(
         &mut self,
         resource: Resource,

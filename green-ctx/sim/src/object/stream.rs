@@ -23,11 +23,12 @@ const EXTERNAL: u32 = 1;
 const PER_THREAD: usize = 2;
 
 thread_local! {
-    /// The handle that the null stream means in the thread's present call.
+    /// The handle to which the null stream refers in the thread's current call.
     static NULL: Cell<usize> = const { Cell::new(LEGACY[0]) };
 }
 
-/// Makes a call in which the null stream means the per-thread default stream, or the legacy stream.
+/// Makes a call in which the null stream refers to the per-thread default stream if `per_thread` is true, and
+/// otherwise to the legacy stream.
 pub(crate) fn with_null<T>(per_thread: bool, call: impl FnOnce() -> T) -> T {
     // The closure of a kernel may make a call of the other kind within this one.
     let outer = NULL.replace(if per_thread { PER_THREAD } else { LEGACY[0] });
@@ -37,24 +38,24 @@ pub(crate) fn with_null<T>(per_thread: bool, call: impl FnOnce() -> T) -> T {
 }
 
 pub(crate) struct Stream {
-    /// The handle of the stream's context, and the context's id. A primary context that is activated again
-    /// has the same handle but another id.
+    /// The handle of the stream's context, and the context's id. A primary context that is activated again keeps
+    /// its handle but gets another id.
     pub(crate) context: usize,
     pub(crate) context_id: u64,
     pub(crate) id: u64,
     /// The last operation in the stream.
     pub(crate) last: Tick,
-    /// The last operations of the further branches that graphs in the stream had.
+    /// The last operations in the other branches of graphs that were launched in the stream.
     pub(crate) branches: Vec<Tick>,
     pub(crate) flags: u32,
     pub(crate) priority: i32,
-    /// Whether it is a default stream, which cannot be destroyed.
+    /// Whether the stream is a default stream, which cannot be destroyed.
     default: bool,
-    /// Whether the program still has to destroy it.
+    /// Whether the program still has to destroy the stream.
     pub(crate) counted: bool,
-    /// The end of all its work.
+    /// The end of all work in the stream.
     pub(crate) tail: Moment,
-    /// The capture that it takes part in.
+    /// The capture in which the stream takes part.
     pub(crate) capture: Option<usize>,
 }
 
@@ -76,8 +77,8 @@ impl Stream {
         }
     }
 
-    /// Makes later work in this stream wait until the given time. Waits for the stream or its context include the
-    /// moment. `handle` is the stream's handle.
+    /// Makes later work in this stream wait until `moment`. A wait for the stream or for its context also lasts
+    /// until `moment`. `handle` is the stream's handle.
     pub(crate) fn hold(&mut self, handle: usize, contexts: &mut Table<Context>, moment: &Moment) {
         self.tail.join(moment);
         if let Some(context) = contexts.get_mut(&self.context) {
@@ -102,7 +103,7 @@ impl State {
         handle
     }
 
-    /// Removes a stream. Its context takes over its operations.
+    /// Removes a stream. The stream's context takes over the stream's operations.
     pub(crate) fn remove_stream(&mut self, handle: usize) -> Option<Stream> {
         let stream = self.streams.remove(&handle)?;
         let Stream { context, context_id, last, branches, .. } = &stream;
@@ -142,8 +143,8 @@ impl State {
         }))
     }
 
-    /// Returns the handle of the stream, if it is usable. The handle of a default stream means that of the
-    /// current context.
+    /// Returns the handle of the stream, if it is usable. The handle of a default stream refers to the default
+    /// stream of the current context.
     pub(crate) fn stream(&mut self, handle: usize) -> Answer<usize> {
         let handle = if handle == LEGACY[0] { NULL.get() } else { handle };
         if LEGACY.contains(&handle) {
@@ -180,7 +181,8 @@ impl State {
         Ok(stream)
     }
 
-    /// Returns the earliest start of an operation submitted to a stream now, apart from the host.
+    /// Returns the earliest start of an operation that is submitted to a stream now, without regard to the
+    /// host's time.
     pub(crate) fn pending(&self, handle: usize) -> Moment {
         let stream = &self.streams[&handle];
         let context = &self.contexts[&stream.context];
@@ -216,7 +218,7 @@ impl State {
         self.conclude_as(admitted, end, Context::submitted);
     }
 
-    /// Records the end of a graph that began at `admitted` in a stream.
+    /// Records the end of a graph that was admitted to a stream.
     pub(crate) fn conclude_graph(&mut self, admitted: Admitted, end: u64) {
         self.conclude_as(admitted, end, Context::graph_submitted);
     }
@@ -238,7 +240,7 @@ impl State {
         stream.tail.clock.join(&done.clock);
     }
 
-    /// Makes later work in the streams of a context wait for a moment.
+    /// Makes later work in the streams of a context wait until `moment`.
     pub(crate) fn hold_context(&mut self, handle: usize, moment: &Moment) {
         let Context { device, green, .. } = self.contexts[&handle];
         let State { streams, contexts, .. } = self;
@@ -250,14 +252,14 @@ impl State {
         }
     }
 
-    /// Makes later work in an existing stream wait for a moment.
+    /// Makes later work in an existing stream wait until `moment`.
     pub(crate) fn hold_stream(&mut self, handle: usize, moment: &Moment) {
         if let Some(stream) = self.streams.get_mut(&handle) {
             stream.hold(handle, &mut self.contexts, moment);
         }
     }
 
-    /// Waits on the host for all work of an existing stream. Fails if some of it failed.
+    /// Makes the host wait for all work of an existing stream. Fails if any of this work failed.
     pub(crate) fn finish_stream(&mut self, handle: usize) -> Answer {
         let pending = self.pending(handle);
         self.wait_on_host(&pending);
@@ -389,8 +391,8 @@ pub(crate) fn get_ctx(
     out.write(handle::pointer(state.streams[&handle].context))
 }
 
-/// Implements the CUDA 12.5 version of this function. For a green stream it returns the primary context
-/// in addition to the green context (recorded).
+/// Implements the CUDA 12.5 version of this function. For a stream of a green context, this function returns the
+/// primary context in addition to the green context (recorded).
 pub(crate) fn get_ctx_v2(
     driver: &Driver,
     stream: Ptr<CUstream_st>,

@@ -44,14 +44,14 @@ pub struct Profile {
     /// The first driver version that supports the GPU, as `cuDriverGetVersion` returns it; 0 if every
     /// driver with green contexts supports it.
     pub first_driver: u32,
-    /// The compute capability, major and minor.
+    /// The compute capability, as its major and minor numbers.
     pub compute_capability: (u32, u32),
     /// The device memory, in bytes.
     pub memory_bytes: u64,
     /// The device memory that an active primary context uses, in bytes.
     pub primary_context_bytes: u64,
-    /// The device memory that each green context uses, in bytes. Destroying the context does not release
-    /// it.
+    /// The device memory that each green context uses, in bytes. Destroying the green context does not
+    /// release this memory.
     pub green_context_bytes: u64,
     /// The numbering and grouping of the SMs.
     pub topology: Topology,
@@ -63,8 +63,9 @@ pub struct Profile {
     pub workqueue_limit: u32,
     /// The stream priorities, from the least to the greatest.
     pub stream_priorities: (i32, i32),
-    /// Device attributes by number. If several lists contain a number, the first list applies. Known
-    /// attributes in no list are 0. Attributes that follow from other fields are not listed.
+    /// Device attributes by number. If several lists contain a number, the first list applies. An
+    /// attribute that drivers know but no list contains is 0. Attributes that follow from other fields
+    /// are not listed.
     pub attributes: &'static [&'static [(u32, i32)]],
 }
 
@@ -77,7 +78,7 @@ impl Profile {
         ALL
     }
 
-    /// Returns the profile of this name; `None` if there is none.
+    /// Returns the profile with this name; `None` if no profile has the name.
     ///
     /// # Examples
     ///
@@ -98,7 +99,7 @@ impl Profile {
         Profile::all().iter().map(|profile| profile.name)
     }
 
-    /// Returns a device attribute by number; `None` if no driver knows the number.
+    /// Returns a device attribute by number; `None` if no driver has an attribute with this number.
     pub(crate) fn attribute(&self, attribute: u32) -> Option<i32> {
         let known = match attribute {
             attribute::MULTIPROCESSOR_COUNT => self.topology.sm_count as i32,

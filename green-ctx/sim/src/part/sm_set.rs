@@ -1,6 +1,6 @@
 //! Sets of SMs.
 
-/// A set of SM ids. Ids are below 256; no simulated GPU has more SMs.
+/// A set of SM ids. All ids are below 256, because no simulated GPU has more than 256 SMs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct SmSet([u64; 4]);
 

@@ -9,12 +9,13 @@ use crate::profile::{H200, dotted};
 /// The driver versions that can be simulated, as `cuDriverGetVersion` returns them.
 pub const VERSIONS: &[u32] = &[12_040, 12_050, 12_080, 13_000, 13_010, 13_040, 13_050];
 
-/// The version of a [`Spec`] that names none: the recorded version, which supports every profile.
+/// The driver version of a [`Spec`] that names no version. This version was recorded, and it supports
+/// every profile.
 const DEFAULT_VERSION: u32 = 13_000;
 
 /// A profile and a driver version, written `h200@13.0` or just `h200`.
 ///
-/// The driver must be new enough for the GPU: `b200@12.4` is an error.
+/// The driver must be new enough for the GPU, so `b200@12.4` is an error.
 ///
 /// # Examples
 ///
@@ -94,7 +95,7 @@ impl Spec {
         self.profile
     }
 
-    /// Returns the driver version as `cuDriverGetVersion` returns it, 13000 for CUDA 13.0.
+    /// Returns the driver version in the format of `cuDriverGetVersion`, such as 13000 for CUDA 13.0.
     #[must_use]
     pub fn version(&self) -> u32 {
         self.version
@@ -160,7 +161,7 @@ impl FromStr for Spec {
 }
 
 impl Default for Spec {
-    /// Returns the recorded combination, an H200 with driver 13.0.
+    /// Returns the spec of the recorded GPU and driver, which are an H200 and CUDA 13.0.
     fn default() -> Spec {
         static RECORDED: Profile = H200;
         Spec { profile: &RECORDED, version: DEFAULT_VERSION }

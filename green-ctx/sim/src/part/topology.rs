@@ -1,8 +1,8 @@
 //! The SMs of a device, their grouping, and how the driver splits them.
 //!
 //! The rules that turn a [`Topology`] into splits and clusters reproduce every recorded split and every
-//! recorded number of clusters of an H100 and an H200. For other GPUs it was not recorded that they follow
-//! the same rules; only the numbers are their own.
+//! recorded number of clusters of an H100 and an H200. Other GPUs are simulated with the same rules and
+//! their own numbers; whether real ones follow these rules was not recorded.
 
 mod domain;
 mod gpc;
@@ -24,33 +24,35 @@ const MAX_POTENTIAL_CLUSTER_SIZE: u32 = 2;
 /// SMs form texture processing clusters (TPCs), which are pairs of SMs on every GPU so far. TPCs form
 /// graphics processing clusters (GPCs). With pairs, TPC `t` holds the SMs `2t` and `2t + 1`.
 ///
-/// TPCs are numbered across the GPCs. The TPCs of whole coarse units come first: one unit from each GPC in
-/// turn, and within such a round layer by layer, that is, one TPC of each unit at a time (recorded on an
-/// H200). The remaining TPCs, the *tail*, belong to no unit. They follow, layer by layer too.
+/// The numbers of the TPCs run across the GPCs. The TPCs of whole coarse units have the lowest numbers.
+/// These units are numbered in rounds, and each round takes one unit from each GPC that has another unit.
+/// Within a round, the numbers run layer by layer; a layer has one TPC of each unit (recorded on an H200).
+/// The remaining TPCs belong to no unit and are called the *tail*. The tail has the highest numbers, which
+/// also run layer by layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Topology {
     /// The number of SMs of the device.
     pub sm_count: u32,
-    /// The number of SMs per TPC. The driver splits in these units with
-    /// `CU_DEV_SM_RESOURCE_SPLIT_IGNORE_SM_COSCHEDULING`.
+    /// The number of SMs per TPC. With the flag `CU_DEV_SM_RESOURCE_SPLIT_IGNORE_SM_COSCHEDULING`, the
+    /// driver splits in units of one TPC.
     pub fine_unit: u32,
-    /// The number of SMs per unit of a split without that flag. The driver reports it as the alignment of
-    /// partitions.
+    /// The number of SMs per unit of a split without `CU_DEV_SM_RESOURCE_SPLIT_IGNORE_SM_COSCHEDULING`. The
+    /// driver reports this number as the alignment of partitions.
     pub coarse_unit: u32,
-    /// The minimum number of SMs per group of a split without that flag, a multiple of the coarse unit. The
-    /// driver reports it as the minimum partition size.
+    /// The minimum number of SMs per group of a split in coarse units, which is a multiple of the coarse
+    /// unit. The driver reports this number as the minimum partition size.
     pub min_group: u32,
-    /// The number of TPCs in each GPC, in the order of the GPCs' numbers. A TPC that shares clusters with
-    /// no other TPC counts as a GPC.
+    /// The number of TPCs in each GPC, in the order of the GPCs' numbers. A TPC that cannot share a cluster
+    /// with any other TPC counts as a separate GPC.
     pub gpcs: &'static [u32],
     /// The number of GPCs in each locality domain; empty if the device has no domains.
     pub domains: &'static [usize],
-    /// The order in which the driver gives out fine units, as ranges of TPC numbers; empty if it is
+    /// The order in which the driver gives out fine units, as ranges of TPC numbers; empty if the order is
     /// ascending.
     pub fine_order: &'static [(u32, u32)],
-    /// Splits of the whole device that were recorded and follow from no rule. Splits of other SMs fill such
-    /// groups in the order of the SMs; no record covers that choice.
+    /// The recorded splits of the whole device that no rule explains. If only some of the SMs are split,
+    /// the simulator fills such groups in the order of the SMs; this choice was not recorded.
     pub splits: &'static [RecordedSplit],
 }
 
@@ -67,7 +69,7 @@ pub struct RecordedSplit {
 /// The result of a split by count.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Split {
-    /// The groups, disjoint and of equal size.
+    /// The groups, which are disjoint and of equal size.
     pub(crate) groups: Vec<SmSet>,
     /// The SMs in no group.
     pub(crate) remainder: SmSet,
@@ -78,7 +80,7 @@ pub(crate) struct Split {
 pub(crate) enum SplitError {
     /// The flags contradict each other.
     Flags,
-    /// No group of this size fits.
+    /// Not even one group of this size fits.
     Size,
 }
 
@@ -150,11 +152,12 @@ impl Topology {
     }
 
     /// Splits `input` into at most `wanted` groups of at least `minimum` SMs, as
-    /// `cuDevSmResourceSplitByCount` does. With `loose`, a group may have any number of fine units.
+    /// `cuDevSmResourceSplitByCount` does. If `loose` is true, a group may consist of any number of fine
+    /// units.
     ///
     /// # Errors
     ///
-    /// - [`SplitError::Flags`] if the flags exclude each other.
+    /// - [`SplitError::Flags`] if the flags contradict each other.
     /// - [`SplitError::Size`] if not even one group of that size fits.
     pub(crate) fn split(
         &self,
@@ -209,13 +212,14 @@ impl Topology {
         Ok(Split::of(input, groups))
     }
 
-    /// Chooses at most `most` groups, each smaller than the device, and no more groups than there are GPCs
-    /// to take SMs from. The groups take units from different GPCs in turn, as long as each group gets one;
-    /// the last unit may be given in part (recorded). Then each group gets the same number of SMs outside
-    /// units, or one TPC if it has no SMs yet. A group can thus be smaller than requested.
+    /// Chooses at most `most` groups for a split of less than the whole device. There are at most as many
+    /// groups as GPCs that can provide SMs. The groups take units from different GPCs in turn, as long as
+    /// every group gets one; the driver may give only a part of the last unit (recorded). Then every group
+    /// gets the same number of SMs outside units. If there are too few of these SMs and the groups are
+    /// still empty, every group gets one TPC. A group can thus be smaller than requested.
     ///
-    /// The sizes match an H200 for contexts of one group or remainder with at most three groups of 24 SMs.
-    /// For other contexts they are approximate.
+    /// The group sizes match an H200 if the context consists of one group or one remainder, with at most
+    /// three groups of 24 SMs. For other contexts the group sizes are approximate.
     fn in_layers(&self, input: SmSet, fine: bool, size: u32, most: usize) -> Vec<SmSet> {
         let mut gpcs = vec![Vec::new(); self.gpcs.len()];
         let mut units = self.coarse_units();
@@ -254,7 +258,7 @@ impl Topology {
         groups
     }
 
-    /// Returns the recorded groups of a split of the whole device, if there are any.
+    /// Returns the recorded groups of a split of the whole device; `None` if this split was not recorded.
     fn recorded(&self, size: u32, count: u32) -> Option<Vec<SmSet>> {
         let split = self
             .splits
@@ -270,8 +274,8 @@ impl Topology {
         (self.tail_start() * self.fine_unit..self.sm_count).collect()
     }
 
-    /// Returns the SMs of one resource as the sets that can hold clusters: one set per GPC, or one per fine
-    /// unit if the resource was split into fine units.
+    /// Returns the places of one resource, which are the sets of SMs that can hold clusters. There is one
+    /// place per GPC, or one per fine unit if the resource was split into fine units.
     pub(crate) fn places(&self, sms: SmSet, fine: bool) -> Vec<SmSet> {
         let mut places = if fine { self.fine_units() } else { self.gpc_sms() };
         places.iter_mut().for_each(|place| *place = place.intersection(sms));
@@ -280,8 +284,8 @@ impl Topology {
     }
 }
 
-/// Adds the places of one resource to those of the other resources of a context. Places with a common SM
-/// become one, so that each SM counts once.
+/// Adds the places of one resource to those of the other resources of a context. Places that have an SM in
+/// common are merged, so that each SM counts once.
 pub(crate) fn join(mut places: Vec<SmSet>, others: Vec<SmSet>) -> Vec<SmSet> {
     for mut place in others {
         places.retain(|known| {
@@ -297,8 +301,8 @@ pub(crate) fn join(mut places: Vec<SmSet>, others: Vec<SmSet>) -> Vec<SmSet> {
 }
 
 /// Returns how many clusters of `size` blocks run at the same time in these places, if each SM holds
-/// `blocks_per_sm` blocks. A place has room for all blocks of its SMs, but an SM never runs two blocks of
-/// one cluster.
+/// `blocks_per_sm` blocks. A place can hold all blocks of its SMs, but an SM never runs two blocks of the
+/// same cluster.
 pub(crate) fn clusters(places: &[SmSet], blocks_per_sm: u32, size: u32) -> u32 {
     let sms = places.iter().map(|place| place.len());
     sms.filter(|sms| *sms >= size).map(|sms| sms * blocks_per_sm / size.max(1)).sum()

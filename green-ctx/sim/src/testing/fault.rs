@@ -37,7 +37,8 @@ impl Fault {
         Fault { function: function.into(), after: 1, status: CUresult::CUDA_ERROR_UNKNOWN }
     }
 
-    /// Sets that the `n`-th call from now fails, starting at 1. 0 counts as 1.
+    /// Makes the `n`-th call from now fail. The next call is number 1, and an `n` of 0 has the same
+    /// meaning.
     pub fn nth(mut self, n: u64) -> Fault {
         self.after = n.max(1);
         self
@@ -82,8 +83,9 @@ impl Faults {
         self.0.is_empty()
     }
 
-    /// Counts a call of `function`. Returns the closures to run before it, and the status if it fails. If
-    /// several faults are due at the same call, the one added first applies, and the others are used up.
+    /// Counts a call of `function`. Returns the closures to run before this call, and the status if this
+    /// call fails. If several faults are due at the same call, the fault that was added first applies,
+    /// and the other due faults are used up.
     pub(crate) fn strike(&mut self, function: &str) -> (Vec<Interruption>, Option<CUresult>) {
         let (mut run, mut status) = (Vec::new(), None);
         let is_due = |pending: &mut Pending| {

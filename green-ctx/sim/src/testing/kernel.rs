@@ -1,4 +1,4 @@
-//! The view of a launch that a kernel's closure gets.
+//! The object through which a kernel's closure accesses its launch.
 
 use std::io::{self, Write};
 use std::ops::Range;
@@ -27,8 +27,8 @@ pub(crate) fn warn_unregistered(kernel: &str) {
     });
 }
 
-/// An access outside the allocations of the launch's device. The launch has failed, as on a GPU: from its
-/// end on, the device's contexts return `CUDA_ERROR_ILLEGAL_ADDRESS`.
+/// An access outside the allocations that the launch's device can reach. The launch fails, as on a GPU.
+/// After the end of the launch, the device's contexts return `CUDA_ERROR_ILLEGAL_ADDRESS`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{bytes} bytes at {address:#x} are not within one allocation that the device can reach")]
 #[non_exhaustive]
@@ -53,7 +53,8 @@ pub struct Block {
     pub end_ns: u64,
 }
 
-/// A launch, as the closure of [`Sim::register_kernel`](crate::Sim::register_kernel) sees it.
+/// A launch, as presented to a closure that was registered with
+/// [`Sim::register_kernel`](crate::Sim::register_kernel).
 pub struct KernelCall<'a> {
     pub(crate) driver: &'a Driver,
     pub(crate) info: Arc<KernelInfo>,
@@ -137,9 +138,9 @@ impl KernelCall<'_> {
         self.duration_ns = duration;
     }
 
-    /// Returns the SM and the times of each block. Block `i` runs on SM number `i` of
-    /// [`sms`](KernelCall::sms), counted round-robin. When all SMs are full, the following blocks form a
-    /// later wave.
+    /// Returns the SM and the times of each block. The blocks are distributed round-robin over the SMs of
+    /// [`sms`](KernelCall::sms), starting with the first. When all SMs are full, the following blocks form
+    /// a later wave.
     ///
     /// # Examples
     ///
@@ -169,7 +170,8 @@ impl KernelCall<'_> {
         end_ns(self.start_ns, self.duration_ns, self.grid, &self.sms, self.blocks_per_sm)
     }
 
-    /// Reads device memory: its contents at the start of the launch, with the kernel's own writes applied.
+    /// Reads device memory. The result is the contents at the start of the launch, with the kernel's own
+    /// writes applied.
     ///
     /// # Errors
     ///
@@ -219,7 +221,7 @@ impl KernelCall<'_> {
         self.accessed(found, address, bytes.len())
     }
 
-    /// Adds written bytes; if they continue the last write, both become one.
+    /// Adds a write. If the bytes directly follow those of the last write, the two writes are merged.
     fn note(&mut self, address: u64, bytes: &[u8]) {
         match self.writes.last_mut() {
             Some(last) if last.address + last.bytes.len() as u64 == address => {
@@ -229,7 +231,8 @@ impl KernelCall<'_> {
         }
     }
 
-    /// Adds a read range; if it continues the last read, both become one.
+    /// Adds the range of a read. If the range directly follows that of the last read, the two ranges are
+    /// merged.
     fn note_read(&mut self, range: Range<u64>) {
         match self.reads.last_mut() {
             Some(last) if last.start <= range.start && range.start <= last.end => {
@@ -267,5 +270,5 @@ pub(crate) fn end_ns(
     start.saturating_add(waves.saturating_mul(duration))
 }
 
-/// The duration of a block if its kernel does not set one.
+/// The duration of a block if the kernel's closure does not set one.
 pub(crate) const DURATION: u64 = cost::KERNEL;

@@ -20,15 +20,15 @@ pub struct Live {
     pub events: u64,
     /// Libraries that were not unloaded.
     pub libraries: u64,
-    /// Modules that were not unloaded, without those that libraries loaded.
+    /// Modules that were not unloaded, not counting modules that libraries loaded.
     pub modules: u64,
-    /// Graphs that were not destroyed, without child graphs and graphs under capture.
+    /// Graphs that were not destroyed, not counting child graphs and graphs under capture.
     pub graphs: u64,
     /// Executable graphs that were not destroyed.
     pub graph_executables: u64,
     /// Allocations of device memory that were not freed.
     pub allocations: u64,
-    /// The total size of these allocations, in bytes.
+    /// The total size of the device memory that was not freed, in bytes.
     pub allocated_bytes: u64,
     /// Page-locked host allocations and registrations that were not freed or unregistered.
     pub host_allocations: u64,

@@ -1,14 +1,15 @@
-//! The race check: accesses to memory that nothing orders.
+//! The race check, which finds accesses to the same memory that nothing orders.
 //!
-//! For each byte of an allocation, the history holds the last operations that wrote it and those that read
-//! it since. Neighbouring bytes with the same operations form one piece. A new access must come after the
-//! writes and, if it writes, after the reads. Its vector clock decides this; the same clocks decide which
-//! launch happens before which. If the new access is not ordered after an old one, both operations are
-//! reported.
+//! For each byte of an allocation, the history holds the last operations that wrote the byte and the
+//! operations that have read it since. Neighbouring bytes with the same operations form one piece. A new
+//! access must come after the writes in the history. If the new access is a write, it must also come after
+//! the reads. The vector clock of the new access shows whether this is the case; the same clocks also
+//! determine whether one launch happens before another. If the new access is not ordered after an old
+//! access, both operations are reported.
 //!
-//! A write then replaces the operations that come before it, and a read replaces the reads that come before
-//! it. An access that comes after the new operation also comes after the replaced ones. Each byte therefore
-//! has at most one operation of each kind per stream.
+//! After the check, a write replaces the operations that come before it in the history, and a read replaces
+//! the reads that come before it. An access that comes after the new operation also comes after the
+//! replaced operations. Each byte therefore has at most one write and one read per stream.
 //!
 //! A wait of one thread counts for all threads of the program. Threads synchronise in ways that the driver
 //! does not see, and a false alarm is worse than a missed race.
@@ -24,28 +25,28 @@ use crate::turn::Turn;
 
 /// The maximum number of pairs kept until [`Sim::clear_races`](crate::Sim::clear_races).
 const KEPT: usize = 1024;
-/// The maximum number of pieces per allocation. Beyond it, the allocation's history is dropped. This bounds
-/// memory; at worst a race is missed.
+/// The maximum number of pieces per allocation. If an allocation exceeds this number, its history is
+/// dropped. The limit bounds the memory use of the check; at worst a race is missed.
 const PIECES: usize = 1 << 16;
 
 /// The kind of operation that accessed memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Accessor {
-    /// The closure of a registered kernel, through [`KernelCall`](crate::KernelCall).
+    /// The closure of a registered kernel, which accesses memory through [`KernelCall`](crate::KernelCall).
     Kernel {
         /// The kernel's name.
         name: Arc<str>,
-        /// The ids of the SMs that its blocks ran on, in ascending order.
+        /// The ids of the SMs on which the kernel's blocks ran, in ascending order.
         sms: Arc<[u32]>,
     },
     /// A copy in any direction.
     Copy,
     /// A memset.
     Fill,
-    /// A stream-ordered allocation. Only later work may use the memory.
+    /// A stream-ordered allocation. Only work after the allocation may use the memory.
     Allocation,
-    /// A free. Only earlier work may use the memory.
+    /// A free. Only work before the free may use the memory.
     Free,
 }
 
@@ -67,11 +68,12 @@ impl fmt::Display for Accessor {
 pub struct Access {
     /// The kind of operation.
     pub what: Accessor,
-    /// Whether it wrote. Allocations and frees count as writes.
+    /// Whether the operation wrote to the memory. Allocations and frees count as writes.
     pub write: bool,
-    /// The id of its stream, as `cuStreamGetId` returns it; `None` if the host did it.
+    /// The id of the operation's stream, as `cuStreamGetId` returns it; `None` if the host accessed the
+    /// memory.
     pub stream: Option<u64>,
-    /// The id of its context, as `cuCtxGetId` returns it.
+    /// The id of the operation's context, as `cuCtxGetId` returns it.
     pub context: u64,
     /// The start, in virtual nanoseconds.
     pub start_ns: u64,
@@ -89,8 +91,8 @@ impl fmt::Display for Access {
     }
 }
 
-/// Two operations that access the same memory without an order between them, at least one of them writing;
-/// returned by [`Sim::races`](crate::Sim::races).
+/// Two operations that access the same memory without an order between the two operations. At least one of
+/// the two operations writes. [`Sim::races`](crate::Sim::races) returns these pairs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Race {
@@ -98,11 +100,11 @@ pub struct Race {
     pub first: Access,
     /// The operation submitted second.
     pub second: Access,
-    /// The device that the memory belongs to.
+    /// The index of the device that the memory belongs to.
     pub device: usize,
     /// The lowest address that both operations access.
     pub address: u64,
-    /// The number of bytes from there to the highest address that both access.
+    /// The number of bytes from `address` to the highest address that both operations access.
     pub bytes: u64,
 }
 
@@ -132,8 +134,8 @@ pub(crate) struct Operation {
     context: u64,
     start_ns: u64,
     end_ns: u64,
-    /// The tick identifies the operation. The clock holds the operations that had certainly ended when it
-    /// began.
+    /// The tick identifies the operation. The clock contains the operations that had certainly ended when
+    /// this operation began.
     tick: Tick,
     clock: VectorClock,
 }
@@ -196,7 +198,7 @@ impl History {
         }
     }
 
-    /// Passes each piece within a range to `see`, including bytes that were not accessed before.
+    /// Passes each piece within a range to `see`. Bytes that were never accessed before form pieces too.
     fn pieces(&mut self, range: Range<u64>, mut see: impl FnMut(Range<u64>, &mut Touched)) {
         self.cut(range.start);
         self.cut(range.end);
@@ -255,7 +257,7 @@ struct Found {
 }
 
 impl Races {
-    /// Records that a thread of the program knows these operations to be finished.
+    /// Records that a thread of the program knows that these operations have ended.
     pub(crate) fn host_waited(&mut self, clock: &VectorClock) {
         self.waited.join(clock);
     }
@@ -268,10 +270,10 @@ impl Races {
         self.found.clear();
     }
 
-    /// Returns whether `old`, whose access was noted first, and `new` are ordered. A wait of one thread
-    /// counts for all threads, because threads share one time and their synchronisation is not visible. The
-    /// accesses of a kernel are recorded when its closure returns, so `old` may also be the later
-    /// operation.
+    /// Returns whether `old` and `new` are ordered; the access of `old` was recorded first. A wait of one
+    /// thread counts for all threads, because all threads share one time and the simulator does not see how
+    /// they synchronise. The accesses of a kernel are recorded only when the kernel's closure returns, so
+    /// `old` may also be the later operation.
     fn ordered(&self, old: &Operation, new: &Operation) -> bool {
         // The host must wait for accesses before it frees memory, but an allocation is not an access
         // (header, `cuMemFree`).

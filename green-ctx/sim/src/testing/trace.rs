@@ -10,15 +10,15 @@ use crate::clock::{Tick, VectorClock};
 pub struct Launch {
     /// The kernel's name.
     pub kernel: Arc<str>,
-    /// The index of the device that it ran on.
+    /// The index of the device that the kernel ran on.
     pub device: usize,
-    /// The id of its stream, as `cuStreamGetId` returns it.
+    /// The id of the launch's stream, as `cuStreamGetId` returns it.
     pub stream: u64,
-    /// The id of its context, as `cuCtxGetId` returns it.
+    /// The id of the launch's context, as `cuCtxGetId` returns it.
     pub context: u64,
     /// Whether the context is a green context.
     pub is_green: bool,
-    /// The ids of the SMs that its blocks ran on, in ascending order.
+    /// The ids of the SMs on which the kernel's blocks ran, in ascending order.
     pub sms: Arc<[u32]>,
     /// The size of the grid, in blocks.
     pub grid: [u32; 3],
@@ -28,26 +28,29 @@ pub struct Launch {
     pub start_ns: u64,
     /// The end, in virtual nanoseconds.
     pub end_ns: u64,
-    /// The number of the graph launch that it belongs to, counted from 1; `None` outside graphs.
+    /// The number of the graph launch that this kernel launch belongs to, counted from 1; `None` if the
+    /// kernel was not launched by a graph.
     pub graph_launch: Option<u64>,
     pub(crate) tick: Tick,
     pub(crate) clock: VectorClock,
 }
 
 impl Launch {
-    /// Returns whether this launch certainly ended before `other` began. This is the case if stream order,
-    /// events, the edges of a graph or waits of the launching thread lead from one to the other.
+    /// Returns whether this launch certainly ended before `other` began. This is the case if a chain of
+    /// stream order, events, graph edges or waits of the launching thread leads from this launch to
+    /// `other`.
     ///
-    /// Synchronisation between the program's threads is not visible. If one thread waits for a stream and
-    /// another thread launches afterwards, the wait does not order the second thread's launch.
+    /// The simulator does not see how the program's threads synchronise with each other. If one thread
+    /// waits for a stream and another thread launches afterwards, the wait does not order the second
+    /// thread's launch.
     ///
-    /// [`Sim::launches`](crate::Sim::launches) has an example.
+    /// The documentation of [`Sim::launches`](crate::Sim::launches) contains an example.
     #[must_use]
     pub fn happens_before(&self, other: &Launch) -> bool {
         self.tick != other.tick && other.clock.knows(&self.tick)
     }
 
-    /// Returns whether both launches ran at the same time, in virtual time.
+    /// Returns whether this launch and `other` overlapped in virtual time.
     #[must_use]
     pub fn overlaps(&self, other: &Launch) -> bool {
         self.start_ns < other.end_ns && other.start_ns < self.end_ns

@@ -142,14 +142,14 @@ fn a_user_object_lives_until_the_last_launch_of_its_graph_is_over() {
     // SAFETY: `Lend` is the signature of the function in CUDA 11.3 (cuda.h).
     let lend: Lend = unsafe { std::mem::transmute(machine.lookup(c"cuGraphRetainUserObject")) };
     let data = from_ref(&times).cast_mut().cast();
-    // SAFETY: `object` is a local variable of the type that the function fills, and `destroyed` accepts
-    // `data`.
+    // SAFETY: `object` is a local variable of the type that the function fills, and `data` points to
+    // the counter that `destroyed` expects.
     ok(unsafe { create(&mut object, data, Some(destroyed), 1, 1) });
     ok(bench.begin(RELAXED));
     bench.launch("nothing", 0, &[]);
     let graph = get!(machine, null_mut(), cuStreamEndCapture(stream;));
-    // SAFETY: the simulator never dereferences handles. The flag moves the program's reference to the
-    // graph.
+    // SAFETY: the simulator never dereferences handles. The flag 1 transfers the program's reference
+    // to the graph.
     ok(unsafe { lend(graph, object, 1, 1) });
     let exec = get!(machine, null_mut(), cuGraphInstantiateWithFlags(; graph, 0));
     must!(machine, cuGraphDestroy(graph));

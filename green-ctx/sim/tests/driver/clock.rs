@@ -104,7 +104,7 @@ fn a_stream_becomes_ready_by_itself_on_a_real_clock_alone() {
 fn who_waits_for_a_stream_waits_for_its_functions() {
     unsafe extern "C" fn late(calls: *mut c_void) {
         sleep(Duration::from_millis(20));
-        // SAFETY: as in `count`.
+        // SAFETY: the test passes a pointer to a counter that outlives the driver's work.
         unsafe { count(calls) };
     }
     let calls = AtomicU32::new(0);
@@ -121,7 +121,7 @@ fn who_waits_for_a_stream_waits_for_its_functions() {
 #[test]
 fn a_function_that_waits_holds_up_no_call() {
     unsafe extern "C" fn gate(calls: *mut c_void) {
-        // SAFETY: as in `count`.
+        // SAFETY: the test passes a pointer to a counter that outlives the driver's work.
         let state = unsafe { &*calls.cast::<AtomicU32>() };
         state.store(1, Ordering::SeqCst);
         becomes(state, 2);
@@ -155,7 +155,7 @@ fn a_driver_ends_with_work_that_is_left() {
 fn a_function_ends_its_driver() {
     struct Last(std::sync::Mutex<Option<Sim>>, AtomicU32);
     unsafe extern "C" fn end(last: *mut c_void) {
-        // SAFETY: the test keeps the value until the counter in it is 1.
+        // SAFETY: the test keeps the value alive until its counter is 1.
         let last = unsafe { &*last.cast::<Last>() };
         drop(last.0.lock().expect("no panic").take());
         last.1.store(1, Ordering::SeqCst);
@@ -164,7 +164,8 @@ fn a_function_ends_its_driver() {
     let last = Last(std::sync::Mutex::new(Some(sim)), AtomicU32::new(0));
     let data = from_ref(&last).cast_mut().cast();
     let function = api.cuLaunchHostFunc().expect("it exists");
-    // SAFETY: the function gets the pointer to `last`, which it expects and which outlives the call to it.
+    // SAFETY: `data` points to `last`, which has the type that `end` expects and outlives the call of
+    // `end`.
     ok(unsafe { function(null_mut(), Some(end), data) });
     assert!(becomes(&last.1, 1));
 }

@@ -102,7 +102,7 @@ fn drivers_share_nothing() {
     let first = Machine::with_primary();
     let second = Machine::with_devices("h200@12.4", 3);
     let mut count = 0;
-    // SAFETY: the pointer is to a local variable of the type that the function fills.
+    // SAFETY: the pointer points to a local variable of the type that the function fills.
     ok(unsafe { second.api.cuDeviceGetCount()(&mut count) });
     assert_eq!(count, 3);
     assert_eq!(second.push(first.current()), INVALID_CONTEXT);
@@ -118,8 +118,8 @@ fn functions_outlive_their_driver_without_harm() {
     let Machine { sim, api } = Machine::new();
     let clone = sim.clone();
     drop(sim);
-    // SAFETY: the pointer is to a temporary of the type that the function fills, which lives until the call
-    // returns.
+    // SAFETY: the pointer points to a temporary of the type that the function fills, which lives until the
+    // call returns.
     let count = || unsafe { api.cuDeviceGetCount()(&mut 0) };
     assert_eq!(count(), OK);
     drop(clone);
@@ -160,8 +160,8 @@ fn threads_do_not_disturb_each_other() {
 fn a_machine_without_devices_does_not_start() {
     let machine = Machine::dormant(Sim::builder("h200").devices(0));
     assert_eq!(machine.init(), CUresult::CUDA_ERROR_NO_DEVICE);
-    // SAFETY: the pointer is to a temporary of the type that the function fills, which lives until the call
-    // returns.
+    // SAFETY: the pointer points to a temporary of the type that the function fills, which lives until the
+    // call returns.
     let status = unsafe { machine.api.cuDeviceGetCount()(&mut 0) };
     assert_eq!(status, CUresult::CUDA_ERROR_NOT_INITIALIZED);
 }

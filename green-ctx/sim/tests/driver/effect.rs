@@ -60,8 +60,8 @@ fn at(pointer: *const u8) -> u64 {
 
 /// Reads a byte of page-locked memory, which the driver may write at any time.
 fn read(pointer: *const u8, index: usize) -> u8 {
-    // SAFETY: tests pass pointers into memory that they allocated and did not free, and indices within it.
-    // The read is volatile because the driver may write the memory.
+    // SAFETY: tests pass a pointer into memory that they allocated and have not freed, and the index is
+    // within this memory. The read is volatile because the driver may write the memory.
     unsafe { pointer.wrapping_add(index).read_volatile() }
 }
 
@@ -414,9 +414,9 @@ fn a_kernel_may_call_the_driver() {
         let (kernel, stream, none) = (handle(nothing).cast(), handle(stream).cast(), null_mut());
         // SAFETY: the kernel has no parameters, and handles are not dereferenced.
         ok(unsafe { launch(kernel, 1, 1, 1, 1, 1, 1, 0, stream, none, null_mut()) });
-        // SAFETY: as above.
+        // SAFETY: the call passes only a handle, and handles are not dereferenced.
         ok(unsafe { api.cuStreamDestroy().expect("it exists")(stream) });
-        // SAFETY: as above.
+        // SAFETY: the call passes only a handle, and handles are not dereferenced.
         ok(unsafe { api.cuGraphExecDestroy().expect("it exists")(handle(executable).cast()) });
     });
     must!(machine, cuGraphLaunch(exec, bench.streams[1]));

@@ -10,8 +10,8 @@ use green_ctx_sys::*;
 macro_rules! call {
     ($machine:expr, $function:ident($($arg:expr),* $(,)?)) => {{
         let function = $machine.api.$function().expect(concat!(stringify!($function), " exists"));
-        // SAFETY: every pointer in these tests is null or to a variable of the type that the function reads
-        // or fills, and the simulator never dereferences handles.
+        // SAFETY: every pointer in these tests is null or points to a variable of the type that the
+        // function reads or fills, and the simulator never dereferences handles.
         unsafe { function($($arg),*) }
     }};
 }
@@ -90,7 +90,7 @@ pub(crate) fn sm_count(resource: &CUdevResource) -> u32 {
     if resource.type_ != SM {
         return 0;
     }
-    // SAFETY: `type_` says that this field of the union is in use.
+    // SAFETY: `type_` shows that this field of the union is in use.
     unsafe { resource.__bindgen_anon_1.sm }.smCount
 }
 
@@ -120,8 +120,8 @@ impl Machine {
     /// Returns the address of a function that [`Api`] does not have.
     pub(crate) fn lookup(&self, name: &CStr) -> *mut c_void {
         let (mut address, look) = (null_mut(), self.sim.get_proc_address());
-        // SAFETY: the pointers are to a C string and to a variable of the type that the function fills; the
-        // last one is optional.
+        // SAFETY: the pointers point to a C string and to a variable of the type that the function fills;
+        // the last pointer may be null.
         ok(unsafe { look(name.as_ptr(), &mut address, 13_000, 0, null_mut()) });
         assert!(!address.is_null(), "{name:?}");
         address

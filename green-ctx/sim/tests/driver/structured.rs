@@ -66,7 +66,7 @@ fn discover(machine: &Machine, groups: &[Params]) -> Result<Vec<u32>, CUresult> 
 /// Returns the count, minimum, alignment, flags and locality domain.
 fn numbers(resource: &CUdevResource) -> [u32; 5] {
     assert_eq!(resource.type_, SM);
-    // SAFETY: `type_` says that this field of the union is in use.
+    // SAFETY: `type_` shows that this field of the union is in use.
     let sm = unsafe { resource.__bindgen_anon_1.sm };
     [sm.smCount, sm.minSmPartitionSize, sm.smCoscheduledAlignment, sm.flags, sm.localityDomainId]
 }

@@ -14,7 +14,7 @@ type Found = CUdriverProcAddressQueryResult;
 fn lookup(sim: &Sim, name: &CStr, version: c_int, flags: u64) -> (CUresult, *mut c_void, Found) {
     let (mut address, mut found) = (null_mut(), Found::CU_GET_PROC_ADDRESS_SUCCESS);
     let look = sim.get_proc_address();
-    // SAFETY: the pointers are to a C string and to variables of the types that the function fills.
+    // SAFETY: the pointers point to a C string and to variables of the types that the function fills.
     let status = unsafe { look(name.as_ptr(), &mut address, version, flags, &mut found) };
     (status, address, found)
 }

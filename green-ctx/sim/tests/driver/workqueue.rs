@@ -32,7 +32,7 @@ fn of(machine: &Machine, green: CUgreenCtx, kind: CUdevResourceType) -> CUdevRes
 /// Returns the device, the concurrency limit and the sharing scope.
 fn config(resource: &CUdevResource) -> (i32, u32, u32) {
     assert_eq!(resource.type_, CONFIG);
-    // SAFETY: `type_` says that this field of the union is in use.
+    // SAFETY: `type_` shows that this field of the union is in use.
     let config = unsafe { resource.__bindgen_anon_1.wqConfig };
     (config.device, config.wqConcurrencyLimit, config.sharingScope.0)
 }
@@ -147,7 +147,7 @@ fn what_is_no_workqueue_is_refused() {
         assert!(machine.desc(&[unit, queues]).is_ok());
         for byte in [0, 7, 8, 30] {
             let mut damaged = queues;
-            // SAFETY: `type_` says that this field of the union is in use.
+            // SAFETY: `type_` shows that this field of the union is in use.
             unsafe { damaged.__bindgen_anon_1.wq.reserved[byte] ^= 1 };
             assert_eq!(machine.desc(&[unit, damaged]), Err(BAD_CONFIGURATION), "byte {byte}");
         }

@@ -12,14 +12,14 @@ impl Partition {
     ///
     /// # Errors
     ///
-    /// [`Refused`](crate::error::Refused), which returns the partition, if another handle of it exists (a
-    /// clone, a stream, the context), if it belongs to a plan, if its stream is being captured, if its
-    /// context is current on this thread, or if the driver fails.
+    /// [`Refused`](crate::error::Refused), which returns the partition, in these cases: another handle of the
+    /// partition exists (a clone, a stream or the context), the partition belongs to a plan, its stream is
+    /// being captured, its context is current on this thread, or the driver fails.
     ///
     /// # Panics
     ///
-    /// If a function of [`Driver::on_reclaim`](crate::Driver::on_reclaim) panics. The partition is dropped in
-    /// that case.
+    /// If a hook of [`Driver::on_reclaim`](crate::Driver::on_reclaim) panics, this call panics too and drops
+    /// the partition.
     ///
     /// # Examples
     ///

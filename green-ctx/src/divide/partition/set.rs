@@ -5,7 +5,7 @@ use std::{slice, vec};
 
 use super::Partition;
 
-/// The partitions of one request, in its order. The partition that takes the rest comes last.
+/// The partitions of one request, in the order of the request. The partition that takes the rest comes last.
 #[derive(Clone, Debug)]
 pub struct Partitions {
     partitions: Vec<Partition>,
@@ -24,7 +24,8 @@ impl Partitions {
         self.partitions.len()
     }
 
-    /// Returns whether there are no partitions. This can happen if a request takes only the rest.
+    /// Returns whether there are no partitions. A request that takes only the rest gives no partition if no
+    /// SM is free.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.partitions.is_empty()
@@ -52,7 +53,7 @@ impl FromIterator<Partition> for Partitions {
 ///
 /// # Panics
 ///
-/// If no partition has the name.
+/// Panics if no partition has the name.
 impl Index<&str> for Partitions {
     type Output = Partition;
 
@@ -69,7 +70,7 @@ impl Index<&str> for Partitions {
 ///
 /// # Panics
 ///
-/// If the index is out of range.
+/// Panics if the index is out of range.
 impl Index<usize> for Partitions {
     type Output = Partition;
 

@@ -4,9 +4,9 @@
 //! so that a switch between these plans leaves the context alone. Two partitions of one plan never share a
 //! context, even on the same units. A partition outside plans has its own `SharedContext`.
 //!
-//! Plans can have different names for a context. A switch sets the name of the active plan. `wait_for` makes
-//! no driver call for work that the context already waits for, so a capture in the context does not prevent
-//! such a switch.
+//! Different plans can use the same context under different names. A switch gives the context the name that
+//! the new active plan uses. `wait_for` makes no driver call for work that the context already waits for, so
+//! a switch that adds no wait succeeds even while a stream of the context is being captured.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -26,12 +26,12 @@ pub(crate) struct SharedContext {
     priority: i32,
     placement: Placement,
     units: UnitSet,
-    /// Whether plans use several names for it.
+    /// Whether plans use several names for the context.
     has_names: AtomicBool,
 }
 
 impl SharedContext {
-    /// Creates a context on a group's SMs, which other plans can use too.
+    /// Creates a context on a group's SMs. Contexts of other plans can use the same SMs at other times.
     pub(crate) fn create_time_shared(group: SmGroup) -> Result<SharedContext> {
         let priority = group.priority();
         let context = create::context(&group.device().clone(), group.into())?;
@@ -39,7 +39,7 @@ impl SharedContext {
         SharedContext::of(context, priority).map_err(|(_context, error)| error)
     }
 
-    /// Wraps a context that plans of the set used before, and no plan uses now.
+    /// Wraps a context that earlier plans of the set used, but no current plan uses.
     pub(crate) fn again(context: Context, priority: i32) -> Result<SharedContext> {
         let shared = SharedContext::of(context, priority).map_err(|(_context, error)| error)?;
         // It may still have the name that an earlier plan gave it.
@@ -47,7 +47,7 @@ impl SharedContext {
         Ok(shared)
     }
 
-    /// Creates the first stream of a context. If that fails, returns the context.
+    /// Creates the first stream of a context. If the stream cannot be created, the error returns the context.
     pub(crate) fn of(context: Context, priority: i32) -> Result<SharedContext, (Context, Error)> {
         let stream = match context.create_stream(StreamOptions::default().priority(priority)) {
             Ok(stream) => stream,
@@ -61,8 +61,8 @@ impl SharedContext {
         Ok(SharedContext { context, stream, priority, placement, units, has_names })
     }
 
-    /// Waits for all work of a context that is about to be closed. The caller must have the only handle. If
-    /// this fails, nothing has changed.
+    /// Waits for all work of a context that is about to be closed. The caller must have the only handle. A
+    /// failure changes nothing.
     pub(crate) fn prepare_close(&self) -> Result<(), CloseReason> {
         let SharedContext { context, stream, .. } = self;
         // Check before the stream leaves the registry: when a capture ends, it looks there for the streams
@@ -94,14 +94,14 @@ impl SharedContext {
         self.placement == *placement && self.priority == priority
     }
 
-    /// Notes a name that a plan uses for it.
+    /// Notes a name that a plan uses for the context.
     pub(crate) fn note_name(&self, name: &str) {
         if self.context.label() != name {
             self.has_names.store(true, Ordering::Relaxed);
         }
     }
 
-    /// Sets the name that the active plan uses for it.
+    /// Gives the context the name that the active plan uses.
     #[inline]
     pub(crate) fn set_name(&self, name: &Arc<str>) {
         if self.has_names.load(Ordering::Relaxed) {
@@ -109,12 +109,12 @@ impl SharedContext {
         }
     }
 
-    /// Returns a set of some of its units.
+    /// Returns the set of these units of the context.
     pub(crate) fn set_of(&self, members: impl IntoIterator<Item = usize>) -> UnitSet {
         self.units.subset(members)
     }
 
-    /// Returns its units.
+    /// Returns the units of the context.
     pub(crate) fn units(&self) -> &UnitSet {
         &self.units
     }
@@ -137,12 +137,13 @@ impl SharedContext {
         self.context.has_captures()
     }
 
-    /// Records the work submitted so far.
+    /// Records the work that was submitted to the context so far.
     pub(crate) fn record(&self) -> Result<()> {
         self.context.record_work(self.stream.raw_stream())
     }
 
-    /// Returns whether the work that was recorded last is done. Queries in the thread's current capture mode.
+    /// Returns whether the work that was recorded last is done. The query runs in the thread's current
+    /// capture mode.
     pub(crate) fn is_done(&self) -> Result<bool> {
         let api = self.context.device().functions()?;
         for fence in self.context.work() {
@@ -159,18 +160,18 @@ impl SharedContext {
         self.context.work().try_for_each(|fence| fence.synchronize(api))
     }
 
-    /// Makes work submitted here wait for the work of contexts that are gone.
+    /// Makes later work of this context wait for the work of contexts that no longer exist.
     pub(crate) fn wait_for_former(&self, fences: &Fences) -> Result<()> {
         fences.iter().try_for_each(|fence| self.context.hold(fence, self.stream.raw_stream()))
     }
 
-    /// Returns whether it already waits for the work that was recorded last in `other`.
+    /// Returns whether this context already waits for the last recorded work of `other`.
     pub(crate) fn waits_for(&self, other: &SharedContext) -> bool {
         other.context.work().all(|fence| self.context.waits_for(fence))
     }
 
-    /// Makes work submitted here from now on wait for the work that was recorded last in `other`. Only one
-    /// thread at a time may call it.
+    /// Makes later work of this context wait for the last recorded work of `other`. Only one thread at a time
+    /// may call this function.
     pub(crate) fn wait_for(&self, other: &SharedContext) -> Result<()> {
         let hold = |fence: &Arc<Fence>| self.context.hold(fence, self.stream.raw_stream());
         other.context.work().filter(|fence| !self.context.waits_for(fence)).try_for_each(hold)

@@ -14,7 +14,7 @@ use crate::handle::group::{Parent, SmGroup};
 #[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum CloseSetReason {
-    /// Another handle of the set, one of its plans or a partition exists. The text says which.
+    /// Another handle of the set, of one of its plans or of a partition exists. The text names the object.
     #[error("{0}")]
     InUse(String),
     /// A partition of one of the plans cannot be closed.
@@ -27,7 +27,7 @@ pub enum CloseSetReason {
         reason: CloseReason,
     },
     /// The driver refused to record work of an earlier plan, so it is unknown when that work is done. The
-    /// next call tries again.
+    /// next call of [`PlanSet::close`] tries again to record the work.
     #[error("work of an earlier plan could not be recorded; try again")]
     Unrecorded,
     /// A driver call failed.
@@ -45,16 +45,18 @@ impl PlanSet {
     ///
     /// [`Refused`](crate::error::Refused), which returns the set, in these cases:
     ///
-    /// - Another handle of the set, one of its plans or a partition exists: a stream, a graph, a
-    ///   [`GraphCache`](crate::graph::GraphCache), or the result of [`active`](PlanSet::active).
-    /// - A partition's stream is being captured, or its context is current on this thread.
+    /// - Another handle of the set, of one of its plans or of a partition exists. Streams, graphs, a
+    ///   [`GraphCache`](crate::graph::GraphCache) and the result of [`active`](PlanSet::active) count as
+    ///   handles.
+    /// - The stream of a partition is being captured, or the context of a partition is current on this
+    ///   thread.
     /// - Work of an earlier plan could not be recorded.
     /// - The driver fails.
     ///
     /// # Panics
     ///
-    /// If a function of [`Driver::on_reclaim`](crate::Driver::on_reclaim) panics. The set is dropped in that
-    /// case.
+    /// If a hook of [`Driver::on_reclaim`](crate::Driver::on_reclaim) panics, this call panics too and drops
+    /// the set.
     ///
     /// # Examples
     ///
@@ -78,7 +80,7 @@ impl PlanSet {
         }
     }
 
-    /// Waits for the work of every context, and returns all contexts. If this fails, nothing has changed.
+    /// Waits for the work of every context, and returns all contexts. A failure changes nothing.
     fn prepare_close(&self) -> Result<Vec<Arc<SharedContext>>, CloseSetReason> {
         let driver = self.device().driver();
         driver.check_process()?;
@@ -150,7 +152,8 @@ impl Inner {
     }
 }
 
-/// Returns every plan of a set once: the prepared plans, and plans that were left without fences.
+/// Returns the plans of a set without duplicates: the prepared plans, and plans that were switched away from
+/// without fences.
 fn all_plans<'a>(former: &'a Former, plans: &'a [Arc<Plan>]) -> Vec<&'a Arc<Plan>> {
     let mut all: Vec<&Arc<Plan>> = Vec::new();
     for plan in plans.iter().chain(former.unfenced()) {
@@ -161,7 +164,8 @@ fn all_plans<'a>(former: &'a Former, plans: &'a [Arc<Plan>]) -> Vec<&'a Arc<Plan
     all
 }
 
-/// Returns the contexts of every plan, and those with work of earlier plans, each once.
+/// Returns the contexts of every plan, and the contexts that may have work of earlier plans, without
+/// duplicates.
 fn contexts(former: &Former, plans: &[Arc<Plan>]) -> Vec<Arc<SharedContext>> {
     let mut all: Vec<Arc<SharedContext>> = Vec::new();
     let of_plans = all_plans(former, plans).into_iter().flat_map(|plan| plan.partitions());

@@ -1,4 +1,4 @@
-//! The contexts of a set's plans. Partitions of different plans on the same SMs have the same context.
+//! The contexts of a set's plans. Partitions of different plans on the same SMs share one context.
 
 use std::sync::{Arc, Weak};
 
@@ -10,8 +10,8 @@ use crate::handle::error::Result;
 use crate::handle::group::{Parent, SmGroup};
 use crate::ledger::Placement;
 
-/// The contexts of plans that are prepared or in use, and those of retired plans that another object still
-/// uses. For example, a graph cache uses the contexts of its graphs.
+/// The contexts of the set's current plans, and contexts of retired plans that another object still uses. For
+/// example, a graph cache uses the contexts of its graphs.
 #[derive(Default)]
 pub(super) struct Contexts {
     known: Mutex<Vec<Known>>,
@@ -20,7 +20,7 @@ pub(super) struct Contexts {
 #[derive(Clone)]
 struct Known {
     placement: Placement,
-    /// The context with the first stream of the plans' partitions on these SMs.
+    /// The context and the first stream that the plans' partitions on these SMs share.
     shared: Weak<SharedContext>,
     context: Weak<context::Inner>,
 }
@@ -69,7 +69,7 @@ impl Contexts {
         Ok(context)
     }
 
-    /// Returns a context on these SMs that no plan uses any longer, but another object still does.
+    /// Returns a context on these SMs that no plan uses any longer but that another object still uses.
     fn left_over(&self, placement: &Placement) -> Option<Context> {
         let known = self.known.lock().clone();
         let of_plans: Vec<_> = known.iter().filter_map(|known| known.shared.upgrade()).collect();

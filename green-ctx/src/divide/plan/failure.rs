@@ -16,7 +16,8 @@ pub enum PlanError {
         /// The names of the prepared plans.
         known: Vec<String>,
     },
-    /// The plan belongs to another set or was retired, even if this set has a plan with the same name.
+    /// The plan belongs to another set or was retired. This error occurs even if the set has another plan
+    /// with the same name.
     #[error("plan {name} belongs to another set or was retired; use one of `PlanSet::plans`")]
     NotOfThisSet {
         /// The plan's name.
@@ -42,7 +43,7 @@ pub enum PlanError {
         /// The plan's name.
         name: String,
     },
-    /// The work of the active plan did not finish in time.
+    /// The work of the active plan did not finish within the time limit.
     #[error("work of partition {partition} did not finish within {milliseconds} ms")]
     NotDrained {
         /// A partition that was still busy.
@@ -57,10 +58,10 @@ pub enum PlanError {
         name: String,
     },
     /// A stream is being captured in a partition that gives up SMs, takes over SMs or must be drained.
-    /// Recording its work or making it wait would invalidate the capture.
+    /// Recording the partition's work, or making the partition wait, would invalidate the capture.
     #[error("a stream of {} is being captured; end the capture first", whose(partition.as_deref()))]
     Capturing {
-        /// The partition; `None` if it belongs to an earlier plan.
+        /// The name of the partition; `None` if the partition belongs to an earlier plan.
         partition: Option<String>,
     },
     /// The request cannot be met, or the driver failed.
@@ -70,7 +71,7 @@ pub enum PlanError {
 
 green_ctx_sys::debug_as_text!(PlanError);
 
-/// Drops the returned value and keeps the reason.
+/// Takes the reason out of a [`Refused`], and drops the value that the error returned.
 impl<T> From<Refused<T, PlanError>> for PlanError {
     fn from(refused: Refused<T, PlanError>) -> PlanError {
         refused.reason

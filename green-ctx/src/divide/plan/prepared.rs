@@ -1,4 +1,4 @@
-//! Plans: named divisions, as requests and prepared.
+//! Requests for plans, and prepared plans.
 
 use std::fmt;
 use std::ops::Index;
@@ -40,14 +40,14 @@ impl PlanRequest {
     }
 }
 
-/// A prepared plan, whose contexts and streams exist. Submit work to its partitions while it is the active
-/// plan. Work that is submitted to an inactive plan competes with the active plan for SMs.
+/// A prepared plan, whose contexts and streams exist. Submit work to the plan's partitions while the plan is
+/// active. Work that is submitted to an inactive plan competes with the active plan for SMs.
 pub struct Plan {
     pub(super) name: Arc<str>,
     pub(super) partitions: Partitions,
     /// The SMs that the plan divides.
     base: Arc<Parent>,
-    /// Whether it was removed from its set.
+    /// Whether the plan was removed from its set.
     retired: AtomicBool,
 }
 
@@ -61,7 +61,7 @@ impl Plan {
         self.base.group().device()
     }
 
-    /// Returns whether it is a current plan of the set that has these SMs.
+    /// Returns whether the plan belongs to the set that has these SMs, and is not retired.
     pub(super) fn is_of(&self, base: &Arc<Parent>) -> bool {
         Arc::ptr_eq(&self.base, base) && !self.retired.load(Ordering::Relaxed)
     }
@@ -90,11 +90,11 @@ impl Plan {
     }
 }
 
-/// Returns the partition with this name. Works for the active plan too: `set.active()["decode"]`.
+/// Returns the partition with this name. For the active plan, write `set.active()["decode"]`.
 ///
 /// # Panics
 ///
-/// If the plan has no partition with this name.
+/// Panics if the plan has no partition with this name.
 impl Index<&str> for Plan {
     type Output = Partition;
 
@@ -107,7 +107,7 @@ impl Index<&str> for Plan {
 ///
 /// # Panics
 ///
-/// If the index is out of range.
+/// Panics if the index is out of range.
 impl Index<usize> for Plan {
     type Output = Partition;
 

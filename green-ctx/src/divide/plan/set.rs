@@ -1,13 +1,15 @@
 //! A set of plans for the same SMs: preparing, switching and retiring them.
 //!
-//! - `prepare` chooses the SMs, preferring SMs that already have a context, and creates the contexts that no
-//!   plan has yet. It holds no lock while it calls the driver, so other threads can switch in the meantime.
-//! - `switch` holds the lock on `Former`, which serialises switches. It records contexts and makes others
-//!   wait for them (`switch.rs`), then replaces the active plan, which readers load without a lock.
+//! - `prepare` chooses the SMs, preferably SMs that already have a context, and creates the contexts that no
+//!   plan has yet. Other threads can switch in the meantime, because `prepare` holds no lock while it calls
+//!   the driver.
+//! - `switch` holds the lock on `Former`, which serialises switches. A switch records contexts, makes other
+//!   contexts wait for them (`switch.rs`), and then replaces the active plan. Readers load the active plan
+//!   without a lock.
 //! - `drain` waits on the host for the active plan's work, with the lock released. If another thread switches
-//!   in the meantime, it waits for the plan that is active after that.
-//! - `retire` removes a plan that is not active. If a switch left the plan without fences, it records the
-//!   plan's contexts.
+//!   during the wait, `drain` then waits for the work of the new active plan.
+//! - `retire` removes a plan that is not active. If a switch away from the plan set no fences, `retire`
+//!   records the plan's contexts.
 //!
 //! Plans and contexts are dropped after the locks are released, because dropping them can run the clean-up
 //! hook, which may use the set.
@@ -33,20 +35,21 @@ use crate::handle::group::{Parent, SmGroup};
 use crate::handle::trace;
 use crate::ledger::Holder;
 
-/// Returns whether a switch that waits should continue.
+/// A function that returns whether a switch should continue to wait.
 type GoOn<'a> = &'a mut dyn FnMut() -> bool;
 
 /// A set of plans: several divisions of the SMs of one group, one of which is active.
 ///
 /// Plans are prepared in advance, so their contexts and streams exist before they are needed. Creating a
 /// context takes about 1 ms and waits for all work on the device (recorded on an H200, driver 580.159.04).
-/// [`switch`](PlanSet::switch) then moves SMs between partitions for the cost of a few events.
+/// [`switch`](PlanSet::switch) then moves SMs between partitions at the cost of a few CUDA events.
 ///
-/// After a switch, new work of a partition waits, on the device, for work of earlier plans on the SMs of its
-/// floor, and for earlier work under its name on other SMs. It does not wait for work on SMs that it shares.
-/// A partition with the same SMs in both plans has the same context and stream.
+/// After a switch, new work of a partition waits, on the device, for work of earlier plans on the SMs of the
+/// partition's floor, and for work of an earlier partition with the same name on other SMs. New work does not
+/// wait for work on SMs above the floor. A partition that has the same SMs in the old plan and in the new one
+/// also has the same context and stream.
 ///
-/// Clones share the set. The [manual](crate::guide::plans) explains what waits for what.
+/// Clones share the set. The [manual](crate::guide::plans) explains which work waits for which.
 ///
 /// # Examples
 ///
@@ -74,16 +77,17 @@ pub struct PlanSet {
 }
 
 pub(super) struct Inner {
-    /// Owns the SMs while a partition of any plan exists.
+    /// The divided group, which holds the SMs while a partition of any plan exists.
     pub(super) base: Arc<Parent>,
     pub(super) active: ArcSwap<Plan>,
     pub(super) plans: Mutex<Vec<Arc<Plan>>>,
     contexts: Contexts,
-    /// The work that earlier plans may have left. Locked during a switch, which serialises switches.
+    /// The work that earlier plans may have left. A switch holds this lock, so only one switch runs at a
+    /// time.
     pub(super) switching: Mutex<Former>,
 }
 
-/// Options of a switch. By default, it sets fences and does not wait on the host.
+/// Options of a switch. By default, a switch sets fences and does not wait on the host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use = "options do nothing until passed to a call"]
 pub struct SwitchOptions {
@@ -98,9 +102,9 @@ impl Default for SwitchOptions {
 }
 
 impl SwitchOptions {
-    /// Sets whether new work waits, on the device, for work of earlier plans on the SMs of its partition's
-    /// floor and under its partition's name. Without fences, both may run at the same time, and nothing
-    /// orders them.
+    /// Sets whether new work of a partition waits, on the device, for work of earlier plans on the SMs of the
+    /// partition's floor, and for work of earlier partitions with the same name. Without fences, the earlier
+    /// and the new work may run at the same time and in any order.
     pub const fn fence(mut self, fence: bool) -> SwitchOptions {
         self.fence = fence;
         self
@@ -109,16 +113,16 @@ impl SwitchOptions {
     /// Waits on the host for the active plan's work before the switch changes anything. If the work takes
     /// longer than `at_most`, the switch fails. [`Duration::MAX`] sets no limit.
     ///
-    /// Other threads may switch in the meantime. In that case, this switch waits for the work of the plan
-    /// that they made active, within the same time limit. Without a limit, it first waits until the previous
-    /// plan's work is done.
+    /// If another thread switches during the wait, this switch then waits for the work of the new active
+    /// plan, within the same time limit. Without a limit, this switch first waits until the work of the
+    /// previously active plan is done.
     pub const fn drain(mut self, at_most: Duration) -> SwitchOptions {
         self.drain = Some(at_most);
         self
     }
 }
 
-/// The plan that was active when [`PlanSet::active`] was called. It keeps that plan alive.
+/// The plan that was active when [`PlanSet::active`] was called. This value keeps the plan alive.
 pub struct Active(Guard<Arc<Plan>>);
 
 impl Deref for Active {
@@ -135,8 +139,8 @@ impl PlanSet {
     ///
     /// # Errors
     ///
-    /// [`Refused`](crate::error::Refused) for the reasons of [`prepare`](PlanSet::prepare). It returns the
-    /// group, unless work on its SMs could not be recorded.
+    /// [`Refused`](crate::error::Refused) for the reasons that [`prepare`](PlanSet::prepare) lists. The error
+    /// returns the group, unless work on the group's SMs could not be recorded.
     pub fn new(
         group: SmGroup,
         first: PlanRequest,
@@ -166,7 +170,7 @@ impl PlanSet {
         self.inner.base.group().device()
     }
 
-    /// Returns the number of SMs that can be in floors of the plans' partitions.
+    /// Returns the number of SMs that are available for the floors of a plan's partitions.
     #[must_use]
     pub fn floor(&self) -> u32 {
         self.inner.base.group().floor()
@@ -185,7 +189,7 @@ impl PlanSet {
         Active(self.inner.active.load())
     }
 
-    /// Returns the prepared plans, in the order in which they were prepared. Returns none in a forked
+    /// Returns the prepared plans, in the order in which they were prepared. The list is empty in a forked
     /// process.
     #[must_use]
     pub fn plans(&self) -> Vec<Arc<Plan>> {
@@ -195,14 +199,14 @@ impl PlanSet {
         self.inner.plans.lock().clone()
     }
 
-    /// Prepares a plan: chooses its SMs, and creates the contexts and streams that no other plan has. Other
-    /// plans can run and be switched in the meantime.
+    /// Prepares a plan: chooses its SMs, and creates the contexts and streams that no other plan has. While a
+    /// plan is being prepared, other plans can run, and other threads can switch plans.
     ///
     /// # Errors
     ///
     /// [`PlanError::Exists`], [`PlanError::TwoOfOneName`], or [`PlanError::Error`] with an error of
-    /// [`SmGroup::split`]. The request must be one by count, with the group's granularity. If it fails,
-    /// nothing has changed.
+    /// [`SmGroup::split`]. The request must divide by count and have the group's granularity. A failure
+    /// changes nothing.
     pub fn prepare(&self, plan: PlanRequest) -> Result<Arc<Plan>, PlanError> {
         self.device().driver().check_process()?;
         trace::span!("prepare", device = self.device().ordinal(), plan = plan.name());
@@ -237,8 +241,8 @@ impl PlanSet {
     ///
     /// # Errors
     ///
-    /// [`PlanError::Unknown`], with the names of all plans; [`Error::Forked`](crate::Error::Forked) in
-    /// [`PlanError::Error`].
+    /// [`PlanError::Unknown`], with the names of all plans, if no plan has the name. [`PlanError::Error`]
+    /// with [`Error::Forked`](crate::Error::Forked) in a forked process.
     pub fn plan(&self, name: &str) -> Result<Arc<Plan>, PlanError> {
         self.device().driver().check_process()?;
         let plans = self.inner.plans.lock();
@@ -246,17 +250,17 @@ impl PlanSet {
         found.ok_or_else(|| unknown(name, &plans))
     }
 
-    /// Makes a plan the active one. Work that is submitted to its partitions from now on waits, on the
-    /// device, for the previous plan's work on the SMs that they take over. Work that is still submitted
-    /// through the previous plan runs concurrently with the new plan's.
+    /// Makes a plan the active one. Work that is submitted to the plan's partitions after the switch waits,
+    /// on the device, for the previous plan's work on the SMs that the partitions take over. Work that the
+    /// caller still submits through the previous plan runs concurrently with work of the new plan.
     ///
     /// # Errors
     ///
-    /// If it fails, this call has changed nothing.
+    /// A failed call changes nothing.
     ///
     /// - [`PlanError::NotOfThisSet`]: the plan belongs to another set or was retired.
-    /// - [`PlanError::NotDrained`]: the work of the active plan did not finish within the time of
-    ///   [`drain`](SwitchOptions::drain).
+    /// - [`PlanError::NotDrained`]: the work of the active plan did not finish within the time limit that
+    ///   [`drain`](SwitchOptions::drain) sets.
     /// - [`PlanError::Capturing`]: a stream is being captured in a partition that gives up or takes over SMs
     ///   or, with [`drain`](SwitchOptions::drain), in any partition of the active plan.
     /// - [`PlanError::Error`]: the driver failed.
@@ -265,8 +269,8 @@ impl PlanSet {
     }
 
     /// Switches as [`switch`](PlanSet::switch) does, but can be cancelled while
-    /// [`drain`](SwitchOptions::drain) waits. It calls `go_on` about every millisecond, and gives up if that
-    /// returns false. It holds no lock during these calls.
+    /// [`drain`](SwitchOptions::drain) waits. During the wait, `go_on` is called about every millisecond,
+    /// while no lock is held. If `go_on` returns false, the switch is cancelled.
     ///
     /// # Errors
     ///
@@ -320,8 +324,8 @@ impl PlanSet {
         Ok(())
     }
 
-    /// Removes a plan from the set. Its contexts are available for reuse once no plan and no handle uses
-    /// them.
+    /// Removes a plan from the set. The plan's contexts become available for reuse once no plan and no handle
+    /// uses them.
     ///
     /// # Errors
     ///
@@ -376,9 +380,10 @@ impl PlanSet {
         Err(PlanError::NotOfThisSet { name: plan.name().to_owned() })
     }
 
-    /// Waits until the work of the active plan is done, unless `next` is already active. Releases the lock
-    /// while it waits. If another thread switches in the meantime, waits for the plan that is active after
-    /// that. Plans whose last handle may be here go to `drained`, to be dropped without the lock.
+    /// Waits until the work of the active plan is done, unless `next` is already active. The lock is released
+    /// during the wait. If another thread switches during the wait, this function then waits for the work of
+    /// the new active plan. Each plan whose handle this function takes is added to `drained`, so that the
+    /// caller drops the plan without the lock.
     fn drain<'a>(
         &'a self,
         mut left: MutexGuard<'a, Former>,
@@ -414,8 +419,8 @@ impl PlanSet {
         Arc::ptr_eq(plan, &self.inner.active.load())
     }
 
-    /// Waits until the work that was recorded last in a plan is done, or until the plan is no longer active.
-    /// Returns false if `go_on` returned false.
+    /// Waits until the last recorded work of a plan is done, or until the plan is no longer active. Returns
+    /// false if `go_on` returned false.
     fn wait_for(
         &self,
         plan: &Arc<Plan>,
@@ -450,7 +455,7 @@ impl PlanSet {
     }
 }
 
-/// Chooses a plan's SMs, and finds or creates their contexts.
+/// Chooses the SMs of a plan's partitions, and finds or creates the partitions' contexts.
 fn build(
     base: &Arc<Parent>,
     contexts: &Contexts,

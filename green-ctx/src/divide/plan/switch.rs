@@ -2,21 +2,23 @@
 //!
 //! A partition of the next plan waits for another context in two cases (`Candidate::precedes`):
 //!
-//! - **F, floor:** the next plan does not have the context, and the context's work may still be on the
+//! - **F, floor:** the next plan does not use the context, and work of the context may still run on the
 //!   partition's floor.
-//! - **N, name:** the context had the partition's name in an earlier plan. No job runs in two contexts at a
-//!   time.
+//! - **N, name:** an earlier plan used the context under the partition's name. Without this wait, one job
+//!   could run in two contexts at the same time.
 //!
-//! SMs above a floor cause no wait. A context that has the same name in both plans is not recorded.
+//! SMs above a floor cause no wait. A context that keeps its name from the previous plan to the next one is
+//! not recorded.
 //!
-//! Example (H200): plan A has decode `32..` and prefill `..=100`, plan B has decode `64..` and prefill
-//! `..=68`. Decode can use all 132 SMs in both plans, so it has one context. From A to B, prefill is recorded
-//! once. Decode waits for it, because decode's floor grows over its SMs (F). The new prefill waits for it too
-//! (N). From B to A, only the new prefill waits.
+//! Example (H200): in plan A, decode has the share `32..` and prefill has `..=100`. In plan B, decode has
+//! `64..` and prefill has `..=68`. Decode may use all 132 SMs in plan A and in plan B, so the two plans use
+//! the same context for decode. A switch from A to B records the context of A's prefill once. Decode waits
+//! for that context, because the floor of decode grows over SMs of A's prefill (F). B's prefill waits for the
+//! context of A's prefill too (N). In a switch from B to A, only A's prefill waits.
 //!
-//! `Former` holds the contexts that a later switch may have to wait for, by units and by names, until their
-//! work is done. A switch without fences notes the plan that it left, and the next switch with fences records
-//! that plan.
+//! `Former` lists the contexts that a later switch may have to wait for, with their units and names. A
+//! context is removed from the list when its work is done. A switch without fences notes the previous plan,
+//! and the next switch with fences records the contexts of that plan.
 
 use std::mem;
 use std::slice;
@@ -33,24 +35,25 @@ use crate::ledger::UnitSet;
 #[derive(Default)]
 pub(super) struct Former {
     left: Vec<Left>,
-    /// The plans that were left without fences since the last switch with fences, each once.
+    /// The plans that were switched away from without fences since the last switch with fences, without
+    /// duplicates.
     unfenced: Vec<Arc<Plan>>,
 }
 
 /// The work of one context that a later switch may have to wait for.
 pub(super) struct Left {
     context: Arc<SharedContext>,
-    /// The units that have been in no floor since. A partition whose floor takes a unit waits for this
-    /// context's work, so later owners of the unit need to wait only for that partition.
+    /// The units of the context that no later plan has put into a floor. A partition whose floor takes a unit
+    /// waits for this context's work, so later owners of the unit need to wait only for that partition.
     units: UnitSet,
-    /// The names that the context had, except those that a later plan used. The partition that got such a name
-    /// has already waited.
+    /// The names under which earlier plans used the context, except names that a later plan reused. The
+    /// partition that reused a name has already waited for the context.
     names: Vec<Arc<str>>,
-    /// Whether its work has been recorded since its plan was left.
+    /// Whether the context's work has been recorded since the switch away from its plan.
     is_recorded: bool,
 }
 
-/// Values that a switch no longer needs, to be dropped without locks.
+/// Values that a switch no longer needs. The caller must drop them without holding a lock.
 pub(super) type Ended = (Vec<Left>, Vec<Arc<Plan>>);
 
 /// A context that a partition of the next plan may have to wait for.
@@ -59,7 +62,7 @@ struct Candidate<'a> {
     units: &'a UnitSet,
     names: &'a [Arc<str>],
     is_recorded: bool,
-    /// Whether the next plan has the context too.
+    /// Whether the next plan uses the context too.
     stays: bool,
 }
 
@@ -71,8 +74,8 @@ impl Candidate<'_> {
         !Arc::ptr_eq(self.context, next.shared()) && (on_its_floor() || had_its_name())
     }
 
-    /// Returns the work that later switches may have to wait for, once the partitions of the next plan wait
-    /// as `precedes` says.
+    /// Returns the work of this context that later switches may still have to wait for, if each partition of
+    /// the next plan waits for the context whenever `precedes` returns true.
     fn left(&self, next: &Plan) -> Option<Left> {
         let is_next = |name: &&Arc<str>| next.partitions.get(name).is_some();
         let names: Vec<_> =
@@ -137,8 +140,9 @@ impl Former {
         Ok(ended)
     }
 
-    /// Returns the contexts of the previous plan, of plans that were left without fences, and of earlier
-    /// plans if their work is not done. Leaves out contexts that keep their name in the next plan.
+    /// Returns the contexts of the previous plan, the contexts of plans that were switched away from without
+    /// fences, and the contexts of earlier plans whose work is not done. Contexts that keep their name in the
+    /// next plan are left out.
     fn candidates<'a>(&'a self, from: &'a Plan, to: &Plan) -> Result<Vec<Candidate<'a>>> {
         let stays = |context: &Arc<SharedContext>| {
             to.partitions.iter().any(|next| Arc::ptr_eq(next.shared(), context))
@@ -168,14 +172,15 @@ impl Former {
         Ok(candidates)
     }
 
-    /// Notes a switch without fences. The next switch with fences to another plan covers its work too.
+    /// Notes a switch without fences from the plan `from`. The next switch with fences to a different plan
+    /// also orders the work of `from`.
     pub(super) fn note(&mut self, from: &Arc<Plan>, to: &Arc<Plan>) {
         // The caller holds `to`, so no plan is dropped under the lock here.
         self.unfenced.retain(|plan| !Arc::ptr_eq(plan, to));
         self.unfenced.push(Arc::clone(from));
     }
 
-    /// Returns the plans that were left without fences.
+    /// Returns the plans that were switched away from without fences.
     pub(super) fn unfenced(&self) -> &[Arc<Plan>] {
         &self.unfenced
     }
@@ -185,8 +190,8 @@ impl Former {
         self.left.iter().map(|left| &left.context)
     }
 
-    /// Forgets a plan. If it was left without fences, keeps track of the work that its contexts may have
-    /// left, and returns the plan, to be dropped without locks.
+    /// Forgets a plan. If the plan was switched away from without fences, notes that its contexts may have
+    /// unfinished work, and returns the plan. The caller must drop the plan without holding a lock.
     pub(super) fn retire(&mut self, plan: &Arc<Plan>) -> Option<Arc<Plan>> {
         let index = self.unfenced.iter().position(|other| Arc::ptr_eq(other, plan))?;
         for partition in &plan.partitions {
@@ -197,7 +202,7 @@ impl Former {
         Some(self.unfenced.swap_remove(index))
     }
 
-    /// Adds work that may be left in a context.
+    /// Adds a context that may have unfinished work.
     fn leave(&mut self, more: Left) {
         match self.left.iter_mut().find(|known| Arc::ptr_eq(&known.context, &more.context)) {
             Some(known) => known.join(more),
@@ -205,8 +210,8 @@ impl Former {
         }
     }
 
-    /// Records contexts that are not recorded yet, and removes those whose work is done. If the driver
-    /// refuses or fails for a context, it stays, and the next switch tries again.
+    /// Records contexts that are not recorded yet, and removes those whose work is done. If a context cannot
+    /// be recorded, the context stays in the list, and the next switch tries again.
     pub(super) fn settle(&mut self, device: &Device) -> (Vec<Left>, Result<()>) {
         let mut failed = Ok(());
         for left in self.left.iter_mut().filter(|left| !left.is_recorded) {
@@ -221,7 +226,8 @@ impl Former {
 }
 
 impl Left {
-    /// Records the context's work, unless one of its streams is being captured. Returns whether it did.
+    /// Records the context's work, unless one of its streams is being captured. Returns whether the work was
+    /// recorded.
     fn record(&self) -> Result<bool> {
         let is_capturing = self.context.has_captures()?;
         if !is_capturing {

@@ -1,5 +1,5 @@
-//! Contexts created from groups: an idle driver context on the same SMs is reused, otherwise a new one is
-//! created.
+//! Creates contexts from groups. An idle driver context on the same SMs is reused if there is one; otherwise,
+//! the driver creates a new context.
 #![allow(unsafe_code, reason = "calls the driver")]
 
 use std::ptr;
@@ -20,7 +20,7 @@ use crate::handle::raw::Raw;
 use crate::handle::trace;
 use crate::ledger::Placement;
 
-/// The resources for a context: SMs, and optionally its own workqueue.
+/// The resources for a context: SMs, and optionally a workqueue.
 #[derive(Debug)]
 #[must_use = "resources do nothing until passed to `Device::create_context`"]
 pub struct ContextResources {
@@ -37,7 +37,7 @@ impl From<SmGroup> for ContextResources {
 }
 
 impl SmGroup {
-    /// Adds a workqueue, for a context with both ([`Device::create_context`]).
+    /// Adds a workqueue. [`Device::create_context`] creates a context with the SMs and the workqueue.
     ///
     /// Needs CUDA 13.1 or newer; not yet run on hardware.
     pub fn with_workqueue(self, workqueue: Workqueue) -> ContextResources {
@@ -138,11 +138,11 @@ fn create(
     })
 }
 
-/// Completes the creation of a green context. If it fails, the caller destroys the context.
+/// Completes the creation of a green context. If this function fails, the caller must destroy the context.
 fn finish(device: &Device, expected: u32, green: Raw<CUgreenCtx_st>) -> Result<RawGreen> {
     let mut raw = ptr::null_mut();
-    // SAFETY: `green` was created by the caller, who destroys it at the earliest after this function, and
-    // `raw` is a live local.
+    // SAFETY: the caller created `green` and does not destroy it before this function returns, and `raw` is a
+    // live local.
     unsafe { call!(device.functions()?, cuCtxFromGreenCtx(&raw mut raw, green.as_ptr())) }?;
     let context = Raw::new(raw).ok_or_else(|| Error::null("cuCtxFromGreenCtx"))?;
     let kind = CUdevResourceType::CU_DEV_RESOURCE_TYPE_SM;

@@ -1,16 +1,17 @@
-//! The cuts of a device: how the driver splits it into units.
+//! The cuts of a device: the ways in which the driver splits its SMs into units.
 //!
-//! A cut by count gives equal units, and one unit for the SMs that are left, if any. The counts are read back
-//! from the driver; no rule is assumed. A structured request (co-scheduled counts, backfill, locality) needs
-//! the driver's structured split (CUDA 13.1 or newer). The driver does not report how its groups overlap with
-//! units. The request itself is therefore the cut: one unit per group, and one for the SMs that are left. The
-//! driver's dry run refuses counts (NVIDIA/cuda-python, issue 2765), so a dry run here makes the split and
-//! takes nothing. Structured splits have not yet run on hardware.
+//! A cut by count gives equal units, and one unit for the SMs that are left, if any. The SM counts are read
+//! back from the driver and not computed from a rule. A structured request (co-scheduled counts, backfill,
+//! locality) needs the driver's structured split (CUDA 13.1 or newer). The driver does not report how the
+//! groups of a structured split overlap with units. The request itself is therefore the cut: one unit per
+//! group, and one for the SMs that are left. The driver's dry run refuses counts (NVIDIA/cuda-python, issue
+//! 2765), so a dry run of this crate makes the actual split, which takes no SMs. Structured splits have not
+//! yet run on hardware.
 //!
-//! The driver does not report how units of different cuts overlap either. All groups of a device that exist
-//! at the same time therefore belong to one cut. The ledger refuses a request for another cut, such as
-//! another granularity, until every unit is free again. The exception is an overlapping request while no
-//! group has a floor.
+//! The driver also does not report how units of different cuts overlap. All groups of a device that exist at
+//! the same time therefore belong to one cut. The ledger refuses a request for another cut, such as another
+//! granularity, until every unit is free again. The exception is an overlapping request, which may use
+//! another cut while no group has a floor.
 #![allow(unsafe_code, reason = "calls the driver")]
 
 use std::ptr;
@@ -37,7 +38,7 @@ pub(super) const STRUCTURED: Version = Version::new(13, 1);
 pub(super) const LOCALITY: Version = Version::new(13, 4);
 /// The first driver version with supplemental SMs of a locality domain.
 const SUPPLEMENTAL: Version = Version::new(13, 5);
-/// The number that means any domain, as unsigned as the fields that hold it.
+/// The number that means any domain, converted to the unsigned type of the fields that hold it.
 const ANY_DOMAIN: u32 = CU_DEV_SM_RESOURCE_GROUP_LOCALITY_DOMAIN_ID_ANY.cast_unsigned();
 
 /// Returns the flags of `cuDevSmResourceSplitByCount` for a granularity.
@@ -51,7 +52,8 @@ fn flags(granularity: Granularity) -> u32 {
     }
 }
 
-/// Cuts the device into equal pieces. Their SM counts are read back from the driver; no rule is assumed.
+/// Cuts the device into equal pieces. The SM counts of the pieces are read back from the driver and not
+/// computed from a rule.
 pub(super) fn equal(device: &Device, cut: &Cut) -> Result<Units> {
     let Cut::Equal { granularity, size: least, pieces } = *cut else {
         return Err(Error::InvalidRequest(format!("{cut} cannot be split by SM count")));
@@ -70,8 +72,8 @@ pub(super) fn equal(device: &Device, cut: &Cut) -> Result<Units> {
     // A minimum of 0 gives the smallest units of the granularity.
     let flags = flags(granularity);
     let mut count = 0;
-    // SAFETY: `whole` came from the driver, and it and `count` are live locals. With a null result, the driver
-    // only writes the number of groups to `count` (cuda.h).
+    // SAFETY: `whole` came from the driver, and `whole` and `count` are live locals. With a null result, the
+    // driver only writes the number of groups to `count` (cuda.h).
     unsafe {
         call!(
             api,
@@ -90,7 +92,7 @@ pub(super) fn equal(device: &Device, cut: &Cut) -> Result<Units> {
     }
     let mut resources = vec![dev_resource::empty(); count as usize];
     let mut rest = dev_resource::empty();
-    // SAFETY: `resources` has room for `count` groups, `whole` came from the driver, and it, `count` and `rest`
+    // SAFETY: `resources` has `count` elements, `whole` came from the driver, and `whole`, `count` and `rest`
     // are live locals.
     unsafe {
         call!(
@@ -160,7 +162,8 @@ pub(super) fn structured(
     }
 }
 
-/// Returns the number of SMs that the driver's structured split gives in sets of `coscheduled` SMs.
+/// Returns the total number of SMs in all sets of `coscheduled` SMs that the driver's structured split can
+/// form.
 pub(super) fn available(device: &Device, input: &CUdevResource, coscheduled: u32) -> Result<u32> {
     match split_structured(device, input, &[GroupParams::plain(0, coscheduled)]) {
         Ok((resources, _)) => {
@@ -185,8 +188,8 @@ fn units(mut resources: Vec<CUdevResource>, rest: CUdevResource, size: u32) -> U
     Units::new(resources, UnitCounts::new(counts, size))
 }
 
-/// Calls the driver's structured split. Returns the groups and the SMs left over. The call takes no SMs,
-/// so it also serves dry runs; the driver's own dry run refuses counts (NVIDIA/cuda-python, issue 2765).
+/// Calls the driver's structured split. Returns the groups and the SMs left over. The call takes no SMs, so
+/// dry runs use it too. The driver's own dry run refuses counts (NVIDIA/cuda-python, issue 2765).
 fn split_structured(
     device: &Device,
     input: &CUdevResource,
@@ -218,7 +221,8 @@ fn split_structured(
     Ok((resources, rest))
 }
 
-/// Returns the first driver version that supports the structure, and the name of what an older driver lacks.
+/// Returns the first driver version that supports the structure, and the name of the feature that older
+/// drivers lack.
 pub(super) fn needs(structure: &Structure) -> (Version, &'static str) {
     match (&structure.locality, &structure.supplemental) {
         (_, Some(_)) => (SUPPLEMENTAL, "cuDevSmResourceSplit with supplemental SMs"),
@@ -254,7 +258,7 @@ fn params(group: GroupParams) -> CU_DEV_SM_RESOURCE_GROUP_PARAMS {
     }
 }
 
-/// Returns the locality domain of a resource, if its flags say that it has one.
+/// Returns the locality domain of a resource if `flags` contains the flag for a locality domain.
 pub(super) fn locality_domain(flags: GroupFlags, number: u32) -> Option<LocalityDomain> {
     let has = flags.0 & GroupFlags::CU_DEV_SM_RESOURCE_GROUP_LOCALITY_DOMAIN_ID.0 != 0;
     has.then_some(match number {

@@ -1,4 +1,4 @@
-//! Groups divided by count into groups of their own units.
+//! Splits a group by count into smaller groups that consist of the same units.
 
 use std::sync::Arc;
 
@@ -11,20 +11,22 @@ use crate::handle::group::{Hold, Parent, SmGroup};
 use crate::ledger::{Cut, DryRun, GroupUnits, Placement, SplitRequest, UnitSet, UnitSizes};
 
 impl SmGroup {
-    /// Splits the group into smaller ones, whose SMs are among its own. Their floors come from its floor, and
-    /// SMs that it shares can only be shared. SMs that no new group takes become free, unless the request
-    /// takes the rest. If new groups share SMs, all SMs of this group stay held until the last new group is
-    /// gone, and partitions outside it never use its floor.
+    /// Splits the group into smaller groups, which get their SMs from this group. The floors of the new
+    /// groups come from the floor of this group, and SMs that this group shares can only be shared by the new
+    /// groups. SMs that no new group takes become free, unless the request takes the rest. If new groups
+    /// share SMs, all SMs of this group stay held until the last new group is dropped, and partitions outside
+    /// this group never use its floor.
     ///
-    /// If the request is structured, or the group comes from a structured request, the driver makes the
-    /// split, among the SMs of a context created for the purpose (CUDA 13.1 or newer, not yet run on
-    /// hardware). In that case, too, all SMs of the group stay held until the last new group is gone.
+    /// If the request is structured, or if this group comes from a structured request, the driver makes the
+    /// split. For such a split, this call creates a context on the group's SMs (CUDA 13.1 or newer, not yet
+    /// run on hardware). All SMs of the group then stay held until the last new group is dropped.
     ///
     /// # Errors
     ///
-    /// [`Refused`](crate::error::Refused), which returns the group, for the reasons of
-    /// [`SmResource::split`](crate::resource::SmResource::split). [`Error::NotEnoughSms`] refers to the
-    /// group, the granularity must be the group's own, and an overlapping request is refused.
+    /// [`Refused`](crate::error::Refused), which returns the group, for the reasons that
+    /// [`SmResource::split`](crate::resource::SmResource::split) lists. The numbers in
+    /// [`Error::NotEnoughSms`] refer to the group. The request must have the granularity of the group, and an
+    /// overlapping request is refused.
     ///
     /// # Examples
     ///
@@ -74,11 +76,12 @@ impl SmGroup {
     }
 
     /// Returns the result that a split would have now, without taking SMs. If the driver has to make the
-    /// split, this creates the same context as the split itself and keeps it for reuse.
+    /// split, this dry run creates the same context as the split would, and leaves the context available for
+    /// reuse.
     ///
     /// # Errors
     ///
-    /// The errors of [`split`](SmGroup::split), without the group.
+    /// The errors of [`split`](SmGroup::split). The group is only borrowed, so the error does not return it.
     pub fn dry_run(&self, request: impl Into<SplitRequest>) -> Result<DryRun> {
         let request = request.into();
         self.check_request(&request)?;
@@ -91,8 +94,8 @@ impl SmGroup {
         Ok(DryRun::new(units, free, chosen))
     }
 
-    /// Returns whether only the driver's structured split can divide the group: for a structured request, or
-    /// for SMs that are not units of equal size.
+    /// Returns whether only the driver's structured split can divide the group. This is true if the request
+    /// is structured, or if the group comes from a structured split.
     fn needs_driver(&self, request: &SplitRequest) -> bool {
         request.is_structured() || matches!(self.placement().cut, Cut::Structured { .. })
     }
@@ -147,8 +150,8 @@ impl SmGroup {
 }
 
 impl Parent {
-    /// Divides the group by count, regardless of other divisions of it. If there is a choice, prefers units
-    /// that already have a context of the set.
+    /// Divides the group by count, independently of other plans that divide the same group. Units on which
+    /// the plan set already has a context are preferred.
     pub(crate) fn divide(
         self: &Arc<Self>,
         request: &SplitRequest,

@@ -1,4 +1,4 @@
-//! A context on some of a partition's units, to find out which SMs they are.
+//! A context on some units of a partition, used to find out which SMs these units contain.
 
 use std::sync::Arc;
 
@@ -9,9 +9,9 @@ use crate::handle::error::{Error, Result};
 use crate::handle::green::{self, RawGreen};
 use crate::ledger::Placement;
 
-/// Creates a context on units of a partition. The ledger does not know it, and no other owner waits for its
-/// work. The caller must submit work to it only alongside or before the partition's own work, and must wait
-/// until that work is done.
+/// Creates a context on units of a partition. The ledger does not record the context, and no later owner of
+/// the SMs waits for the context's work. The caller must submit work to the context only before or alongside
+/// the partition's own work, and must wait until the submitted work is done.
 pub(crate) fn context_of_units(owner: &Context, units: &[usize], sm_count: u32) -> Result<Context> {
     let Some(group) = owner.group() else {
         return Err(Error::InvalidRequest("a context without a group has no units".to_owned()));
@@ -22,7 +22,7 @@ pub(crate) fn context_of_units(owner: &Context, units: &[usize], sm_count: u32) 
     let raw = obtain(device, group.units(), &placement, None, sm_count)?;
     let (device, keeps) = (device.clone(), owner.clone());
     let lent = Lent { device: device.clone(), placement, sm_count, raw, _keeps: keeps };
-    // SAFETY: the handles in `raw` are alive until `lent` is dropped, which is the only place that gives them
+    // SAFETY: the handles in `raw` are valid until `lent` is dropped, because only its `Drop` gives them
     // back, and the adopted context owns `lent`. `raw.green` is the green context of `raw.context`.
     #[allow(unsafe_code, reason = "the handles belong to a live context")]
     unsafe {
@@ -30,7 +30,7 @@ pub(crate) fn context_of_units(owner: &Context, units: &[usize], sm_count: u32) 
     }
 }
 
-/// A driver context on a partition's units. It holds a reference to the partition's context.
+/// A driver context on a partition's units, with a reference to the partition's context.
 struct Lent {
     device: Device,
     placement: Placement,

@@ -12,16 +12,17 @@ use crate::handle::group::SmGroup;
 use crate::ledger::Cut;
 
 impl SmGroup {
-    /// Joins two groups. The result has the SMs of both, and the name and priority of `self`. Its
-    /// [share](SmGroup::share) is its count. A context created from it waits for the work that was still
-    /// running on any of the SMs.
+    /// Joins two groups. The result has the SMs of both groups, and the name and priority of `self`. The
+    /// [share](SmGroup::share) of the result is its SM count. A context created from the result waits for
+    /// work that was still running on the SMs of either group.
     ///
-    /// The driver makes one context only from results of the same split. All groups by count of one
-    /// granularity meet this condition, whichever request made them. Groups of structured requests must come
-    /// from one split and have the same co-scheduling and locality domain (cuda.h; not yet run on hardware).
-    /// Parts of a group that was divided with shares, or by the driver, join only parts of the same division.
-    /// Groups that share SMs cannot be joined. Request one share of the total instead, which states how many
-    /// SMs are shared.
+    /// The driver can create one context from several resources only if the same split returned them. All
+    /// groups that were split by count with the same granularity meet this condition, even if they come from
+    /// different requests. Groups of structured requests must come from one split and have the same
+    /// co-scheduling and locality domain (cuda.h; not yet run on hardware). If a group was split into groups
+    /// that share SMs, or was split by the driver, the resulting groups can be joined only with each other.
+    /// Groups that share SMs cannot be joined. To get a larger group with shared SMs, request a single share
+    /// for the total.
     ///
     /// # Errors
     ///
@@ -55,7 +56,7 @@ impl SmGroup {
     }
 }
 
-/// Fails if the driver could not make one context of both groups.
+/// Fails if the driver could not create one context on the SMs of both groups.
 fn check(one: &SmGroup, other: &SmGroup) -> Result<()> {
     one.device().driver().check_process()?;
     if one.device() != other.device() {

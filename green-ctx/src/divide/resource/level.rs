@@ -85,8 +85,8 @@ impl Resources {
         SmResource::new(self.device(), *dev_resource::sm_part(&resource), self.is_green())
     }
 
-    /// Returns the workqueues: the budget of a device, or the queues that a context was provisioned with. A
-    /// stream has those of its context.
+    /// Returns the workqueues: all queues of a device, or the queues that a context was provisioned with. A
+    /// stream uses the workqueues of its context.
     ///
     /// Needs CUDA 13.1 or newer; not yet run on hardware.
     ///
@@ -151,8 +151,8 @@ impl Stream {
     }
 }
 
-/// Returns a resource of a stream. The header of 13.1 has a call for a stream's SMs, but none for its
-/// workqueues.
+/// Returns a resource of a stream. The header of CUDA 13.1 declares a call for a stream's SMs, but no call
+/// for a stream's workqueues.
 fn of_stream(stream: &Stream, kind: CUdevResourceType) -> Result<CUdevResource> {
     let api = stream.context().device().functions()?;
     if kind != CUdevResourceType::CU_DEV_RESOURCE_TYPE_SM || api.cuStreamGetDevResource().is_err() {

@@ -1,4 +1,4 @@
-//! Locality domains: parts of a device whose SMs are close to one memory.
+//! Locality domains: parts of a device whose SMs are close to the same memory.
 
 use green_ctx_sys::CUdevice_attribute as Attribute;
 
@@ -9,14 +9,15 @@ use crate::handle::error::Result;
 
 /// The locality domains of a device (CUDA 13.4 or newer).
 ///
-/// Taken from the header; not yet run on hardware.
+/// Support for locality domains follows the CUDA header, and has not yet run on hardware.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LocalityDomains {
-    /// The number of domains, which are numbered from 0. 1 if the device is not divided into domains.
+    /// The number of domains; 1 if the device is not divided into domains. Domains are numbered from 0.
     pub count: u32,
-    /// The SMs that the driver counts for each domain. A larger domain also has
-    /// [supplemental](crate::SplitRequest::supplemental) SMs. SMs beyond those belong to no domain.
+    /// The number of SMs that the driver reports for each domain. A domain with more SMs has
+    /// [supplemental](crate::SplitRequest::supplemental) SMs. SMs beyond the domains and their supplemental
+    /// SMs belong to no domain.
     pub sm_count: u32,
 }
 

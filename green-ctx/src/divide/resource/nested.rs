@@ -1,15 +1,16 @@
 //! Groups that the driver splits out of another group's SMs.
 //!
-//! The driver splits structured requests within a group, and all requests within a group that a structured
-//! split made, because each of its groups is one unit. All parts are exclusive. Needs CUDA 13.1 or newer; not
-//! yet run on hardware.
+//! The driver splits a group if the request is structured, or if the group comes from a structured split,
+//! because each group of a structured split is one unit. All parts of the group are exclusive. Needs CUDA
+//! 13.1 or newer; not yet run on hardware.
 //!
 //! The driver does not split the results of a split again, but it splits the resource of a context (recorded
 //! on an H200 for splits by count; the header says the same for structured splits). The group therefore gets
-//! a context that runs no work. Group and context are held until the last part is gone. The pieces of a
-//! destroyed context stay valid (recorded on an H200: `lifetime/children-outlive-their-parent`).
+//! a context that runs no work. The group and the context are held until the last part of the group is
+//! dropped. Resources that were split from a context stay valid after the context is destroyed (recorded on
+//! an H200: `lifetime/children-outlive-their-parent`).
 //!
-//! A dry run makes the same split, takes nothing, and leaves the context for reuse.
+//! A dry run makes the same split but takes no SMs, and leaves the context for reuse.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -31,7 +32,7 @@ use crate::ledger::{
     UnitSizes,
 };
 
-/// Splits a group. If that fails, the group is returned.
+/// Splits a group. If the split fails, the error returns the group.
 pub(super) fn split(
     group: SmGroup,
     request: &SplitRequest,
@@ -135,8 +136,8 @@ fn alignment(group: &SmGroup, sms: &SmResource) -> u32 {
     }
 }
 
-/// Returns the parameters for a request by count. Counts are rounded up as in every such request, because the
-/// structured split itself rounds nothing.
+/// Returns the parameters for a request by count. Counts are rounded up to multiples of `alignment`, because
+/// the structured split itself rounds nothing.
 fn plain_groups(request: &SplitRequest, alignment: u32) -> Result<Arc<[GroupParams]>> {
     let sizes = UnitSizes { sms: 0, unit: alignment, odd: 0 };
     let group = |wanted: &RequestedGroup| {

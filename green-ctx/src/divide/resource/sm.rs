@@ -1,5 +1,5 @@
-//! SMs of a device, context or stream: their number, their limits, and how many are free. `split` makes the
-//! splits.
+//! The SMs of a device, a context or a stream: their number, the limits of a split, and the number of free
+//! SMs. The module `split` makes the splits.
 
 use std::fmt;
 use std::sync::Arc;
@@ -15,8 +15,9 @@ use crate::ledger::{Coscheduling, DryRun, Granularity, LocalityDomain, SplitRequ
 
 /// The SMs of a device, or those that a context or a stream was provisioned with.
 ///
-/// It describes SMs and owns none. [`split`](SmResource::split) takes SMs from the device's ledger. A process
-/// has one ledger per device, so no group has SMs of another group's floor, wherever it was created.
+/// An `SmResource` describes SMs but does not own them. [`split`](SmResource::split) takes SMs from the
+/// device's ledger. A process has one ledger per device, so a group never gets SMs from another group's
+/// floor, even if unrelated code created the other group.
 ///
 /// # Examples
 ///
@@ -49,7 +50,7 @@ pub struct SmResource {
     min_partition: u32,
     alignment: u32,
     limits_from: LimitSource,
-    /// Whether these are the SMs of a partition, which belong to its group.
+    /// Whether the SMs belong to a green context, and therefore to that context's group.
     pub(super) is_green: bool,
 }
 
@@ -57,9 +58,9 @@ pub struct SmResource {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum LimitSource {
-    /// The driver reports them (CUDA 13.0 or newer).
+    /// The driver reports the limits (CUDA 13.0 or newer).
     Driver,
-    /// The driver is too old to report them, so the documented rule for the compute capability applies.
+    /// The driver is too old to report the limits, so the documented rule for the compute capability applies.
     Architecture,
 }
 
@@ -72,11 +73,11 @@ impl fmt::Display for LimitSource {
     }
 }
 
-/// The first driver version that reports more than the number of SMs.
+/// The first driver version that reports the limits of a split.
 const LIMITS: Version = Version::new(13, 0);
 /// The first driver version that reports flags.
 const FLAGS: Version = Version::new(13, 1);
-/// The first version whose descriptors accept several resources.
+/// The first driver version whose resource descriptors accept several resources.
 pub(super) const COMPOSITION: Version = Version::new(12, 5);
 
 impl SmResource {
@@ -109,8 +110,8 @@ impl SmResource {
         self.min_partition
     }
 
-    /// Returns the number of SMs that are scheduled together by default. The SMs of a group are a multiple of
-    /// it. [`limits_from`](SmResource::limits_from) returns the source of this number.
+    /// Returns the number of SMs that are scheduled together by default. The SM count of a group is a
+    /// multiple of this number. [`limits_from`](SmResource::limits_from) returns the source of this number.
     #[must_use]
     #[doc(alias = "smCoscheduledAlignment")]
     pub fn alignment(&self) -> u32 {
@@ -118,24 +119,24 @@ impl SmResource {
     }
 
     /// Returns the source of [`min_partition`](SmResource::min_partition) and
-    /// [`alignment`](SmResource::alignment): the driver from CUDA 13.0 on, before that the rule for the
-    /// device's compute capability, from which particular GPUs may differ. Splits rely on neither number:
-    /// they read back what the driver gives.
+    /// [`alignment`](SmResource::alignment). From CUDA 13.0 on, the driver reports these numbers. With older
+    /// drivers, the numbers follow the rule for the device's compute capability, from which particular GPUs
+    /// may differ. Splits do not rely on these numbers, but read the actual SM counts back from the driver.
     #[must_use]
     pub fn limits_from(&self) -> LimitSource {
         self.limits_from
     }
 
-    /// Returns the flags of the split that the SMs come from. Returns 0 before CUDA 13.1, where splits have no
-    /// such flags.
+    /// Returns the flags of the split that the SMs come from. Before CUDA 13.1, splits have no such flags,
+    /// and the result is 0.
     #[must_use]
     pub fn flags(&self) -> CUdevSmResourceGroup_flags {
         let flags = if self.device.driver().version() >= FLAGS { self.sms.flags } else { 0 };
         CUdevSmResourceGroup_flags(flags)
     }
 
-    /// Returns the locality domain of the SMs. Returns `None` if they were not split off by domain, and
-    /// before CUDA 13.4.
+    /// Returns the locality domain of the SMs. Returns `None` if the SMs were not split by locality domain,
+    /// or if the driver is older than CUDA 13.4.
     #[must_use]
     #[doc(alias = "localityDomainId")]
     pub fn locality_domain(&self) -> Option<LocalityDomain> {
@@ -143,8 +144,8 @@ impl SmResource {
         cut::locality_domain(self.flags(), self.sms.localityDomainId).filter(|_| known)
     }
 
-    /// Returns the number of SMs that are free for floors: those that no group has and whose last work is
-    /// recorded, so that the next owner can wait for it. Returns 0 for the SMs of a partition, and in a
+    /// Returns the number of SMs that are free for floors. These SMs are in no group, and their last work is
+    /// recorded, so the next owner can wait for that work. Returns 0 for the SMs of a partition, and in a
     /// forked process.
     #[must_use]
     pub fn free_sm_count(&self) -> u32 {
@@ -155,8 +156,9 @@ impl SmResource {
         counts.map_or(self.sm_count(), |counts| counts.free)
     }
 
-    /// Returns the units that the device is cut into at a granularity, each in SMs. Units of equal size come
-    /// first, and the odd unit last. An H200 has 15 units of 8 SMs and one of 12, or 66 of 2.
+    /// Returns the number of SMs in each unit that the device is cut into at a granularity. Units of equal
+    /// size come first, and the odd unit comes last. An H200 has 15 coarse units of 8 SMs and one of 12 SMs,
+    /// or 66 fine units of 2 SMs each.
     ///
     /// # Errors
     ///
@@ -179,8 +181,8 @@ impl SmResource {
         Ok(split::smallest(self, granularity)?.1.counts().counts().to_vec())
     }
 
-    /// Returns the sizes of the units that [`unit_counts`](SmResource::unit_counts) lists, for rounding
-    /// counts to them.
+    /// Returns the sizes of the units that [`unit_counts`](SmResource::unit_counts) lists. The result can
+    /// round a number of SMs to whole units.
     ///
     /// # Errors
     ///
@@ -189,9 +191,9 @@ impl SmResource {
         Ok(UnitSizes::of(split::smallest(self, granularity)?.1.counts().counts()))
     }
 
-    /// Returns the SMs that each group of a structured request would have if all SMs of the device were free,
-    /// and at the end the SMs that the groups leave, if any. Takes nothing. [`dry_run`](SmResource::dry_run)
-    /// returns what a request would give now.
+    /// Returns the number of SMs that each group of a structured request would get if all SMs of the device
+    /// were free. If SMs are left over, the last entry is their number. This call takes no SMs.
+    /// [`dry_run`](SmResource::dry_run) returns the result for the SMs that are free now.
     ///
     /// # Errors
     ///
@@ -209,8 +211,8 @@ impl SmResource {
 
     /// Returns the result that a split would have now, without taking SMs.
     ///
-    /// A dry run only reads. A split first tries to free more SMs: those in quarantine
-    /// ([`DryRun::quarantined`]), and those of partitions that the functions of
+    /// A dry run changes nothing. A split first tries to free more SMs: SMs in quarantine
+    /// ([`DryRun::quarantined`]), and SMs of partitions that the hooks of
     /// [`Driver::on_reclaim`](crate::Driver::on_reclaim) release. A split can therefore succeed where a dry
     /// run fails.
     ///
@@ -236,9 +238,10 @@ impl SmResource {
         self.dry_run_without(request, &[])
     }
 
-    /// Returns the result of a dry run as if these groups were returned first. Use it to release groups only
-    /// if that makes enough room. Groups of other devices and parts of other groups make no difference.
-    /// Otherwise it works as [`dry_run`](SmResource::dry_run).
+    /// Returns the result that a split would have if these groups were dropped first. Use this method to find
+    /// out whether dropping the groups would free enough SMs. Groups of other devices, and groups that were
+    /// split from another group, are ignored. In all other respects, this method works like
+    /// [`dry_run`](SmResource::dry_run).
     ///
     /// # Errors
     ///
@@ -270,28 +273,31 @@ impl SmResource {
             .map_err(|error| split::corrected(self, &request, groups, error))
     }
 
-    /// Takes groups of SMs. The floor of each group is rounded up and its ceiling is rounded down to what the
-    /// device can give. The groups report the requested shares and the results.
+    /// Splits the device's SMs into groups, and takes the SMs of these groups. The floor of each group is
+    /// rounded up, and its ceiling is rounded down, to a number of SMs that the device can give. Each group
+    /// reports the requested share and the resulting numbers of SMs.
     ///
-    /// Drivers before CUDA 12.5 make a context from one piece only. On them, the groups must all have one
-    /// size (the rest may be taken too), or all share all SMs (`..`), and the device can have only one size
-    /// at a time. `None` alone and the rest alone are also one piece. They need a device without held SMs, or
-    /// a piece that other groups left.
+    /// A driver before CUDA 12.5 can create a context from only one piece of the device. With such a driver,
+    /// all groups of the request must have the same size (the request may also take the rest), or all groups
+    /// must share all SMs (`..`). Groups of different sizes cannot exist on the device at the same time. A
+    /// request for `None` alone or for the rest alone also takes one piece. Such a request needs a device
+    /// without held SMs, or a piece that other groups left.
     ///
-    /// The driver makes the split of a structured request ([`SplitRequest::coscheduled`] and others; CUDA
-    /// 13.1 or newer, not yet run on hardware). It rounds nothing and divides all SMs of the device. Groups
-    /// of another request may therefore not exist at the same time.
-    /// [`SmGroup::split`](crate::resource::SmGroup::split) takes such a request for the SMs of a group.
+    /// If the request is structured ([`SplitRequest::coscheduled`] and similar options), the driver makes the
+    /// split (CUDA 13.1 or newer, not yet run on hardware). A structured split rounds nothing and divides all
+    /// SMs of the device, so groups of another request must not exist at the same time.
+    /// [`SmGroup::split`](crate::resource::SmGroup::split) accepts a structured request for the SMs of a
+    /// group.
     ///
     /// # Errors
     ///
-    /// If it fails, it takes nothing.
+    /// A failed call takes no SMs.
     ///
     /// - [`Error::InvalidRequest`]: a count is 0, there is no group, the options exclude each other, or the
     ///   SMs belong to a partition. To split a partition's SMs, split the group that
     ///   [`Context::close`](crate::context::Context::close) returns.
-    /// - [`Error::NotEnoughSms`]: not all groups fit. The error has the number that do, shares that would
-    ///   fit, and the holders of the other SMs.
+    /// - [`Error::NotEnoughSms`]: not all groups fit. The error contains the number of groups that fit,
+    ///   shares that would fit, and the groups that hold the other SMs.
     /// - [`Error::CutInUse`]: groups exist that divide the device into other units.
     /// - [`Error::Unsupported`]: the driver is too old for the request.
     ///
@@ -319,7 +325,7 @@ impl SmResource {
         split::take_rest(self, name)
     }
 
-    /// Returns the co-scheduled counts that the device accepts (cuda.h of 13.1).
+    /// Returns the co-scheduled counts that the device accepts (cuda.h of CUDA 13.1).
     pub(super) fn coscheduling(&self) -> Result<Coscheduling> {
         let most = if self.device.compute_capability()?.major >= 9 { 32 } else { 2 };
         Ok(Coscheduling { default: self.alignment, most })

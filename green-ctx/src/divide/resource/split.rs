@@ -1,4 +1,4 @@
-//! Splits of a device: the units that serve a request, and the groups that it takes.
+//! Splits of a device: choosing the units for a request, and creating the groups.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -17,18 +17,19 @@ use crate::ledger::{
     SplitRequest, UnitSizes,
 };
 
-/// The groups that a split took. Create contexts from them, or drop them.
+/// The groups that a split returned. Create contexts from the groups, or drop the groups to free their SMs.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Split {
     /// The groups, in the order of the request.
     pub groups: Vec<SmGroup>,
-    /// The group that takes the rest, if the request has one and SMs remained.
+    /// The group that takes the rest; `None` if the request does not take the rest or no SMs remained.
     pub remainder: Option<SmGroup>,
 }
 
 impl Split {
-    /// Creates the groups of chosen units. `holds` has each group's fences and the owner of its SMs.
+    /// Creates groups from chosen units. `holds` contains, for each group, its fences and the account in
+    /// which its SMs are recorded.
     pub(super) fn of(
         device: &Device,
         units: &Arc<Units>,
@@ -73,8 +74,8 @@ pub(super) fn would_give(
     Ok(DryRun { quarantined, ..DryRun::new(units.counts(), free, chosen) })
 }
 
-/// Corrects what a shortage reports to fit on drivers that cannot make a context of several pieces. The
-/// ledger counts the smallest pieces, as if they could be combined.
+/// Corrects a shortage error for drivers that cannot create a context from several pieces: the groups and
+/// shares that the error reports as fitting. The ledger assumes that the smallest pieces can be combined.
 #[cold]
 pub(super) fn corrected(
     sms: &SmResource,
@@ -135,7 +136,7 @@ pub(super) fn take(sms: &SmResource, request: &SplitRequest) -> Result<Split> {
     Ok(Split::of(&sms.device, &units, request, chosen, holds))
 }
 
-/// Returns a valid request with counts in place of percentages of the device's SMs.
+/// Returns the request with counts in place of percentages of the device's SMs. The request must be valid.
 pub(super) fn counted<'a>(
     sms: &SmResource,
     request: &'a SplitRequest,
@@ -161,7 +162,7 @@ pub(super) fn counted<'a>(
     })
 }
 
-/// Returns the units that serve a valid request, and their cut.
+/// Returns the cut that a valid request needs, and the units of that cut.
 pub(super) fn units_for(sms: &SmResource, request: &SplitRequest) -> Result<(Cut, Arc<Units>)> {
     if sms.is_green {
         let reason = "these SMs belong to a context; split those of the device, or the group that \
@@ -220,7 +221,8 @@ pub(super) fn units_for(sms: &SmResource, request: &SplitRequest) -> Result<(Cut
     Ok((cut, sized))
 }
 
-/// Returns the device as one piece. On drivers that cannot combine pieces, only groups of all SMs can share.
+/// Returns the device as one piece. On drivers that cannot combine pieces, groups can share SMs only if each
+/// group has all SMs.
 fn undivided(sms: &SmResource, shares: &[Share]) -> Result<(Cut, Arc<Units>)> {
     if shares.iter().any(|share| *share != Share::from(..)) {
         check_version(&sms.device, COMPOSITION, "a range of SMs such as `16..48` or `32..`")?;

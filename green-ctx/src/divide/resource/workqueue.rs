@@ -1,6 +1,6 @@
 //! Workqueues: the queues through which a context's work reaches the device (CUDA 13.1 and newer).
 //!
-//! Everything here follows the header of CUDA 13.1 and newer. It has not yet run on hardware.
+//! This module follows the header of CUDA 13.1 and newer, and has not yet run on hardware.
 
 use green_ctx_sys::{CUdevResource, CUdevResourceType, CUdevWorkqueueConfigScope, Version};
 
@@ -22,7 +22,7 @@ fn scope_of(raw: CUdevWorkqueueConfigScope) -> Result<WorkqueueScope> {
             Ok(WorkqueueScope::GreenContextBalanced)
         }
         other => Err(Error::InvalidRequest(format!(
-            "the driver reports the workqueue scope {}, which this crate does not know",
+            "the driver reports the workqueue scope {}, which this crate does not support",
             other.0
         ))),
     }
@@ -39,8 +39,8 @@ fn raw_scope(scope: WorkqueueScope) -> CUdevWorkqueueConfigScope {
 
 /// The workqueues of a device, or those that a context was provisioned with.
 ///
-/// Two partitions on different SMs can still wait for each other if their work goes through the same queue.
-/// Creating a partition with its own queues gives it the best chance to avoid this (cuda.h).
+/// Two partitions on different SMs can still block each other if their work goes through the same queue.
+/// Creating a partition with its own queues gives the best chance to avoid such blocking (cuda.h).
 ///
 /// Needs CUDA 13.1 or newer; not yet run on hardware.
 ///
@@ -71,7 +71,7 @@ pub struct WorkqueueResource {
     config: Config,
 }
 
-/// Options for configuring workqueues. Values that are not set stay as the driver reports them.
+/// Options for configuring workqueues. Options that are not set keep the values that the driver reports.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[must_use = "options do nothing until passed to a call"]
 pub struct WorkqueueOptions {
@@ -87,15 +87,16 @@ impl WorkqueueOptions {
         self
     }
 
-    /// Sets the number of streams whose work is expected to run at the same time: from 1 to the device's
-    /// budget, or more if [`beyond_budget`](WorkqueueOptions::beyond_budget) allows it.
+    /// Sets the number of streams whose work is expected to run at the same time. The smallest number is 1,
+    /// and the largest is the [limit](WorkqueueResource::concurrency_limit) of the queues, unless
+    /// [`beyond_budget`](WorkqueueOptions::beyond_budget) allows more.
     pub const fn concurrency_limit(mut self, limit: u32) -> WorkqueueOptions {
         self.concurrency_limit = Some(limit);
         self
     }
 
-    /// Sets whether the limit may exceed the budget. The driver accepts such a limit, but no longer
-    /// guarantees that work is submitted through queues that do not overlap (cuda.h).
+    /// Sets whether the concurrency limit may exceed the limit of the queues. The driver accepts a larger
+    /// limit, but then does not guarantee that work is submitted through queues that do not overlap (cuda.h).
     pub const fn beyond_budget(mut self, allowed: bool) -> WorkqueueOptions {
         self.beyond_budget = allowed;
         self
@@ -103,25 +104,26 @@ impl WorkqueueOptions {
 }
 
 /// The workqueue of a context to be created
-/// ([`SmGroup::with_workqueue`](crate::resource::SmGroup::with_workqueue)). It is either a configuration, or
-/// the queues of another context ([`Context::shared_workqueue`]).
+/// ([`SmGroup::with_workqueue`](crate::resource::SmGroup::with_workqueue)). A workqueue is either a
+/// configuration or the queues of another context ([`Context::shared_workqueue`]).
 ///
-/// Contexts created with clones of a configuration have equal configurations. Each has its own queues as far
-/// as the scope allows.
+/// Contexts created with clones of a configuration have equal configurations. Each of these contexts has its
+/// own queues if the scope allows it.
 #[derive(Clone, Debug)]
 pub struct Workqueue {
     device: Device,
     config: Config,
-    /// The context whose queues these are; `None` for a configuration.
+    /// The context that owns the queues; `None` for a configuration.
     owner: Option<Context>,
 }
 
 impl Context {
-    /// Returns the queues through which this context's work goes, for use by another context. Work of the two
-    /// contexts can then wait for each other in the queues, and the other context needs no queues of its own.
+    /// Returns the queues through which this context's work goes, for use by another context. If another
+    /// context uses these queues, the two contexts can block each other, but the other context needs no
+    /// queues of its own.
     ///
-    /// The other context keeps this one and its SMs alive, because the header does not say whether queues
-    /// outlive the context that they were created for. A primary context uses the device's queues.
+    /// The other context keeps this context alive and its SMs held, because the header does not say whether
+    /// queues outlive the context that they were created for. A primary context uses the device's queues.
     ///
     /// Needs CUDA 13.1 or newer; not yet run on hardware.
     ///
@@ -194,8 +196,8 @@ impl WorkqueueResource {
     ///
     /// # Errors
     ///
-    /// [`Error::InvalidRequest`] for a concurrency limit of 0, or for one above the limit of these queues if
-    /// that is not [allowed](WorkqueueOptions::beyond_budget).
+    /// [`Error::InvalidRequest`] if the concurrency limit is 0, or if it exceeds the limit of these queues
+    /// and [`beyond_budget`](WorkqueueOptions::beyond_budget) is not set.
     pub fn configure(&self, options: WorkqueueOptions) -> Result<Workqueue> {
         let most = self.config.limit;
         let limit = options.concurrency_limit.unwrap_or(most);
@@ -208,9 +210,9 @@ impl WorkqueueResource {
         Ok(Workqueue { device: self.device.clone(), config, owner: None })
     }
 
-    /// Returns a configuration for each of `contexts` contexts with an equal part of these queues, balanced
-    /// among them. Its concurrency limit is the limit of these queues divided by `contexts`, rounded down.
-    /// Makes no driver call.
+    /// Returns a configuration that divides these queues equally among `contexts` contexts. Create each of
+    /// the contexts with a clone of the configuration. The concurrency limit of each context is the limit of
+    /// these queues divided by `contexts`, rounded down. Makes no driver call.
     ///
     /// # Errors
     ///
@@ -252,7 +254,7 @@ impl Workqueue {
         self.config
     }
 
-    /// Returns the context whose queues these are. A context that uses them must keep it alive.
+    /// Returns the context that owns the queues. A context that uses the queues must keep the owner alive.
     pub(crate) fn into_owner(self) -> Option<Context> {
         self.owner
     }

@@ -1,14 +1,15 @@
 //! A lock that serialises driver calls on one green context.
 //!
-//! cuda.h up to CUDA 13.4 allows one thread at a time to use a `CUgreenCtx`. `Calls` is a lock for calls that take
-//! about 4 µs. Putting a thread to sleep and waking it takes longer than that. With an ordinary mutex, two threads that
-//! created streams in one context were slower than with the driver's own locks (seen on an H200's host).
+//! cuda.h up to CUDA 13.4 allows one thread at a time to use a `CUgreenCtx`. The locked calls take about 4 µs. Putting
+//! a thread to sleep and waking it takes longer than that, so `Calls` spins before it sleeps. With an ordinary mutex,
+//! two threads that created streams in one context were slower than with the driver's own locks (seen on an H200's
+//! host).
 //!
-//! - A thread releases the lock with a plain store. A second atomic operation would cost an uncontended thread most
-//!   of the time that the lock adds to a call.
-//! - A waiting thread checks the lock at growing intervals, and finally sleeps between checks. The owner can
-//!   therefore make several calls in a row, with the driver's data in its caches.
-//! - After two threads have contended for the lock once, streams of the context are also destroyed under it.
+//! - A thread releases the lock with a plain store. If the release also used an atomic read-modify-write operation,
+//!   that operation would account for most of the cost of an uncontended lock.
+//! - A waiting thread checks the lock at growing intervals, and finally sleeps between checks. The owner can therefore
+//!   make several calls in a row while the driver's data stays in the caches of its core.
+//! - Once two threads have contended for the lock, streams of the context are also destroyed under the lock.
 
 use std::hint;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,11 +20,11 @@ use std::time::Duration;
 #[derive(Default)]
 pub(super) struct Calls {
     taken: AtomicBool,
-    /// Set when two threads first contend for the lock. From then on, streams are destroyed under it.
+    /// Set when two threads first contend for the lock. From then on, streams are destroyed under the lock.
     contended: AtomicBool,
 }
 
-/// Ownership of the lock, until dropped.
+/// Ownership of the lock, until this value is dropped.
 pub(super) struct Turn<'a>(&'a AtomicBool);
 
 impl Calls {
@@ -36,8 +37,9 @@ impl Calls {
         Turn(&self.taken)
     }
 
-    /// Takes the lock if threads have ever contended for it. For calls that the driver allows at any time. The driver's
-    /// own locks also serialise those, but threads wait longer for them.
+    /// Takes the lock if threads have ever contended for it. This method is for calls that several threads may make at
+    /// the same time. The driver's own locks serialise such calls too, but threads wait longer for the driver's locks
+    /// than for this one.
     #[inline]
     pub(super) fn turn_if_contended(&self) -> Option<Turn<'_>> {
         self.contended.load(Ordering::Relaxed).then(|| self.turn())
@@ -48,8 +50,8 @@ impl Calls {
         self.taken.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed).is_ok()
     }
 
-    /// Waits for the lock, checking it at growing intervals. If threads took turns after every call, each would have to
-    /// fetch the driver's data from the other one's caches.
+    /// Waits for the lock, checking it at growing intervals. If two threads alternated after every call, each thread
+    /// would have to fetch the driver's data from the caches of the other thread's core.
     #[cold]
     fn wait(&self) {
         const MOST: u32 = 1 << 10;

@@ -1,13 +1,14 @@
 //! Closing a context.
 //!
-//! 1. `seclude` removes the context, and a partition's own stream, from the registry. It counts their handles under
-//!    the registry's lock, so no thread can get a new handle afterwards.
-//! 2. `ready_to_close` waits for the context's work and for graphs that other contexts launched in it.
+//! 1. `seclude` removes the context, and a partition's own stream, from the registry. Under the registry's lock,
+//!    `seclude` checks that no other handles of the two objects exist, so no thread can get a new handle afterwards.
+//! 2. `ready_to_close` waits for the context's work and for graphs that streams of other contexts launched in the
+//!    context.
 //! 3. `finish_close` ends the context and returns its group.
 //!
-//! If a step refuses, `reveal` enters the same objects again, so the partition still has the stream, the context and
-//! the identity that it had before. A plan set is closed in the same steps (`divide/plan/close.rs`): the contexts of
-//! all its plans must be ready before the first one ends.
+//! If a step fails, `reveal` puts the same objects back into the registry, so the partition still has its stream, its
+//! context and its identity. A plan set is closed in the same steps (`divide/plan/close.rs`): the contexts of all its
+//! plans must be ready before the first one ends.
 
 use std::borrow::Cow;
 use std::mem;
@@ -21,8 +22,8 @@ use crate::handle::trace;
 
 /// A partition's own stream, which is closed together with its context.
 pub(crate) trait OwnStream {
-    /// Removes the stream from its registry, and returns true, if this is its only handle and `and` returns true. `and`
-    /// is called under the registry's lock.
+    /// If this is the stream's only handle and `and` returns true, removes the stream from its registry and returns
+    /// true. `and` is called under the registry's lock.
     fn seclude(&self, and: &mut dyn FnMut() -> bool) -> bool;
 
     /// Undoes [`seclude`](OwnStream::seclude).
@@ -36,14 +37,15 @@ pub enum CloseReason {
     /// The context is still in use.
     #[error("the context is still in use: {}", keepers(*.streams))]
     Shared {
-        /// The number of live streams of the context, without a partition's own stream. If it is 0, another handle of
-        /// the context, a guard, a graph or a capture uses the context.
+        /// The number of live streams of the context, not counting a partition's own stream. If the number is 0,
+        /// another handle of the context, a guard, a graph or a capture uses the context.
         ///
-        /// `None` for a primary context, which partitions, events and buffers also use, and for a borrowed context.
-        /// Streams of these contexts are not counted.
+        /// `None` for a primary or borrowed context, whose streams are not counted. Partitions, events and buffers also
+        /// use the primary context.
         streams: Option<usize>,
     },
-    /// The context belongs to a plan set, and other plans use its SMs. It ends when its last handle is dropped.
+    /// The context belongs to a plan set, and other plans use its SMs. The context ends when its last handle is
+    /// dropped.
     #[error("the context belongs to a plan set; drop the context instead of closing it")]
     InPlans,
     /// The context is current on the calling thread.
@@ -51,8 +53,8 @@ pub enum CloseReason {
         "the context is current on this thread; drop its guard or make another context current"
     )]
     Current,
-    /// A stream of the partition is being captured: its own stream, or one that was
-    /// [kept alive](crate::Stream::keep_alive). Waiting for its work would invalidate the capture.
+    /// A stream of the partition is being captured: its own stream, or one that was [kept
+    /// alive](crate::Stream::keep_alive). Waiting for the stream's work would invalidate the capture.
     #[error("a stream of the partition is being captured; end the capture first")]
     Capturing,
     /// The driver returned an error.
@@ -93,7 +95,7 @@ impl Context {
     ///
     /// # Panics
     ///
-    /// Panics if a hook of [`Driver::on_reclaim`](crate::Driver::on_reclaim) panics. The context is dropped.
+    /// Panics if a hook of [`Driver::on_reclaim`](crate::Driver::on_reclaim) panics. The panic drops the context.
     ///
     /// # Examples
     ///
@@ -136,8 +138,8 @@ impl Context {
         Ok(self.finish_close())
     }
 
-    /// Removes the context, and `stream` if it is given, from their registries. Returns false and changes nothing if
-    /// other handles of either exist.
+    /// Removes the context and, if given, the stream from their registries. Returns false and changes nothing if
+    /// another handle of the context or of the stream exists.
     pub(crate) fn seclude(&self, stream: Option<&dyn OwnStream>) -> bool {
         let contexts = self.device().driver().contexts();
         let handles = 1 + usize::from(stream.is_some());
@@ -157,7 +159,7 @@ impl Context {
         alone
     }
 
-    /// Returns whether the context is secluded.
+    /// Returns whether [`seclude`](Context::seclude) has removed the context from the registry.
     pub(crate) fn is_being_closed(&self) -> bool {
         !self.device().driver().contexts().contains(self.inner.raw.address())
     }
@@ -168,8 +170,8 @@ impl Context {
         self.enter_again()
     }
 
-    /// Enters the context in the registry again, and returns the registered object. That is another object if another
-    /// thread has entered the primary context's handle in the meantime.
+    /// Enters the context in the registry again, and returns the registered object. For a primary context, this is a
+    /// different object if another thread has entered one in the meantime.
     fn enter_again(&self) -> Context {
         let (contexts, inner) = (self.device().driver().contexts(), Arc::clone(&self.inner));
         let (inner, late) = contexts.get_or_enter(self.inner.raw.address(), inner);
@@ -177,7 +179,8 @@ impl Context {
         Context { inner }
     }
 
-    /// Waits for all work of a secluded context.
+    /// Waits for all work of a green context that was removed from the registry. For a primary context, releases this
+    /// object's reference to it instead.
     pub(crate) fn ready_to_close(&self) -> Result<(), CloseReason> {
         match &self.inner.kind {
             Kind::Green(green) => {
@@ -197,8 +200,8 @@ impl Context {
         }
     }
 
-    /// Ends a secluded context that has no streams left, and returns its group if it is green. The context's work must
-    /// be done, or be covered by the group's fences.
+    /// Ends a context that was removed from the registry and has no streams left. Returns the group of a green context.
+    /// Before this call, the context's work must be done, or be covered by the group's fences.
     pub(crate) fn finish_close(self) -> Option<SmGroup> {
         let mut inner = Arc::into_inner(self.inner)?;
         match mem::replace(&mut inner.kind, Kind::Closed) {

@@ -1,4 +1,4 @@
-//! The fence state of a green context. `ordering` describes its use.
+//! The fence state of a green context. The module `ordering` describes how this state is used.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::sync::{Arc, OnceLock};
@@ -15,24 +15,25 @@ use crate::handle::fence::{Fence, Fences, Pending};
 pub(super) struct Fencing {
     /// The fences that the context's streams wait for.
     pub(super) pending: Pending,
-    /// The number of streams that have an object.
+    /// The number of the context's streams that have a `Stream` object.
     pub(super) streams: AtomicUsize,
-    /// Set for a context that takes turns on its SMs with other contexts (those of plans).
+    /// Set for a context of a plan, which takes turns on its SMs with the contexts of other plans.
     pub(super) shared: OnceLock<Shared>,
-    /// Graphs that run here and were launched on streams of other contexts.
+    /// Graphs that run in this context but were launched on streams of other contexts.
     pub(super) guests: OnceLock<Guests>,
     /// Set when the context's handle is first given out. From then on, foreign code may submit work to the default
-    /// stream, and to streams without an object.
+    /// stream, and to streams that have no `Stream` object.
     pub(super) exposed: AtomicBool,
     /// Set once the default stream waits for the fences that were pending when the handle was given out.
     pub(super) default_waits: AtomicBool,
 }
 
-/// The additional state of a context that takes turns on its SMs. Its work is recorded while it lives.
+/// The additional state of a context that takes turns on its SMs with other contexts. The work of such a context is
+/// recorded at switches of plans, not only when the context ends.
 pub(super) struct Shared {
-    /// Covers the context's work up to the last record.
+    /// The fence that covers the context's work up to the last record.
     pub(super) work: Arc<Fence>,
-    /// The streams that have an object.
+    /// The context's streams that have a `Stream` object.
     pub(super) streams: Streams,
     /// The context's name in the active plan, if plans give it different names.
     pub(super) name: Mutex<Option<Arc<str>>>,
@@ -50,22 +51,23 @@ impl Fencing {
         }
     }
 
-    /// Returns whether other contexts take turns with this one on the same SMs.
+    /// Returns whether other contexts take turns with this context on the same SMs.
     pub(super) fn shares_sms(&self) -> bool {
         self.shared.get().is_some()
     }
 
-    /// Takes out all pending fences, whether or not their work is done.
+    /// Removes and returns all pending fences, including those whose work is done.
     pub(super) fn take_pending(&self) -> impl Iterator<Item = Arc<Fence>> + use<> {
         self.pending.take()
     }
 
-    /// Blocks the calling thread until graphs that other contexts launched here are done.
+    /// Blocks the calling thread until all graphs that streams of other contexts launched in this context are done.
     pub(super) fn synchronize_guests(&self) -> Result<()> {
         self.guests.get().map_or(Ok(()), Guests::synchronize)
     }
 
-    /// Records those graphs when no handle of the context is left.
+    /// Records a fence for graphs that streams of other contexts launched in this context, after the last handle of the
+    /// context is dropped.
     pub(super) fn record_guests(&self, driver: &Driver) -> Option<Arc<Fence>> {
         let guests = self.guests.get()?;
         if let Err(error) = guests.record() {

@@ -1,12 +1,13 @@
 //! Contexts that other libraries created.
 //!
-//! `get_or_enter` looks up a raw handle and enters a new object under one lock, so that each handle has one object. A
-//! borrowed context is not destroyed, and its object keeps the owner alive. The primary context of a device is never
-//! borrowed: the result is the retained primary context.
+//! `get_or_enter` looks up the object of a raw handle, and enters a new object if it finds none. Both steps run under
+//! one lock, so that each handle has one object. This crate never destroys a borrowed context, and the context's object
+//! keeps its owner alive. The primary context of a device is never borrowed: the retained primary context is returned
+//! instead.
 //!
-//! To find out whether a context is green, this module makes it current and queries the green context of the legacy
-//! default stream (recorded on an H200, driver 580.159.04). The SMs of a borrowed green context are in no ledger, so
-//! partitions of this crate can overlap with it.
+//! To find out whether a context is green, this module makes the context current and queries the green context of the
+//! legacy default stream (recorded on an H200, driver 580.159.04). The SMs of a borrowed green context are in no
+//! ledger, so partitions of this crate can use the same SMs.
 #![allow(unsafe_code, reason = "calls the driver")]
 
 use std::ptr;
@@ -26,9 +27,9 @@ use crate::handle::raw::Raw;
 use crate::work::stream::DefaultStream;
 
 impl Context {
-    /// Wraps a context that other code owns: a foreign green context, or a context from `cuCtxCreate`. The context is
-    /// never destroyed by this crate. `owner` is kept alive until the last clone of the result, and every stream
-    /// created from it, is dropped.
+    /// Wraps a context that other code owns: a foreign green context, or a context from `cuCtxCreate`. This crate never
+    /// destroys the context. `owner` is kept alive until the last clone of the result and the last stream created from
+    /// the context are dropped.
     ///
     /// If a [`Context`] of this crate already represents the handle, that context is returned and `owner` is dropped.
     /// For a device's primary context, the result is the retained [primary context](Device::primary_context).
@@ -44,8 +45,8 @@ impl Context {
     /// # Safety
     ///
     /// - `raw` must be a live context of this driver, and must stay alive until `owner` is dropped.
-    /// - If it is a green context, no other code may use its `CUgreenCtx` on another thread during a call of this crate
-    ///   (the rule in cuda.h up to CUDA 13.4).
+    /// - If `raw` is a green context, no other code may use its `CUgreenCtx` on another thread while a call to this
+    ///   crate runs (the rule in cuda.h up to CUDA 13.4).
     ///
     /// # Examples
     ///
@@ -98,11 +99,11 @@ impl Context {
             .ok_or_else(|| Error::InvalidRequest(format!("the driver has no device {number}")))
     }
 
-    /// Returns the object that represents a context. If there is none, creates a borrowed one.
+    /// Returns the object that represents a context. If no such object exists, creates one that borrows the context.
     ///
     /// # Safety
     ///
-    /// The context must stay alive until `owner` is dropped. If it is a green context, `green` must be its handle.
+    /// The context must stay alive until `owner` is dropped. If the context is green, `green` must be its handle.
     pub(crate) unsafe fn adopt(
         driver: &Driver,
         raw: Raw<CUctx_st>,
@@ -144,10 +145,11 @@ unsafe fn green_of(driver: &Driver, raw: Raw<CUctx_st>) -> Result<Option<Raw<CUg
     Ok(Raw::new(green))
 }
 
-/// Returns the primary context of a device if it is active. Does not activate it.
+/// Returns the primary context of a device if that context is already active. Never activates the context.
 fn active_primary(device: &Device) -> Result<Option<Context>> {
     let (mut flags, mut active) = (0, 0);
-    // SAFETY: `flags` and `active` are live locals that the driver writes, and the device is one of the driver's.
+    // SAFETY: `flags` and `active` are live locals that the driver writes, and the device is one of the driver's
+    // devices.
     unsafe {
         call!(
             device.functions()?,

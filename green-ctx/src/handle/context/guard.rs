@@ -9,9 +9,9 @@ use crate::handle::error::{Error, Result};
 
 /// A guard that makes a context current on its thread until it is dropped.
 ///
-/// This crate never needs one. Guards are for other libraries, which use the current context of the thread. Guards
-/// can be nested, and the newest must be dropped first. A guard that is dropped out of order leaves the current context
-/// unchanged, and the error goes to the driver's clean-up hook.
+/// This crate itself never needs a guard. Guards are for other libraries, which use the current context of the thread.
+/// Guards can be nested, and the newest guard must be dropped first. A guard that is dropped out of order leaves the
+/// current context unchanged, and the error is passed to the driver's clean-up hook.
 ///
 /// # Examples
 ///
@@ -39,7 +39,7 @@ use crate::handle::error::{Error, Result};
 /// ```
 #[must_use = "the context is current only while the guard lives"]
 pub struct Current {
-    /// A full handle, not a weak one: a leaked guard keeps its context alive, so the thread's stack of contexts never
+    /// A strong handle, so that a leaked guard keeps its context alive. The thread's stack of contexts therefore never
     /// contains a destroyed context.
     context: Option<Context>,
     /// Makes the guard `!Send`, because each thread has its own stack of contexts.
@@ -88,8 +88,8 @@ impl Context {
         Current::enter(self)
     }
 
-    /// Returns the thread's current context. Returns `None` if no context is current, or if it is not one of this
-    /// crate's.
+    /// Returns the thread's current context. Returns `None` if no context is current, or if this crate has no
+    /// [`Context`] for the current context.
     ///
     /// # Errors
     ///

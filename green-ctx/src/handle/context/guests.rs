@@ -1,13 +1,13 @@
 //! Graphs that run in a context but are launched on streams of other contexts.
 //!
-//! The driver treats a graph as work of the stream that launches it, wherever its nodes run (recorded on an H200,
-//! driver 580.159.04). Before such a launch, the launching stream therefore waits for the fences that are pending in
-//! the context. After the launch, the *gate* waits for the launching stream. The gate is a stream of the context
-//! without work, so an event on it covers all such launches, however many there were.
+//! The driver treats a graph as work of the launching stream, even if the graph's nodes run in another context
+//! (recorded on an H200, driver 580.159.04). Before such a launch, the launching stream therefore waits for the fences
+//! that are pending in the context. After the launch, the *gate* waits for the launching stream. The gate is a stream
+//! of the context that runs no work itself, so one event on the gate covers all such launches.
 //!
-//! The gate is created at the first launch. Its fence is recorded together with the context's own work and goes to the
-//! next owner of the SMs. Closing the context waits for the gate. If the driver cannot make the gate wait, the host
-//! waits for the launching stream.
+//! The gate is created at the first launch. The gate's fence is recorded together with the context's own work, and the
+//! next owner of the SMs waits for both. Closing the context waits for the gate. If the driver cannot make the gate
+//! wait, the host waits for the launching stream.
 #![allow(unsafe_code, reason = "calls the driver")]
 
 use std::sync::Arc;
@@ -22,18 +22,18 @@ use crate::handle::fence::Fence;
 use crate::handle::raw::Raw;
 use crate::handle::raw_stream::RawStream;
 
-/// The gate of a context, with the fence that covers foreign launches.
+/// The gate of a context, and the fence that covers launches on streams of other contexts.
 pub(super) struct Guests {
     gate: Raw<CUstream_st>,
     fence: Arc<Fence>,
-    /// An event that is recorded on launching streams of this device. The gate waits for each record immediately, so
-    /// one event serves all of them.
+    /// An event that is recorded on launching streams of this device. The gate is made to wait after each record, so
+    /// one event serves all launching streams.
     arrival: Mutex<Fence>,
     device: Device,
 }
 
 impl Guests {
-    /// Creates the events and, with `gate`, the gate stream.
+    /// Creates the events, and calls `gate` to create the gate stream.
     pub(super) fn new(
         device: &Device,
         gate: impl FnOnce() -> Result<Raw<CUstream_st>>,
@@ -56,7 +56,7 @@ impl Guests {
         arrives(&self.arrival.lock())
     }
 
-    /// Records the fence after all launches so far.
+    /// Records the fence on the gate, so that the fence covers all launches so far.
     pub(super) fn record(&self) -> Result<()> {
         self.gate().record(self.fence.raw())?;
         self.fence.note_record();
@@ -68,14 +68,14 @@ impl Guests {
         &self.fence
     }
 
-    /// Blocks the calling thread until all noted launches are done.
+    /// Blocks the calling thread until all launches that were reported to [`note`](Guests::note) are done.
     pub(super) fn synchronize(&self) -> Result<()> {
         self.device.driver().while_relaxed(|| self.gate().synchronize())
     }
 
     fn destroy(&self) -> Result<()> {
         // SAFETY: this object owns the gate, and `drop` is the only caller. Events recorded on the gate stay valid
-        // after it is destroyed.
+        // after the gate is destroyed.
         unsafe { call!(self.device.functions()?, cuStreamDestroy(self.gate.as_ptr())) }
     }
 

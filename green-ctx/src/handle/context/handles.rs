@@ -1,4 +1,4 @@
-//! The driver's streams of a context: creating them, and keeping some forever.
+//! The driver's streams of a context: creating streams, and keeping some of them forever.
 #![allow(unsafe_code, reason = "calls the driver")]
 
 use std::ptr;
@@ -24,7 +24,8 @@ impl Context {
         }
     }
 
-    /// Keeps the driver's context forever. Returns false if this crate did not create it.
+    /// Marks the driver's context so that it is never destroyed. Returns false if this crate did not create the
+    /// context.
     pub(crate) fn keep(&self) -> Result<bool> {
         let Some(green) = self.own_green() else { return Ok(false) };
         let kept = &self.device().state().kept;
@@ -34,7 +35,7 @@ impl Context {
         Ok(true)
     }
 
-    /// Takes a kept stream that has no object, together with its priority.
+    /// Takes a kept stream that has no `Stream` object, and returns it with its priority.
     #[inline]
     pub(crate) fn take_kept_stream(&self, priority: i32) -> Option<(Raw<CUstream_st>, i32)> {
         let (green, kept) = (self.own_green()?, &self.device().state().kept);
@@ -48,7 +49,8 @@ impl Context {
         Some((stream, priority))
     }
 
-    /// Stores a kept stream that has no object any longer. The next stream of its priority in this context reuses it.
+    /// Stores a kept stream whose `Stream` object was dropped. The next stream that is created in this context with the
+    /// same priority reuses the stored one.
     pub(crate) fn put_kept_stream(&self, stream: Raw<CUstream_st>, priority: i32) {
         if let Some(green) = self.own_green() {
             self.device().state().kept.put(green, stream, priority);

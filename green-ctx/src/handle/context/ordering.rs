@@ -1,19 +1,20 @@
-//! The order between the work of one owner of SMs and the work of the next.
+//! The order between the work of successive owners of the same SMs.
 //!
-//! **Giving up SMs.** One fence covers all work of the context. A switch records the fence on the first stream if the
-//! context has had no other stream and neither the stream nor the context was exposed to foreign code. In all other
-//! cases, and when the last handle is dropped, the fence records the whole context. That covers destroyed streams,
-//! default streams, and streams without an object. Recording invalidates captures, so a switch first queries whether
-//! a stream is being captured.
+//! **Giving up SMs.** One fence covers all work of the context that gives up SMs. If the context has only ever had one
+//! stream, and foreign code has received neither the stream nor the context, a switch records the fence on that stream.
+//! In all other cases, and when the last handle is dropped, the fence is recorded for the whole context. A record of
+//! the whole context also covers destroyed streams, default streams, and streams without a `Stream` object. Recording
+//! invalidates captures, so a switch first queries whether a stream is being captured.
 //!
-//! **Getting SMs.** A context's only stream waits for each fence itself. If there are several streams, the whole
-//! context waits. That wait does not affect streams that are created later, so each of them waits when it is created.
-//! The default stream waits once the context's handle is given out.
+//! **Getting SMs.** If a context has only one stream, that stream waits for each fence. If the context has several
+//! streams, the whole context waits. The wait of the whole context does not affect streams that are created later, so
+//! each new stream waits when it is created. The default stream starts to wait when the context's handle is first given
+//! out.
 //!
-//! A record of the whole context covers the waits of the whole context. It covers the wait of a single stream only if
-//! work was submitted after that wait (recorded on an H200, driver 580.159.04). The waits of single streams are
-//! therefore repeated for the whole context before it is recorded, so that a fence whose work is done also means that
-//! these waits are over.
+//! A record of the whole context covers the waits of the whole context. The record covers the wait of a single stream
+//! only if work was submitted after that wait (recorded on an H200, driver 580.159.04). Before the whole context is
+//! recorded, the waits of single streams are therefore repeated for the whole context. When the fence is complete,
+//! these waits have then ended as well.
 #![allow(unsafe_code, reason = "calls the driver")]
 
 use std::sync::Arc;
@@ -86,7 +87,8 @@ impl Context {
         fences.iter().try_for_each(|fence| fence.synchronize(driver.functions()?))
     }
 
-    /// Notes that the context's handle is given out, and makes its default stream wait like the other streams.
+    /// Marks the context as exposed, because its handle is given out. Makes its default stream wait like its other
+    /// streams.
     #[inline]
     pub(crate) fn expose(&self) -> Result<()> {
         match self.fencing() {
@@ -124,8 +126,8 @@ impl Context {
         !fencing.exposed.load(Ordering::SeqCst) && is_lone()
     }
 
-    /// Returns whether a stream of the context that has an object, or is kept, is being captured. Recording the
-    /// context, or making it wait, would invalidate the capture.
+    /// Returns whether a stream of the context is being captured. Checks kept streams and streams with a `Stream`
+    /// object. Recording the context, or making the context wait, would invalidate the capture.
     pub(crate) fn has_captures(&self) -> Result<bool> {
         let Kind::Green(green) = &self.inner.kind else { return Ok(false) };
         let Some(shared) = green.fencing.shared.get() else { return Ok(false) };
@@ -133,12 +135,13 @@ impl Context {
             || green.has_kept_captures(self.device())?)
     }
 
-    /// Returns whether other contexts take turns with this one on the same SMs, as the contexts of plans do.
+    /// Returns whether other contexts take turns with this context on the same SMs, as the contexts of plans do.
     pub(crate) fn shares_sms(&self) -> bool {
         self.fencing().is_some_and(Fencing::shares_sms)
     }
 
-    /// Prepares a new context for taking turns on its SMs. Must be called before the context has a stream.
+    /// Prepares a new context for taking turns with other contexts on its SMs. Must be called before the context has a
+    /// stream.
     pub(crate) fn share_sms(&self) -> Result<()> {
         let Some(fencing) = self.fencing() else { return Ok(()) };
         let work = Arc::new(Fence::new(self.device())?);
@@ -147,7 +150,8 @@ impl Context {
         Ok(())
     }
 
-    /// Returns the number of the context's streams that have an object, or `None` if they are not counted.
+    /// Returns the number of the context's streams that have a `Stream` object, or `None` if the context does not count
+    /// them.
     pub(crate) fn stream_count(&self) -> Option<usize> {
         Some(self.fencing()?.streams.load(Ordering::Relaxed))
     }
@@ -156,8 +160,8 @@ impl Context {
         self.fencing()?.shared.get()
     }
 
-    /// Returns the name of the partition that the context belongs to. If several plans use the context, it is the name
-    /// in the active plan. Returns `None` for a context that owns no SMs.
+    /// Returns the name of the partition that the context belongs to. If several plans use the context, returns the
+    /// name in the active plan. Returns `None` for a context that owns no SMs.
     #[must_use]
     pub fn partition_name(&self) -> Option<Arc<str>> {
         let renamed = self.shared().and_then(|shared| shared.name.lock().clone());
@@ -171,7 +175,8 @@ impl Context {
         }
     }
 
-    /// Returns a handle for a new stream object, and counts the stream until [`count_out`](Context::count_out).
+    /// Returns a handle of the context for a new stream object, and counts the stream until
+    /// [`count_out`](Context::count_out) is called.
     #[inline]
     pub(crate) fn for_stream(&self) -> Context {
         if let Some(fencing) = self.fencing() {
@@ -188,13 +193,13 @@ impl Context {
         }
     }
 
-    /// Adds a stream to the list of a context that takes turns on its SMs. Returns its slot.
+    /// If the context takes turns on its SMs, adds the stream to the context's list and returns the stream's slot.
     #[inline]
     pub(crate) fn enter_stream(&self, stream: Raw<CUstream_st>) -> Option<usize> {
         self.shared().map(|shared| shared.streams.enter(stream))
     }
 
-    /// Removes a stream from the list. Must be called before the stream is destroyed.
+    /// Removes the stream in `slot` from the context's list. Must be called before the stream is destroyed.
     #[inline]
     pub(crate) fn leave_stream(&self, slot: usize) {
         if let Some(shared) = self.shared() {
@@ -202,8 +207,8 @@ impl Context {
         }
     }
 
-    /// Records the work submitted so far to a context that takes turns on its SMs, including everything that the
-    /// context waits for. When the fence is done, all of that is done. `first` is the context's first stream.
+    /// Records a fence for the work submitted so far to a context that takes turns on its SMs. The fence also covers
+    /// everything that the context waits for. `first` is the context's first stream.
     pub(crate) fn record_work(&self, first: RawStream<'_>) -> Result<()> {
         let Some(fencing) = self.fencing() else { return Ok(()) };
         let Some(Shared { work, .. }) = fencing.shared.get() else { return Ok(()) };
@@ -217,21 +222,21 @@ impl Context {
         fencing.guests.get().map_or(Ok(()), Guests::record)
     }
 
-    /// Returns the fences that cover the work recorded last.
+    /// Returns the fences that cover the context's work up to the last record.
     pub(crate) fn work(&self) -> impl Iterator<Item = &Arc<Fence>> {
         let fencing = self.fencing();
         let guests = fencing.and_then(|fencing| fencing.guests.get()).map(Guests::fence);
         self.shared().map(|shared| &shared.work).into_iter().chain(guests)
     }
 
-    /// Returns whether all streams already wait for the last record of a fence.
+    /// Returns whether all streams of the context already wait for the last record of `fence`.
     pub(crate) fn waits_for(&self, fence: &Arc<Fence>) -> bool {
         self.fencing().is_some_and(|fencing| fencing.pending.covers(fence))
     }
 
-    /// Makes later work of the context wait for a fence: on all existing streams, including those without an object,
-    /// and on streams that are created later. `first` is the context's first stream. Only one thread at a time may call
-    /// this.
+    /// Makes later work of the context wait for `fence`. This applies to all existing streams, including those without
+    /// a `Stream` object, and to streams that are created later. `first` is the context's first stream. Only one thread
+    /// at a time may call this method.
     pub(crate) fn hold(&self, fence: &Arc<Fence>, first: RawStream<'_>) -> Result<()> {
         let Some(fencing) = self.fencing() else { return Ok(()) };
         let record = fence.records();
@@ -253,8 +258,8 @@ impl Context {
         fencing.pending.settle(self.device().driver()).map(drop)
     }
 
-    /// Prepares for a graph that runs in this context and that a stream of another context is about to launch. The
-    /// stream waits for the fences that are pending here.
+    /// Prepares the launch of a graph that runs in this context, on a stream of another context. Makes that stream,
+    /// `launching`, wait for the fences that are pending in this context.
     pub(crate) fn expect_guest(&self, launching: RawStream<'_>) -> Result<()> {
         let Some(fencing) = self.fencing() else { return Ok(()) };
         if fencing.guests.get().is_none() {

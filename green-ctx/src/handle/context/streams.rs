@@ -1,4 +1,4 @@
-//! The streams of a context that have an object.
+//! The list of a context's streams that have a `Stream` object.
 
 use green_ctx_sys::{Api, CUstream_st};
 use parking_lot::Mutex;
@@ -10,8 +10,9 @@ use crate::handle::raw_stream::is_capturing;
 /// The raw handles of the streams of a context that takes turns on its SMs. A stream is in the list from its creation
 /// until just before it is destroyed.
 ///
-/// No object is dropped under the lock, and no driver call under it waits. The only call is the query whether a stream
-/// is being captured. That stream cannot be destroyed during the query, because it leaves the list first.
+/// No object is dropped under the list's lock. The only driver call under the lock queries whether a stream is being
+/// captured, and that call does not wait. The stream cannot be destroyed during the query, because a stream leaves the
+/// list, under the lock, before it is destroyed.
 #[derive(Default)]
 pub(super) struct Streams {
     list: Mutex<List>,
@@ -28,7 +29,7 @@ struct List {
 }
 
 impl Streams {
-    /// Adds a stream. Returns its slot, for `leave`.
+    /// Adds a stream, and returns the slot to pass to [`leave`](Streams::leave).
     pub(super) fn enter(&self, stream: Raw<CUstream_st>) -> usize {
         let mut list = self.list.lock();
         list.entered += 1;
@@ -47,7 +48,7 @@ impl Streams {
         list.empty.push(slot);
     }
 
-    /// Returns whether the context has had exactly one stream, which still exists.
+    /// Returns whether the context has only ever had one stream, and that stream still exists.
     pub(super) fn is_lone(&self) -> bool {
         let list = self.list.lock();
         list.entered == 1 && list.empty.is_empty()

@@ -5,9 +5,9 @@ use std::sync::Weak;
 
 use super::{Context, Inner};
 
-/// A weak reference, which identifies a context and does not keep it alive. It matches the handles of this context
-/// and of no other, even if a later context reuses the driver's handle. A context that could not be closed
-/// ([`Refused`](crate::error::Refused)) keeps its identity.
+/// A weak reference, which identifies a context and does not keep it alive. The reference matches only handles of this
+/// context, even if a later context reuses the driver's handle. If a close is refused
+/// ([`Refused`](crate::error::Refused)), the context keeps its identity, so the reference still matches.
 ///
 /// # Examples
 ///

@@ -21,30 +21,30 @@ use crate::handle::quarantine::Quarantine;
 use crate::handle::report::Reporter;
 use crate::ledger::{ContextCounts, Cut, Ledger};
 
-/// The maximum number of cuts that are remembered per device. Structured requests can cut a device in any number of
-/// ways, and cutting it again takes only about 5 µs.
+/// The maximum number of cuts (divisions of the device into units) that are remembered per device. Structured requests
+/// can cut a device in any number of ways, and repeating a forgotten cut takes only about 5 µs.
 pub(crate) const MOST_CUTS: usize = 32;
 
 /// The ledger of one device.
 pub(crate) type DeviceLedger = Ledger<Arc<Fence>, RawGreen>;
 
-/// The state of one device. It exists once per driver.
+/// The state of one device. A driver has one such state per device.
 #[derive(Default)]
 pub(crate) struct DeviceState {
     /// The primary context, while a handle to it exists.
     pub(crate) primary: Mutex<Weak<context::Inner>>,
-    /// References to the primary context that events use.
+    /// The references to the primary context that events use.
     pub(crate) primary_shares: ShareSlots<Context>,
-    /// Set when a driver call reports that the contexts of the device are lost.
+    /// Set when a driver call returns an error that ends all contexts of the device.
     failed: AtomicBool,
     ledger: Mutex<DeviceLedger>,
     pub(crate) quarantine: Quarantine,
     pub(crate) kept: KeptStreams,
-    /// The units of each remembered cut, the most recently used last. Units stay valid even if the primary context is
-    /// released in the meantime (recorded on an H200).
+    /// The units of each remembered cut, with the most recently used cut last. Units stay valid even if the primary
+    /// context is released in the meantime (recorded on an H200).
     units: Mutex<Vec<(Cut, Arc<Units>)>>,
     /// The driver's description of the SMs, read once. The query takes 0.4 µs (measured on an H200). Units that were
-    /// made from it stay valid.
+    /// made from this description stay valid.
     sms: OnceLock<CUdevSmResource>,
 }
 
@@ -76,8 +76,8 @@ impl InSlot for States {
 }
 
 impl Device {
-    /// Returns the number of green contexts that were created, that were reused, and that are idle. All are 0 in a
-    /// forked process.
+    /// Returns how many green contexts were created, how many were reused, and how many are idle. All three counts are
+    /// 0 in a forked process.
     ///
     /// # Examples
     ///
@@ -112,11 +112,11 @@ impl Device {
         green::destroy(&self.driver, surplus);
     }
 
-    /// Destroys the idle contexts, and returns how many there were. Contexts of streams that are
+    /// Destroys the idle contexts, and returns the number of contexts that were destroyed. Contexts of streams that are
     /// [kept alive](crate::Stream::keep_alive) are not destroyed.
     ///
-    /// It also tries again to record the work of contexts in quarantine, and destroys the events of dropped partitions
-    /// whose work is done.
+    /// This method also tries again to record the work of contexts in quarantine, and destroys the events of dropped
+    /// partitions whose work is done.
     #[doc(alias = "cuGreenCtxDestroy")]
     pub fn release_idle(&self) -> usize {
         if self.driver.is_forked() {
@@ -161,7 +161,7 @@ impl Device {
         Ok(sms.get_or_init(|| *dev_resource::sm_part(&resource)))
     }
 
-    /// Returns the units of `cut`. Calls `make` to cut the device if they are not remembered.
+    /// Returns the units of `cut`. If the cut is not remembered, calls `make` to cut the device.
     pub(crate) fn units(
         &self,
         cut: &Cut,
@@ -194,7 +194,8 @@ impl Device {
         self.state().units.lock().len()
     }
 
-    /// Marks the device as failed if the error means that its contexts are lost. None of them is reused after that.
+    /// Marks the device as failed if the error means that the device's contexts are lost. Contexts of a failed device
+    /// are not reused.
     #[cold]
     pub(crate) fn note(&self, error: &Error) {
         if error.is_sticky() {

@@ -1,9 +1,9 @@
-//! Advice for statuses that do not explain themselves.
+//! Advice for driver statuses whose names do not explain the problem.
 
 use green_ctx_sys::CUresult;
 
-/// Returns the violated constraint and the remedy, as a clause that follows the driver's status in a message. The text
-/// is empty if the status explains itself.
+/// Returns the violated constraint and the remedy, as a clause that follows the driver's status in a message. The
+/// clause is empty if the status needs no explanation.
 pub(super) fn clause(status: CUresult) -> &'static str {
     if is_sticky(status) {
         return "; work on the device failed, so no context of the device can be used in this \
@@ -69,8 +69,8 @@ pub(super) fn is_sticky(status: CUresult) -> bool {
     )
 }
 
-/// Returns whether the status means that the call was wrong, or made at the wrong time, as opposed to a call that
-/// failed.
+/// Returns whether the status means that the caller made an invalid call, or a call at the wrong time. Returns false if
+/// the status means that a valid call failed.
 pub(super) fn is_misuse(status: CUresult) -> bool {
     matches!(
         status,

@@ -14,7 +14,7 @@ use crate::handle::owner::Ownership;
 use crate::handle::raw::Raw;
 
 impl Event {
-    /// Takes ownership of a foreign event. The last clone of the result destroys it.
+    /// Takes ownership of a foreign event. The last clone of the result destroys the event.
     ///
     /// # Errors
     ///
@@ -41,8 +41,8 @@ impl Event {
         Err(Error::AlreadyOwned { what: "event" })
     }
 
-    /// Wraps an event that other code owns. The event is never destroyed by this crate. `owner` is kept alive until the
-    /// last clone of the result is dropped.
+    /// Wraps an event that other code owns. This crate never destroys the event. `owner` is kept alive until the last
+    /// clone of the result is dropped.
     ///
     /// If an [`Event`] of this crate already represents the handle, that event is returned and `owner` is dropped.
     ///
@@ -97,8 +97,9 @@ impl Event {
         }
     }
 
-    /// Creates an object for a foreign handle, without entering it in the registry. The only driver call here retains
-    /// the primary context. It comes first, so that a failure drops no object that would destroy the event.
+    /// Creates an object for a foreign handle, without entering it in the registry. The only driver call in this
+    /// function retains the primary context. The call comes before the object is created, so a failure cannot drop an
+    /// object that would destroy the event.
     fn foreign(device: &Device, raw: CUevent, ownership: Ownership) -> Result<Arc<Inner>> {
         device.driver().check_process()?;
         let raw = Raw::new(raw)

@@ -1,15 +1,17 @@
 //! The fences that the streams of one context wait for.
 //!
-//! A fence enters the list before the existing streams start to wait for it. A stream that is created at the same time
-//! is covered by that wait, or finds the fence in the list. Streams that are created later wait for every fence in the
-//! list that is not done.
+//! A fence enters the list before the existing streams start to wait for it. If a stream is created concurrently,
+//! either that wait covers the stream, or the stream's creator finds the fence in the list. Streams that are created
+//! later wait for every unfinished fence in the list.
 //!
-//! An entry stores which record of its fence all streams wait for, so that a switch does not repeat a wait. It also
-//! stores whether the whole context waits. `wait_as_a_whole` repeats the waits of single streams for the whole context.
+//! Each entry of the list stores the number of the record that all streams already wait for, so that a switch does not
+//! repeat the wait. The entry also stores whether the whole context waits for the fence. `wait_as_a_whole` repeats the
+//! waits of single streams for the whole context.
 //!
-//! `settle` removes fences whose work is done. It runs when the context gets a stream, when its handle is first given
-//! out, when a stream of another context launches a graph here, and when a plan of its set is retired. `take` hands on
-//! all fences, done or not, with the SMs of a context that ends.
+//! `settle` removes fences whose work is done. `settle` runs when a stream is created in the context, when the
+//! context's handle is first given out, when a stream of another context launches a graph in this context, and when a
+//! plan of the same plan set is retired. When a context ends, `take` returns all its fences, including those whose work
+//! is done, for the next owner of the SMs.
 
 use std::mem;
 use std::sync::Arc;
@@ -35,9 +37,10 @@ pub(crate) struct Pending {
 
 struct Wait {
     fence: Arc<Fence>,
-    /// The record that every stream of the context waits for, or 0 if some streams may not wait.
+    /// The number of the record that every stream of the context waits for, or 0 if some streams may not wait yet.
     record: u64,
-    /// Set if the whole context waits. Only then does a record of the whole context cover the wait.
+    /// Set if the whole context waits for the fence. A record of the whole context covers the wait only if this flag is
+    /// set.
     whole: bool,
 }
 
@@ -54,8 +57,8 @@ impl Pending {
         !self.any.load(Ordering::SeqCst)
     }
 
-    /// Makes streams that are created from now on wait for a fence. The caller makes the existing streams wait, and
-    /// reports that with [`note_wait`](Pending::note_wait).
+    /// Makes streams that are created from now on wait for a fence. The caller must then make the existing streams
+    /// wait, and call [`note_wait`](Pending::note_wait).
     pub(crate) fn add(&self, fence: &Arc<Fence>) {
         let mut waits = self.waits.lock();
         match waits.iter_mut().find(|wait| Arc::ptr_eq(&wait.fence, fence)) {
@@ -65,7 +68,8 @@ impl Pending {
         self.any.store(true, Ordering::SeqCst);
     }
 
-    /// Notes that every existing stream waits for this record of a fence, or that the whole context does.
+    /// Stores that every existing stream waits for the record with number `record` of a fence. `whole` is true if the
+    /// whole context waits.
     pub(crate) fn note_wait(&self, fence: &Arc<Fence>, record: u64, whole: bool) {
         let mut waits = self.waits.lock();
         if let Some(wait) = waits.iter_mut().find(|wait| Arc::ptr_eq(&wait.fence, fence)) {
@@ -73,7 +77,7 @@ impl Pending {
         }
     }
 
-    /// Makes the whole context wait for fences that only some of its streams wait for.
+    /// Makes the whole context wait for the fences that only individual streams of the context wait for so far.
     pub(crate) fn wait_as_a_whole(&self, wait: impl Fn(&Fence) -> Result<()>) -> Result<()> {
         let of_streams: Vec<_> = {
             let waits = self.waits.lock();
@@ -128,7 +132,7 @@ impl Pending {
         Ok(left)
     }
 
-    /// Takes out all fences, whether or not their work is done.
+    /// Removes and returns all fences, including those whose work is done.
     pub(crate) fn take(&self) -> impl Iterator<Item = Arc<Fence>> + use<> {
         let waits = mem::take(&mut *self.waits.lock());
         waits.into_iter().map(|wait| wait.fence)

@@ -19,9 +19,9 @@ use crate::handle::raw::Raw;
 use crate::work::launch;
 use crate::work::stream::{Stream, context_of};
 
-/// A guard. While it exists, its [`Watch`] checks every launch of a kernel or graph that its thread makes through
-/// this crate. Launches that escape are collected, and run nevertheless.
-#[must_use = "launches are watched only while it lives"]
+/// A guard of a [`Watch`]. While the guard exists, the watch checks every launch of a kernel or graph that the
+/// guard's thread makes through this crate. Launches that escape from the partition are collected, and still run.
+#[must_use = "launches are watched only while the guard exists"]
 pub struct Watching {
     watch: Watch,
     /// Launches are watched on one thread, so the guard must stay on that thread.
@@ -29,10 +29,11 @@ pub struct Watching {
 }
 
 impl Watch {
-    /// Checks every launch that this thread makes through this crate while the guard exists. With guards of several
-    /// watches, each watch checks the launch for its own partition.
+    /// Checks every launch that this thread makes through this crate while the guard exists. If several watches have
+    /// guards, each watch checks every launch against its own partition.
     ///
-    /// A launch into a stream that is being captured is not checked. Its graph is checked when it is launched.
+    /// A launch into a stream that is being captured is not checked. The captured graph is checked when the graph is
+    /// launched.
     ///
     /// # Examples
     ///
@@ -105,7 +106,7 @@ enum Launched<'a> {
 }
 
 impl Checks {
-    /// Returns whether launches are checked. An unchecked launch reads nothing else.
+    /// Returns whether launches are checked. If launches are not checked, a launch reads only this counter.
     #[inline]
     fn are_armed(&self) -> bool {
         self.armed.load(Ordering::Relaxed) != 0
@@ -127,18 +128,19 @@ impl Driver {
         self.slot()
     }
 
-    /// Turns a check of every launch through this crate on or off, on all threads. Use it for debugging.
+    /// Turns checking on or off for every launch that any thread makes through this crate. Use this check for
+    /// debugging.
     ///
-    /// While it is on, each launch asks the driver where the work would run. The launch is refused with
-    /// [`Error::Escapes`] in these cases:
+    /// While checking is on, each launch queries the driver for the context in which the work would run. The launch
+    /// is refused with [`Error::Escapes`] in these cases:
     ///
     /// - The stream is not in a partition.
-    /// - The driver reports another context than the [`Stream`] has.
-    /// - The graph has nodes in another context than the stream's. Before CUDA 13.2 the driver reports the contexts
-    ///   of kernel nodes only.
+    /// - The driver reports a context for the stream that differs from the context of the [`Stream`].
+    /// - The graph has nodes in a context other than the stream's context. Before CUDA 13.2 the driver reports the
+    ///   contexts of kernel nodes only.
     ///
     /// A launch into a stream that is being captured is not checked. A graph may be captured anywhere and then
-    /// [moved](crate::Graph::retarget), so it is checked when it is launched.
+    /// [moved](crate::Graph::retarget), so the graph is checked when it is launched.
     ///
     /// # Examples
     ///
@@ -203,7 +205,7 @@ fn check(stream: &Stream, launched: &Launched<'_>) -> Result<()> {
     escape.map_or(Ok(()), |escape| Err(Error::Escapes(Box::new(escape))))
 }
 
-/// Returns the escape of a launch, if it would run in another context than `expected`.
+/// Returns an escape if the launch would run in a context other than `expected`.
 fn escape(stream: &Stream, launched: &Launched<'_>, expected: &Context) -> Result<Option<Escape>> {
     let driver = stream.driver();
     let found = |kind, location| Some(Escape::new(launched.name(), expected, kind, location));

@@ -1,4 +1,4 @@
-//! Fit questions about kernels of this crate, and the check before a launch.
+//! Fit queries for kernels of this crate, and the check before a launch.
 
 use std::ptr;
 
@@ -13,17 +13,18 @@ use crate::work::library::Kernel;
 use crate::work::stream::Stream;
 
 impl Kernel {
-    /// Returns the number of blocks and clusters of this kernel that fit at the same time on a context's SMs.
-    /// Nothing is launched. The answer does not depend on whether the configuration is cooperative.
+    /// Returns the number of blocks and clusters of this kernel that fit at the same time on a context's SMs. Nothing
+    /// is launched. The result does not depend on whether the configuration is cooperative.
     ///
     /// # Errors
     ///
-    /// - [`Error::InvalidRequest`] if a side of the grid, block or cluster is 0, or if the cluster does not divide
-    ///   the grid or is not the one that the kernel requires.
+    /// - [`Error::InvalidRequest`] if a dimension of the grid, block or cluster is 0, if the cluster does not divide
+    ///   the grid, or if the kernel requires another cluster size.
     /// - [`Error::DeviceMismatch`] if the kernel belongs to another driver.
     /// - [`Error::Driver`] if a driver call fails.
     ///
-    /// A configuration that does not fit is not an error. The numbers in the result show it.
+    /// A configuration that does not fit is not an error. The numbers in the result show whether the configuration
+    /// fits.
     ///
     /// # Examples
     ///
@@ -60,10 +61,10 @@ impl Kernel {
 }
 
 /// Returns an error if a cooperative or clustered launch does not fit on the SMs of the stream's context. During a
-/// capture this is the only check: a graph with a cooperative node that does not fit never ends (recorded on an
-/// H200, driver 580.159.04).
+/// capture, the driver does not check the fit: a graph with a cooperative node that does not fit never ends (recorded
+/// on an H200, driver 580.159.04).
 ///
-/// If the same launch fitted in this context before, the driver is not asked again.
+/// If the same launch fitted in this context before, the driver is not queried again.
 pub(crate) fn check_launch(stream: &Stream, kernel: &Kernel, config: LaunchConfig) -> Result<()> {
     let context = stream.context();
     stream.driver().check_process()?;

@@ -1,4 +1,4 @@
-//! Fit questions about kernels that other libraries have loaded.
+//! Fit queries for kernels that other libraries have loaded.
 #![allow(unsafe_code, reason = "calls the driver")]
 
 use std::ffi::CStr;
@@ -16,17 +16,18 @@ impl RawKernel {
     /// Returns the number of blocks and clusters of this kernel that fit at the same time on a context's SMs, as
     /// [`Kernel::fit`](crate::Kernel::fit) does for kernels of this crate.
     ///
-    /// A function of a module can be asked about in any context of its device. The name in the result is the
-    /// driver's name from CUDA 12.3 on, and the handle's address before.
+    /// A function of a module can be queried in any context of its device. From CUDA 12.3 on, the result contains the
+    /// kernel's name as the driver reports it. Before CUDA 12.3, the result contains the handle's address as the
+    /// name.
     ///
     /// # Errors
     ///
-    /// As for [`Kernel::fit`](crate::Kernel::fit), and [`Error::InvalidRequest`] if the handle is null.
+    /// The errors of [`Kernel::fit`](crate::Kernel::fit), and [`Error::InvalidRequest`] if the handle is null.
     ///
     /// # Safety
     ///
-    /// The handle must be alive during the call, match the variant, and belong to the context's driver. A function
-    /// must belong to the context's device.
+    /// The handle must be alive during the call, match the variant of [`RawKernel`], and belong to the context's
+    /// driver. A function must belong to the context's device.
     ///
     /// # Examples
     ///
@@ -64,8 +65,8 @@ impl RawKernel {
         })
     }
 
-    /// Returns the handle in the form that launches take. The driver accepts a kernel as a function (cuda.h,
-    /// `cuLaunchKernel`).
+    /// Returns the handle as a `CUfunction`, the type that launches take. The driver accepts a kernel as a function
+    /// (cuda.h, `cuLaunchKernel`).
     pub(super) fn as_function(self) -> CUfunction {
         match self {
             RawKernel::Kernel(kernel) => kernel.cast(),
@@ -73,7 +74,8 @@ impl RawKernel {
         }
     }
 
-    /// Returns the name of a live kernel. Returns `None` before CUDA 12.3, when the driver does not report it.
+    /// Returns the name of a live kernel. Returns `None` before CUDA 12.3, since older drivers do not report the
+    /// name.
     fn name(self, api: &Api) -> Result<Option<String>> {
         let mut name = ptr::null();
         let (call, status) = match self {

@@ -1,4 +1,4 @@
-//! The launches of a kernel that are known to fit, so that the driver need not be asked again.
+//! The launches of a kernel that are known to fit, so that the driver need not be queried again.
 
 use std::sync::Weak;
 
@@ -7,14 +7,14 @@ use arc_swap::ArcSwap;
 use crate::handle::context::{self, Context};
 use crate::work::launch::LaunchConfig;
 
-/// The maximum number of launches that a kernel remembers. The oldest is removed first.
+/// The maximum number of launches that a kernel remembers. When the list is full, the oldest launch is removed.
 const LIMIT: usize = 16;
 
-/// The contexts and configurations in which a kernel fits. Refusals are not remembered: a changed attribute of the
-/// kernel may lift them.
+/// The contexts and configurations in which a kernel fits. Refusals are not remembered, since the same launch may fit
+/// after an attribute of the kernel is changed.
 ///
-/// Each kernel owns its list. Repeated launches only read it, so threads that launch the same kernel do not wait
-/// for each other.
+/// Each kernel owns its list. Repeated launches only read the list, so threads that launch the same kernel do not
+/// wait for each other.
 #[derive(Default)]
 pub(crate) struct KnownFits {
     fits: ArcSwap<Vec<KnownFit>>,
@@ -22,8 +22,8 @@ pub(crate) struct KnownFits {
 
 #[derive(Clone)]
 struct KnownFit {
-    /// Weak, so that the context can be dropped. While this entry exists, the object's address is not reused. The
-    /// driver may reuse the context's handle.
+    /// This reference is weak, so that the context can be dropped. While this entry exists, the address of the
+    /// context's object is not reused. The raw handle is not stored, since the driver may reuse the handle.
     context: Weak<context::Inner>,
     config: LaunchConfig,
 }

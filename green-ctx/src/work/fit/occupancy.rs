@@ -8,8 +8,8 @@ use crate::handle::error::{Result, check};
 use crate::handle::fitting::blocks;
 use crate::work::launch::{LaunchConfig, Shape, cluster_attribute};
 
-/// A live function and a launch configuration. A kernel can be passed as a function, as launches do (recorded on
-/// an H200, driver 580.159.04). The context in question must be current.
+/// A live function and a launch configuration. The function may also be a kernel that is cast to a function, as in
+/// launches (recorded on an H200, driver 580.159.04). The context whose SMs are counted must be current.
 pub(crate) struct Occupancy<'a> {
     pub(crate) api: &'a Api,
     pub(crate) function: CUfunction,
@@ -74,9 +74,9 @@ impl Occupancy<'_> {
         Ok(u32::try_from(count).unwrap_or(0))
     }
 
-    /// Returns the number of blocks of the largest cluster that fits. `give_one` adds a cluster attribute to the
-    /// query, which a kernel needs that can only be launched in clusters. The recorded queries have no such
-    /// attribute.
+    /// Returns the number of blocks in the largest cluster that fits. `give_one` adds a cluster attribute to the
+    /// query. A kernel that can only be launched in clusters needs this attribute. The queries that were recorded on
+    /// hardware do not have a cluster attribute.
     pub(super) fn largest_cluster(&self, give_one: bool) -> Result<u32> {
         let mut attribute = cluster_attribute((1, 1, 1));
         let config = CUlaunchConfig {

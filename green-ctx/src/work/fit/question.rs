@@ -15,7 +15,7 @@ use crate::handle::error::{Error, Result};
 use crate::handle::fitting::{Sides, blocks};
 use crate::work::launch::{LaunchConfig, Shape};
 
-/// The cluster sizes that are asked about, in blocks.
+/// The cluster sizes for which the driver is queried, in blocks.
 const SIZES: [u32; 5] = [1, 2, 4, 8, 16];
 
 /// A kernel, its launch configuration, and the context in which it would run.
@@ -30,9 +30,9 @@ pub(super) struct Question<'a> {
 }
 
 impl Question<'_> {
-    /// Calls `ask` while the context is current, which the query for blocks needs (recorded on an H200, driver
-    /// 580.159.04). The first query about a kernel may load it. It is not recorded whether that invalidates another
-    /// thread's capture, so this thread's capture mode is relaxed during the call.
+    /// Calls `ask` while the context is current, as the query for blocks requires (recorded on an H200, driver
+    /// 580.159.04). The first query about a kernel may load the kernel. It is not recorded whether loading
+    /// invalidates another thread's capture, so this thread's capture mode is relaxed during the call.
     pub(super) fn ask<R>(&self, ask: impl FnOnce(&Self) -> Result<R>) -> Result<R> {
         self.config.check_sides(self.name)?;
         let driver = self.context.device().driver();
@@ -79,7 +79,8 @@ impl Question<'_> {
         Ok(Some(cluster))
     }
 
-    /// Returns the cluster that the kernel was compiled for, or that was set on it.
+    /// Returns the cluster size that was fixed when the kernel was compiled, or that was set as an attribute of the
+    /// kernel.
     fn required_cluster(&self) -> Result<Option<Shape>> {
         use CUfunction_attribute as Attribute;
         let x = self.attribute(Attribute::CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_WIDTH)?;
@@ -130,7 +131,7 @@ impl Question<'_> {
         Ok(Occupancy { api, function, stream: self.stream, config: self.config })
     }
 
-    /// Returns the complete answer, for the cluster of the launch.
+    /// Returns the complete result. `cluster` is the cluster of the launch, if it has one.
     pub(super) fn fit(&self, cluster: Option<Shape>) -> Result<Fit> {
         let LaunchConfig { block, shared_bytes, .. } = self.config;
         let (blocks_per_sm, resident_blocks) = self.room(cluster)?;

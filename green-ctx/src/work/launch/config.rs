@@ -9,7 +9,7 @@ use green_ctx_sys::{
 
 use crate::handle::error::{Error, Result};
 
-/// The sides of a grid, a block or a cluster.
+/// The dimensions (x, y, z) of a grid, a block or a cluster.
 pub(crate) type Shape = (u32, u32, u32);
 
 /// The configuration of a launch: the grid, the block, the dynamic shared memory, and optional launch attributes.
@@ -59,7 +59,8 @@ impl LaunchConfig {
     }
 
     /// Launches in clusters of the given shape. Blocks of one cluster run at the same time, on SMs of the same GPC.
-    /// The cluster's sides must divide the grid's. Needs compute capability 9.0.
+    /// Each dimension of the cluster must divide the same dimension of the grid. Clusters need compute
+    /// capability 9.0.
     #[doc(alias = "CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION")]
     pub const fn cluster(mut self, blocks: (u32, u32, u32)) -> LaunchConfig {
         self.cluster = Some(blocks);
@@ -95,15 +96,16 @@ impl LaunchConfig {
     /// Sets whether the kernel may begin before the previous kernel in the stream has ended (programmatic dependent
     /// launch).
     ///
-    /// The device may begin the kernel early, if there is room (cuda.h: "opportunistically"), once every block of
-    /// the previous kernel has ended or has allowed it (`cudaTriggerProgrammaticLaunchCompletion`, in PTX
-    /// `griddepcontrol.launch_dependents`). Before the kernel waits for the previous kernel
-    /// (`cudaGridDependencySynchronize`, in PTX `griddepcontrol.wait`), it must not use that kernel's results, and
-    /// must not write memory that the previous kernel still reads.
+    /// The device may begin the kernel early (cuda.h: "opportunistically") once every block of the previous kernel
+    /// has ended or has allowed this by calling `cudaTriggerProgrammaticLaunchCompletion` (in PTX,
+    /// `griddepcontrol.launch_dependents`). The SMs must also have room for the kernel's blocks. Before the kernel
+    /// waits for the previous kernel (`cudaGridDependencySynchronize`, in PTX `griddepcontrol.wait`), it must not use
+    /// that kernel's results, and must not write memory that the previous kernel still reads.
     ///
-    /// The header allows the kernel to overlap the previous kernel in the stream. This crate relies on more: that
-    /// the kernel overlaps nothing else that the stream waits for, such as work of an earlier partition on the same
-    /// SMs. The header does not state that explicitly. Needs compute capability 9.0. Not yet run on hardware.
+    /// The header allows the kernel to overlap the previous kernel in the stream. This crate also assumes that the
+    /// kernel overlaps no other work for which the stream waits, such as work of an earlier partition on the same
+    /// SMs. The header does not state this assumption explicitly. Programmatic dependent launch needs compute
+    /// capability 9.0. This option has not been run on hardware yet.
     #[doc(alias = "CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION")]
     pub const fn programmatic_dependent_launch(mut self, allowed: bool) -> LaunchConfig {
         self.programmatic = allowed;
@@ -115,14 +117,15 @@ impl LaunchConfig {
         self.cooperative || self.cluster.is_some()
     }
 
-    /// Returns an error if a side of the grid, block or cluster is 0.
+    /// Returns an error if a dimension of the grid, block or cluster is 0.
     pub(crate) fn check_sides(&self, kernel: &str) -> Result<()> {
         let LaunchConfig { grid, block, cluster, .. } = *self;
         let shapes = [("a grid", Some(grid)), ("a block", Some(block)), ("a cluster", cluster)];
         for (what, shape) in shapes {
             if let Some((x, y, z)) = shape.filter(|&(x, y, z)| x == 0 || y == 0 || z == 0) {
                 return Err(Error::InvalidRequest(format!(
-                    "kernel {kernel} cannot run in {what} of {x} × {y} × {z}; each side is 1 or more"
+                    "kernel {kernel} cannot run in {what} of {x} × {y} × {z}; each dimension must be at \
+                     least 1"
                 )));
             }
         }
@@ -145,7 +148,7 @@ impl LaunchConfig {
         (attributes, count)
     }
 
-    /// Returns the configuration in the driver's form, for `grid` and without attributes.
+    /// Returns the driver's configuration for a launch with `grid`, without launch attributes.
     pub(crate) fn driver_config(&self, grid: Shape, stream: CUstream) -> CUlaunchConfig {
         CUlaunchConfig {
             gridDimX: grid.0,

@@ -19,8 +19,8 @@ use crate::handle::error::{Error, Result};
 use crate::handle::event::{Event, EventOptions};
 use crate::work::stream::Stream;
 
-/// Page-locked host memory that holds a fixed number of plain values. The device copies from it and to it while the
-/// host continues ([`DeviceBuffer::copy_from`], [`DeviceBuffer::copy_to`]).
+/// Page-locked host memory that holds a fixed number of plain values. The device copies from and to this memory while
+/// the host continues ([`DeviceBuffer::copy_from`], [`DeviceBuffer::copy_to`]).
 ///
 /// The buffer tracks its last copy. [`as_slice`](Self::as_slice) and dropping the buffer wait for that copy, and a
 /// leaked buffer is never freed. So no copy ever reaches memory that the program has reused.
@@ -51,15 +51,15 @@ use crate::work::stream::Stream;
 pub struct PinnedBuffer<T: Element> {
     raw: NonNull<T>,
     len: usize,
-    /// Recorded after each copy.
+    /// The event that is recorded after each copy.
     done: Event,
-    /// Streams of copies after which `done` could not be recorded.
+    /// The streams on which `done` could not be recorded after a copy.
     unrecorded: Vec<Stream>,
     context: Context,
 }
 
-// SAFETY: this object owns the memory as a box does, and `Element` requires its values to be `Send` and `Sync`. The
-// device is done with the memory before this object gives out its values (`wait`).
+// SAFETY: this object owns the memory as a `Box` does, and `Element` requires the values to be `Send` and `Sync`.
+// Before this object gives out the values, `wait` waits until the device has finished with the memory.
 unsafe impl<T: Element> Send for PinnedBuffer<T> {}
 // SAFETY: as for `Send`. A shared reference to this object gives only shared references to the values.
 unsafe impl<T: Element> Sync for PinnedBuffer<T> {}
@@ -123,7 +123,7 @@ impl<T: Element> PinnedBuffer<T> {
     pub fn as_slice(&self) -> Result<&[T]> {
         self.wait()?;
         // SAFETY: the memory holds `len` values, which were initialised when it was allocated. No copy is running
-        // (`wait`), and the next copy needs this object mutably.
+        // (`wait`), and the next copy needs a `&mut` reference to this object.
         Ok(unsafe { slice::from_raw_parts(self.raw.as_ptr(), self.len) })
     }
 
@@ -186,17 +186,17 @@ impl<T: Element> PinnedBuffer<T> {
 impl<T: Element> DeviceBuffer<T> {
     /// Copies all values from a pinned buffer in stream order, and returns without waiting.
     ///
-    /// The copy runs after everything submitted to `stream` so far, after the last copy from or to `source`, and,
-    /// for a [stream-ordered allocation](Stream::allocate), after the allocation. Work on other streams that uses
-    /// the buffer must be ordered with the copy, as with kernels. Otherwise it may see old bytes, new bytes or a
+    /// The copy runs after everything submitted to `stream` so far, after the last copy from or to `source`, and, for
+    /// a [stream-ordered allocation](Stream::allocate), after the allocation. The caller must order other streams'
+    /// work on the buffer before or after the copy, as for kernels. Unordered work may see old bytes, new bytes or a
     /// mixture.
     ///
     /// # Errors
     ///
-    /// Nothing is copied in the first three cases. After an [`Error::Driver`] the copy may or may not happen.
+    /// After an [`Error::Driver`], the copy may or may not happen. After any other error, nothing is copied.
     ///
     /// - [`Error::InvalidRequest`] if the buffers differ in length.
-    /// - [`Error::DeviceMismatch`] if the stream and the buffers are not all of one device.
+    /// - [`Error::DeviceMismatch`] if the stream and the buffers do not all belong to the same device.
     /// - [`Error::Capturing`] if `stream`, or the stream in whose order the memory was allocated, is being
     ///   captured.
     /// - [`Error::Driver`] if a driver call fails.
@@ -222,9 +222,9 @@ impl<T: Element> DeviceBuffer<T> {
     pub fn copy_from(&self, source: &mut PinnedBuffer<T>, stream: &Stream) -> Result<()> {
         let (api, bytes) = (self.driver().functions()?, self.byte_len());
         self.copy(source, stream, |target, source| {
-            // SAFETY: both sides have `bytes` bytes. The pinned memory outlives the copy, since its buffer waits
-            // for the copy. The device memory is freed after all work of the device, or after the copy in the order
-            // of its own stream. The stream is alive.
+            // SAFETY: the source and the target have `bytes` bytes. The pinned memory outlives the copy, since its
+            // buffer waits for the copy. The device memory is freed after all work of the device, or after the copy
+            // in the order of its own stream. The stream is alive.
             unsafe { call!(api, cuMemcpyHtoDAsync(target, source, bytes, stream.raw())) }
         })
     }

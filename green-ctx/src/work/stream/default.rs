@@ -9,8 +9,8 @@ use crate::handle::event::Event;
 use crate::handle::token::DefaultStream;
 
 impl DefaultStream {
-    /// Returns the context that this token refers to now on this thread, which is the current context. Returns
-    /// `None` if no context is current, or if no [`Context`] of this crate exists for it.
+    /// Returns the context to which this token refers on this thread, which is the current context. Returns `None` if
+    /// no context is current, or if this crate has no [`Context`] for the current context.
     ///
     /// # Errors
     ///
@@ -24,8 +24,8 @@ impl DefaultStream {
     ///
     /// # Errors
     ///
-    /// [`Error::Driver`](crate::Error::Driver) if no context is current, or if the current context belongs to
-    /// another device than the event.
+    /// [`Error::Driver`](crate::Error::Driver) if no context is current, or if the current context and the event
+    /// belong to different devices.
     #[doc(alias = "cuEventRecord")]
     pub fn record(self, event: &Event) -> Result<()> {
         let api = event.context().device().functions()?;
@@ -41,8 +41,8 @@ impl DefaultStream {
     #[doc(alias = "cuStreamWaitEvent")]
     pub fn wait(self, event: &Event) -> Result<()> {
         let api = event.context().device().functions()?;
-        // SAFETY: `event` is alive, and the driver resolves the token in the current context. 0 is the only flag
-        // outside captures.
+        // SAFETY: `event` is alive, and the driver resolves the token in the current context. Outside captures, 0 is
+        // the only valid value for the flags.
         unsafe { call!(api, cuStreamWaitEvent(self.as_raw(), event.raw(), 0)) }
     }
 

@@ -1,12 +1,13 @@
 //! Streams that other libraries created.
 //!
-//! `get_or_enter` looks a raw handle up and enters a new object under one lock, so that one handle has one object.
-//! An owned stream is destroyed with its last handle. A borrowed stream is not destroyed, and its object keeps the
-//! owner alive. Default-stream tokens are not handles, and are refused.
+//! `get_or_enter` looks up a raw handle in the registry and, if necessary, enters a new object, both under one lock.
+//! So each raw handle has only one object. An owned stream is destroyed when its last handle is dropped. A borrowed
+//! stream is not destroyed, and its object keeps the owner alive. Default-stream tokens do not identify a stream, and
+//! are refused.
 //!
-//! The driver reports the stream's context. If that context has no object either, it is borrowed together with the
-//! stream. From CUDA 12.5 on, `cuStreamGetCtx` reports green contexts too. For older drivers this file calls the
-//! CUDA 9.2 form of the function if the stream has no green context.
+//! The driver reports the stream's context. If this crate has no [`Context`] for the stream's context, that context
+//! is borrowed together with the stream. From CUDA 12.5 on, `cuStreamGetCtx` reports green contexts too. On older
+//! drivers, this module calls the CUDA 9.2 form of the function if the stream has no green context.
 #![allow(unsafe_code, reason = "calls the driver")]
 
 use std::ffi::{CStr, c_int, c_void};
@@ -28,7 +29,7 @@ use crate::handle::owner::{Owner, Ownership};
 use crate::handle::raw::Raw;
 
 impl Stream {
-    /// Takes ownership of a foreign stream of this context. The last handle destroys it.
+    /// Takes ownership of a foreign stream of this context. Dropping the last handle destroys the stream.
     ///
     /// In a partition, the stream's work waits for work that earlier owners of the SMs left running, as on any new
     /// stream.
@@ -44,8 +45,8 @@ impl Stream {
     ///
     /// # Safety
     ///
-    /// `raw` must be a live stream of the context's driver, and no other code may destroy it. Other code may use
-    /// it only while a handle of the result exists.
+    /// `raw` must be a live stream of the context's driver, and no other code may destroy it. Other code may use the
+    /// stream only while a handle of the result exists.
     ///
     /// # Examples
     ///
@@ -95,11 +96,11 @@ impl Stream {
         Err(Error::AlreadyOwned { what: "stream" })
     }
 
-    /// Uses a foreign stream without taking ownership. This crate never destroys the stream. It keeps `owner` alive
-    /// until the last handle of the result, and of the result's context, is dropped.
+    /// Uses a foreign stream without taking ownership. This crate never destroys the stream. The crate keeps `owner`
+    /// alive until the last handle of the result, and of the result's context, is dropped.
     ///
-    /// If a [`Stream`] for the handle exists, it is returned and `owner` is dropped. The same holds for the
-    /// stream's context: an existing [`Context`] is used, and otherwise the context is borrowed together with the
+    /// If a [`Stream`] for the handle exists, that [`Stream`] is returned and `owner` is dropped. If a [`Context`]
+    /// for the stream's context exists, that [`Context`] is used. Otherwise the context is borrowed together with the
     /// stream.
     ///
     /// # Errors
@@ -219,8 +220,8 @@ pub(crate) unsafe fn context_of(
     Ok((Raw::new(context).ok_or_else(|| Error::null("cuCtxFromGreenCtx"))?, Some(green)))
 }
 
-/// Calls the CUDA 9.2 form of `cuStreamGetCtx`, which does not report green contexts. The function table holds the
-/// 12.5 form.
+/// Calls the CUDA 9.2 form of `cuStreamGetCtx`, which does not report green contexts. The function table holds only
+/// the form of CUDA 12.5.
 ///
 /// # Safety
 ///
@@ -241,8 +242,8 @@ unsafe fn context_by_the_older_form(
     if address.is_null() {
         return Err(Error::null("cuGetProcAddress"));
     }
-    // SAFETY: the address is not null. A version from 9.2 up to, but not including, 12.5 gives the function with
-    // this signature (cudaTypedefs.h, `PFN_cuStreamGetCtx_v9020`).
+    // SAFETY: the address is not null. For versions from 9.2 up to, but not including, 12.5, the driver returns the
+    // function with this signature (cudaTypedefs.h, `PFN_cuStreamGetCtx_v9020`).
     let get = unsafe { mem::transmute::<*mut c_void, Get>(address) };
     let mut context = ptr::null_mut();
     // SAFETY: the caller keeps the stream alive, and `context` is a live local.

@@ -1,11 +1,12 @@
-//! Functions of the program that run in stream order.
+//! Host functions, which run in stream order.
 //!
-//! The driver receives a number instead of a pointer to the function, because it may call the function more than
-//! once: if a capture begins on another thread at the same moment, the function becomes part of a graph, and every
-//! launch of the graph calls it. The first call takes the function out of a table. Later calls find nothing.
+//! The driver receives a number instead of a pointer to the function, because the driver may call the function more
+//! than once. If a capture begins on another thread at the same moment, the function becomes part of a graph, and
+//! every launch of the graph calls the function. The first call removes the function from a table and runs it. Later
+//! calls do not find the function, and do nothing.
 //!
-//! A waiting function holds the clean-up hook's `Reporter` but not the `Driver`, because the driver's last handle
-//! must not be dropped in a callback, where CUDA cannot be called. A panic does not unwind into the driver.
+//! A function that waits to run holds the clean-up hook's `Reporter`, not the `Driver`, because the driver's last
+//! handle must not be dropped in a callback, where CUDA cannot be called. A panic does not unwind into the driver.
 #![allow(unsafe_code, reason = "calls the driver")]
 
 use std::any::Any;
@@ -24,20 +25,22 @@ use crate::handle::error::{Error, Result};
 use crate::handle::report::Reporter;
 
 impl Stream {
-    /// Runs a function on the host when the work submitted to this stream so far is done. Work submitted later
-    /// waits for the function. It runs on a thread of the driver, which runs such functions one after another.
+    /// Runs a function on the host when the work submitted to this stream so far is done. Work submitted later waits
+    /// for the function. The function runs on a thread of the driver, and that thread runs such functions one after
+    /// another.
     ///
-    /// The function must not call CUDA, and must not drop handles of this crate: the driver forbids CUDA calls
-    /// there and may deadlock. The function should be short, and must not wait for other work of the device.
+    /// The function must not call CUDA, and must not drop handles of this crate: the driver forbids CUDA calls in
+    /// host functions, and such a call may deadlock. The function should be short, and must not wait for other work
+    /// of the device.
     ///
-    /// If the function panics, [`Driver::on_cleanup_failure`](crate::Driver::on_cleanup_failure) gets an
-    /// [`Error::HostPanic`]. If earlier work fails, the driver never runs the function. In that case it is never
-    /// dropped either.
+    /// If the function panics, [`Driver::on_cleanup_failure`](crate::Driver::on_cleanup_failure) receives an
+    /// [`Error::HostPanic`]. If earlier work fails, the driver never runs the function, and the function is never
+    /// dropped.
     ///
     /// # Errors
     ///
     /// [`Error::Capturing`] if the stream is being captured: a graph could run the function more than once.
-    /// [`Error::Driver`] if the driver call fails. In both cases the function is dropped without running.
+    /// [`Error::Driver`] if the driver call fails. If this call fails, the function is dropped without running.
     ///
     /// # Examples
     ///
@@ -74,7 +77,7 @@ impl Stream {
         })
     }
 
-    /// Returns whether the stream is being captured into a graph. This includes captures that were invalidated.
+    /// Returns whether the stream is being captured into a graph. A capture that was invalidated also counts.
     ///
     /// # Errors
     ///
@@ -88,7 +91,8 @@ impl Stream {
 /// A function that has not run yet.
 struct Task {
     work: Box<dyn FnOnce() + Send>,
-    /// Not the driver: its last handle must not be dropped in a callback, where CUDA cannot be called.
+    /// This field is not the `Driver`, because the driver's last handle must not be dropped in a callback, where CUDA
+    /// cannot be called.
     reporter: Arc<Reporter>,
 }
 

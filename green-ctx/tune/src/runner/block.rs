@@ -1,4 +1,4 @@
-//! One measurement block: jobs that run at the same time, each submitted by its own thread as in a real program.
+//! One measurement block, in which jobs run at the same time. Each job has its own thread, as in a real program.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -18,7 +18,7 @@ pub(super) struct StreamJob<'a> {
     pub(super) job: &'a mut Job,
     pub(super) arrival: Arrival,
     pub(super) stream: Stream,
-    /// Set if the job is a graph.
+    /// The executable of the job's graph; `None` if the job is not a graph.
     pub(super) executable: Option<GraphExec>,
 }
 
@@ -39,10 +39,11 @@ impl From<Error> for Cause {
     }
 }
 
-/// A block ends after this multiple of its length even if jobs have too few iterations: one of them is being starved.
+/// A block ends after this multiple of its duration, even if a job has not done its minimum number of iterations.
+/// Another job starves such a job.
 const MOST_OVERTIME: u32 = 8;
 
-/// Returns the maximum time of a block with this duration.
+/// Returns the time after which a block with this duration ends even if a job has too few iterations.
 fn longest(duration: Duration) -> Duration {
     duration.saturating_mul(MOST_OVERTIME).saturating_add(Duration::from_secs(1))
 }
@@ -53,9 +54,9 @@ impl StreamJob<'_> {
     pub(super) fn submit(&mut self) -> Result<(), Cause> {
         match (&mut self.job.work, &self.executable) {
             (Work::Submit(submit), _) => submit(&self.stream).map_err(Cause::Job),
-            // SAFETY: the caller of `Job::graph` guarantees that everything the graph uses stays alive as long as the
-            // job, which is borrowed here, and that the graph may run at the same time as the other jobs. `Running`
-            // waits for this stream before the borrow ends.
+            // SAFETY: the caller of `Job::graph` guarantees that everything that the graph uses stays alive as long as
+            // the job, and that the graph may run at the same time as the other jobs. The job is borrowed here, and
+            // `Running` waits for this stream before the borrow ends.
             (Work::Graph(_), Some(graph)) => Ok(unsafe { self.stream.launch_graph(graph) }?),
             (Work::Graph(_), None) => Ok(()),
         }
@@ -72,13 +73,13 @@ impl StreamJob<'_> {
     }
 }
 
-/// Prepares each job for a block, one after the other.
+/// Prepares the jobs for a block, one job after the other.
 pub(super) fn prepare(jobs: &mut [StreamJob<'_>]) -> Result<(), Failure> {
     let mut jobs = jobs.iter_mut().enumerate();
     jobs.try_for_each(|(place, job)| job.prepare().map_err(|error| Failure { job: place, error }))
 }
 
-/// Runs jobs for a block. After an error, work may still be running.
+/// Runs jobs for a block. If this function returns an error, work may still be running on the jobs' streams.
 pub(super) fn run(
     device: &Device,
     jobs: &mut [StreamJob<'_>],
@@ -88,7 +89,7 @@ pub(super) fn run(
     if block.rounds { rounds(jobs, block, first) } else { beside(device, jobs, block, first) }
 }
 
-/// Runs rounds: one iteration of every job is submitted, and the next round starts when all are done.
+/// Runs the jobs in rounds. A round submits one iteration of every job, and ends when all of these iterations are done.
 fn rounds(jobs: &mut [StreamJob<'_>], block: &Block, first: usize) -> Result<Sample, Failure> {
     let count = jobs.len();
     let order = || (0..count).map(|place| (first + place) % count);
@@ -117,14 +118,14 @@ fn rounds(jobs: &mut [StreamJob<'_>], block: &Block, first: usize) -> Result<Sam
 pub(super) struct Common<'a> {
     began: Instant,
     pub(super) block: &'a Block,
-    /// The number of jobs that run.
+    /// The number of jobs that run in the block.
     jobs: usize,
     /// The number of jobs that have done their minimum number of iterations.
     enough: AtomicUsize,
     stop: AtomicBool,
-    /// The time of the stop, in nanoseconds since the start; 0 before the stop.
+    /// The time at which the block was stopped, in nanoseconds since its start; 0 if it was not stopped yet.
     stopped: AtomicU64,
-    /// Set after the first job has submitted its first iteration.
+    /// True once the other jobs may submit iterations. The job that goes first sets this flag.
     pub(super) open: AtomicBool,
 }
 
@@ -141,17 +142,17 @@ impl<'a> Common<'a> {
         }
     }
 
-    /// Returns the time at which measuring begins, in seconds since the start.
+    /// Returns the time at which the measurement begins, in seconds since the start of the block.
     pub(super) fn counts_from(&self) -> f64 {
         self.block.lead_in.as_secs_f64()
     }
 
-    /// Returns the seconds since the start.
+    /// Returns the number of seconds since the start of the block.
     pub(super) fn elapsed(&self) -> f64 {
         self.began.elapsed().as_secs_f64()
     }
 
-    /// Returns whether to submit another iteration of a job.
+    /// Returns whether a job should submit another iteration. Stops the block if the block is over.
     pub(super) fn goes_on(&self, seen: &mut Seen) -> bool {
         if self.stop.load(Ordering::Acquire) {
             return false;
@@ -179,7 +180,7 @@ impl<'a> Common<'a> {
         self.stop.store(true, Ordering::Release);
     }
 
-    /// Returns the time of the stop in seconds since the start, if the block was stopped.
+    /// Returns the time at which the block was stopped, in seconds since its start; `None` if it was not stopped yet.
     pub(super) fn stopped(&self) -> Option<f64> {
         let stopped = self.stopped.load(Ordering::Acquire);
         (stopped > 0).then_some(stopped as f64 * 1e-9)
@@ -230,7 +231,7 @@ fn beside(
     Ok(sample)
 }
 
-/// A guard that stops the other threads when it is dropped.
+/// A guard that stops the block's other threads when the guard is dropped.
 struct EndsOthers<'a>(&'a Common<'a>);
 
 impl Drop for EndsOthers<'_> {

@@ -1,4 +1,5 @@
-//! One thread of a measurement block. It submits a job's iterations when they are due, and records when they are done.
+//! One thread of a measurement block. The thread submits a job's iterations when they are due, and records when they
+//! are done.
 
 use std::collections::VecDeque;
 use std::hint;
@@ -12,15 +13,15 @@ use green_ctx::{Device, Event};
 use super::block::{Cause, Common, StreamJob};
 use crate::measure::JobSample;
 
-/// The maximum number of submitted iterations of one job that are not done. Further arrivals wait on the host.
+/// The maximum number of iterations of one job that can be in flight. At this limit, further arrivals wait on the host.
 const MOST_IN_FLIGHT: usize = 256;
-/// If the next arrival is further away than this, the thread sleeps.
+/// The thread sleeps if no iteration is in flight and the next arrival is more than this time away.
 const SPIN: Duration = Duration::from_micros(200);
 
-/// The record of one thread. Times are in seconds since the start of the block.
+/// The measurements that one thread records.
 #[derive(Default)]
 pub(super) struct Seen {
-    /// The times at which iterations were done.
+    /// The times at which iterations were done, in seconds since the start of the block.
     pub(super) done: Vec<f64>,
     latencies_us: Vec<f64>,
     host: Duration,
@@ -30,7 +31,8 @@ pub(super) struct Seen {
 }
 
 impl Seen {
-    /// Records an iteration that is done now and was due, or was submitted, at `start`.
+    /// Records an iteration that has just been done. `start` is the time at which the iteration was due, or was
+    /// submitted in a closed loop.
     fn finish(&mut self, common: &Common<'_>, start: f64, has_latency: bool) {
         let done = common.elapsed();
         self.done.push(done);
@@ -42,7 +44,7 @@ impl Seen {
         }
     }
 
-    /// Returns the figures between the times `from` and `stopped`.
+    /// Returns the measurements of the time between `from` and `stopped`.
     pub(super) fn sample(self, from: f64, stopped: f64, is_closed: bool) -> JobSample {
         // Iterations that end after the stop had more of the device than usual.
         let begun = self.done.partition_point(|done| *done < from);
@@ -64,7 +66,7 @@ impl Seen {
     }
 }
 
-/// A guard that lets the other threads begin when it is dropped.
+/// A guard that lets the other threads begin when the guard is dropped.
 struct Opens<'a>(&'a Common<'a>);
 
 impl Opens<'_> {
@@ -130,7 +132,7 @@ fn closed(
     Ok(seen)
 }
 
-/// Submits iterations at given times, whether or not earlier ones are done.
+/// Submits iterations at given times, even if earlier iterations are not done yet.
 fn arriving(
     device: &Device,
     job: &mut StreamJob<'_>,

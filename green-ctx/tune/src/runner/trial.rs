@@ -1,4 +1,4 @@
-//! Checks whether jobs submit work, before any of them is measured.
+//! Checks whether the jobs submit work, before any job is measured.
 
 use green_ctx::graph::CaptureMode;
 use green_ctx::{Error, Stream, StreamOptions};
@@ -8,8 +8,8 @@ use crate::job::{Job, JobError, Work};
 use crate::request::{RequestError, TuneError};
 
 impl Runner<'_> {
-    /// Captures one iteration of each job, which does not run, after the job's own preparation for a measurement block.
-    /// Returns notes about jobs that cannot be captured.
+    /// Checks each job by capturing one iteration, which does not run the iteration. The closure from
+    /// [`Job::before_block`] runs first. Returns notes about jobs that cannot be captured.
     pub(super) fn try_out(&mut self) -> Result<Vec<String>, TuneError<Error>> {
         let stream = self.primary.create_stream(StreamOptions::default());
         let stream = stream.map_err(TuneError::Failed)?;
@@ -27,7 +27,7 @@ impl Runner<'_> {
     }
 }
 
-/// Tries a job. Returns a note if it cannot be captured, and an error if it cannot run.
+/// Checks one job. Returns a note if the job cannot be captured, and an error if the job cannot run.
 fn try_job(job: &mut Job, stream: &Stream) -> Result<Option<String>, String> {
     let nothing = || Err("it submits nothing to the stream that it is given".to_owned());
     let submit = match &mut job.work {

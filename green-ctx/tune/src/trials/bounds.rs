@@ -1,9 +1,9 @@
-//! Bounds, and noise around them.
+//! Tests of goals with a bound, for measurements that are noisy near the bound.
 
 use super::*;
 
-/// Returns the outcome for two jobs. `us` gives the time of their iterations in µs for each kind of arm, and `scatter`
-/// the noise between measurement blocks.
+/// Returns the outcome of tuning two jobs. For each kind of arm, `us` returns the times of the jobs' iterations in µs.
+/// `scatter` is the noise between measurement blocks.
 fn tuned(us: fn(ArmKind) -> [f64; 2], scatter: f64, request: &Request, seed: u64) -> Outcome {
     let (jobs, mut rng) = (vec![ModelJob::default(); 2], Rng::with_seed(seed));
     changed(&jobs, request, |model, task, block| {

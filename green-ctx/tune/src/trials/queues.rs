@@ -1,10 +1,11 @@
-//! Jobs that arrive at given times. Their latencies agree with queueing theory and do not depend on the budget.
+//! Tests that the latencies of jobs that arrive at given times agree with queueing theory and do not depend on the
+//! budget.
 
 use super::*;
 use crate::search::filling_time;
 use crate::stats::{mean, quantile};
 
-/// A job whose iteration takes 200 µs on any number of SMs, and one that fills the device.
+/// Returns a job whose iterations take 200 µs on any number of SMs, and a job that fills the device.
 fn queue(arrival: Arrival, exponential: bool) -> Vec<ModelJob> {
     let fixed =
         ModelJob { blocks: 8, block_us: 200.0, exponential, arrival, ..ModelJob::default() };

@@ -1,10 +1,10 @@
 //! The clock of [`Clock::Real`](crate::Clock::Real): a thread carries out due effects while the program
 //! makes no call.
 //!
-//! The state's time advances with the host's clock, in addition to the cost of calls and waits. Functions
-//! of the program run only on this thread, one after the other, as on a thread of the real driver. A
-//! function that waits for the program therefore blocks no call. A call that waits for work returns after
-//! the functions that precede the work have run, as on a GPU.
+//! The simulated time advances with the host's clock, in addition to the cost of calls and waits. Functions
+//! of the program run only on the clock thread, one after the other, as on a thread of the real driver. A
+//! function that waits for another thread of the program therefore does not block the calls of that thread.
+//! A call that waits for work returns after the functions that precede the work have run, as on a GPU.
 
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
@@ -19,7 +19,7 @@ use crate::state::{self, State};
 /// The signals between a driver's calls and its clock thread.
 #[derive(Default)]
 pub(crate) struct Signals {
-    /// Wakes the clock thread: an effect may be due earlier than it expects.
+    /// Wakes the clock thread, because an effect may be due earlier than the thread expects.
     wake: Condvar,
     /// Wakes calls that wait for functions of the program.
     called: Condvar,
@@ -27,7 +27,7 @@ pub(crate) struct Signals {
 
 /// The state of a running clock.
 pub(crate) struct Running {
-    /// The host time of the last update of the state's time.
+    /// The host time at the last update of the simulated time.
     last: Instant,
     /// The number of the clock thread; 0 before it has started.
     thread: u32,
@@ -52,7 +52,7 @@ impl State {
         }
     }
 
-    /// Returns the number of functions that became due, and of those that have run.
+    /// Returns the number of functions that have become due, and the number of functions that have run.
     fn functions(&self) -> (u64, u64) {
         (self.came_due, self.running.as_ref().map_or(0, |running| running.called))
     }
@@ -63,8 +63,8 @@ impl State {
 }
 
 impl Driver {
-    /// Ends every call while the clock runs. Wakes the clock thread. If the call waited for work, also
-    /// waits for the functions that were due.
+    /// Runs at the end of every call with a real clock. Wakes the clock thread. If the call waited for
+    /// work, waits until the functions that were due have run.
     #[cold]
     pub(crate) fn follow_clock(&self, signals: &Signals) {
         signals.wake.notify_one();

@@ -120,7 +120,7 @@ fn the_rest_of_a_text_is_passed_over() {
     assert_eq!(names, ["x"]);
 }
 
-/// As recorded, and as ptxas behaves in cases that were not recorded.
+/// Expects the recorded behaviour. In cases that were not recorded, expects the behaviour of ptxas.
 #[test]
 fn a_kernel_is_there_once() {
     let announced = ".entry x(.param .u64 p); ";

@@ -10,8 +10,9 @@ use crate::pointer::{Answer, Ptr, invalid_if, refuse_if};
 use crate::state::State;
 
 impl State {
-    /// Returns the stream of a capture query. The legacy stream cannot be queried while a blocking stream
-    /// of its context is capturing; that capture continues (cuda.h, `cuStreamIsCapturing`).
+    /// Returns the stream to which a capture query refers. The legacy stream cannot be queried while a
+    /// blocking stream of its context is capturing. Such a query does not invalidate the capture (cuda.h,
+    /// `cuStreamIsCapturing`).
     fn asked_stream(&mut self, address: usize) -> Answer<usize> {
         let handle = self.stream(address)?;
         let implicit = !self.implicit_captures(handle).is_empty();
@@ -41,7 +42,8 @@ pub(crate) fn is_capturing(
     out.write(state.capture_status(handle))
 }
 
-/// Implements the later versions; earlier ones pass null pointers for the outputs that they lack.
+/// Implements the later versions of this function. The earlier versions pass null pointers for outputs
+/// that they do not have.
 #[expect(clippy::too_many_arguments, reason = "the C function has them")]
 pub(crate) fn get(
     driver: &Driver,

@@ -1,7 +1,7 @@
 //! Structured splits: groups of different sizes whose SMs are co-scheduled.
 //!
 //! None of this behaviour was recorded on hardware. The rules follow the header of CUDA 13.5; comments mark
-//! what it leaves open.
+//! cases that the header leaves open.
 
 use green_ctx_sys::{
     CU_DEV_SM_RESOURCE_GROUP_LOCALITY_DOMAIN_ID_ANY, CU_DEV_SM_RESOURCE_GROUP_PARAMS,
@@ -23,7 +23,7 @@ const LOCALITY_DOMAIN: u32 =
     CUdevSmResourceGroup_flags::CU_DEV_SM_RESOURCE_GROUP_LOCALITY_DOMAIN_ID.0;
 const SUPPLEMENTAL_SMS: u32 =
     CUdevSmResourceGroup_flags::CU_DEV_SM_RESOURCE_GROUP_LOCALITY_DOMAIN_SUPPLEMENTAL_SMS.0;
-/// The number that means any domain, unsigned like the field that holds it.
+/// The domain number that represents any domain, unsigned like the field that contains the number.
 const ANY_DOMAIN: u32 = CU_DEV_SM_RESOURCE_GROUP_LOCALITY_DOMAIN_ID_ANY.cast_unsigned();
 /// The flags of a group, with the versions that introduced them.
 const FLAGS: [(u32, u32); 3] =
@@ -39,8 +39,9 @@ fn known_flags(version: u32) -> u32 {
 
 /// Reads the parameters of a group.
 ///
-/// Unknown flags are `CUDA_ERROR_INVALID_VALUE`. A count that no device can satisfy is
-/// `CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION`, as in a split by count. The header specifies neither.
+/// Unknown flags give `CUDA_ERROR_INVALID_VALUE`. A count that no device can satisfy gives
+/// `CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION`, as in a split by count. The header does not specify these
+/// errors.
 fn request(
     profile: &Profile,
     version: u32,
@@ -82,7 +83,8 @@ fn request(
 }
 
 impl State {
-    /// Returns the bytes of a result of a structured split. `of` has the values that all results share.
+    /// Returns the bytes of one result of a structured split. `of` contains the values that all results of
+    /// the split share.
     fn encode_structured(
         &mut self,
         of: Resource,

@@ -16,16 +16,16 @@ const SCOPES: [u32; 2] = [
 const DEVICE: usize = 96;
 const LIMIT: usize = 100;
 const SCOPE: usize = 104;
-/// The offsets at which the simulator stores the owner of existing workqueues, and its complement to detect
-/// damage.
+/// The offsets at which the simulator stores the owner of existing workqueues and the complement of the
+/// owner. The complement reveals damaged bytes.
 const OWNER: usize = 96;
 const CHECK: usize = 104;
-/// The offset of the struct's pointer to another resource, which is not read.
+/// The offset of the struct's pointer to another resource. The simulator never reads this pointer.
 const NEXT: usize = 136;
 
 impl Workqueue {
-    /// Returns these workqueues for a new context: the context becomes the owner, unless they existed
-    /// before.
+    /// Returns these workqueues for a new context. The context becomes the owner, unless the workqueues
+    /// already have an owner.
     pub(crate) fn provisioned_by(self, context: usize) -> Workqueue {
         let owner = if self.owner == 0 { context } else { self.owner };
         Workqueue { owner, ..self }
@@ -67,9 +67,10 @@ impl State {
         context.workqueue.unwrap_or_else(|| self.default_workqueue(device))
     }
 
-    /// Returns the workqueue resource of a device; `None` for other types. The header of
-    /// `cuDeviceGetDevResource` says that a device has existing workqueues too, and cuda.core 1.2 queries
-    /// them on every driver from 13.1 on. That they are those of the primary context was not recorded.
+    /// Returns the workqueue resource of a device; `None` if `kind` is another type. According to the
+    /// header of `cuDeviceGetDevResource`, a device has existing workqueues too. cuda.core 1.2 queries
+    /// these workqueues on every driver from 13.1 on. Whether they are the workqueues of the primary
+    /// context was not recorded.
     pub(super) fn encode_default_workqueue(
         &self,
         device: usize,
@@ -82,7 +83,7 @@ impl State {
         }
     }
 
-    /// Returns the workqueue resource of an existing context; `None` for other types.
+    /// Returns the workqueue resource of an existing context; `None` if `kind` is another type.
     pub(super) fn encode_workqueue_of(
         &self,
         context: usize,
@@ -95,10 +96,11 @@ impl State {
         }
     }
 
-    /// Returns the workqueues in a resource; `None` if it has another type.
+    /// Returns the workqueues in a resource; `None` if the resource has another type.
     ///
-    /// A configuration is accepted from any source if its fields are valid. Existing workqueues must have
-    /// been given out by the driver. That they outlive the context they were read from was not recorded.
+    /// A configuration is accepted from any source if its fields are valid. Existing workqueues are
+    /// accepted only if the driver returned them earlier. Whether workqueues outlive the context from
+    /// which they were read was not recorded.
     pub(super) fn decode_workqueue(&self, bytes: &Bytes) -> Answer<Option<Workqueue>> {
         let found = match get(bytes, 0) {
             CONFIG if self.has_workqueues() => self.decode_config(bytes),

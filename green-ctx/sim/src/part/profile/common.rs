@@ -4,8 +4,8 @@ use super::provenance::{documented, modelled, reported};
 use super::{H200, Source};
 use crate::topology::Topology;
 
-/// The units of the H200, given out in ascending order. GPUs that were not recorded are assumed to use
-/// them.
+/// The topology of the H200, except that the driver gives out units in ascending order. GPUs that were not recorded
+/// are assumed to have units of the same sizes.
 pub(super) const TOPOLOGY: Topology = Topology { fine_order: &[], splits: &[], ..H200.topology };
 
 /// Attributes by number, with their values.
@@ -17,17 +17,17 @@ pub(super) const WORKQUEUE_LIMIT: u32 = 8;
 pub(super) const WORKQUEUES: Source =
     documented("workqueue limit", "the default of CUDA_DEVICE_MAX_CONNECTIONS");
 
-/// The source of memory sizes that are below the data sheet's round figure.
+/// The source of memory sizes that are smaller than the round number in the data sheet.
 pub(super) const USABLE_MEMORY: Source =
     reported("usable memory", "nvidia-smi output that users published");
 
-/// The source for GPUs that were not recorded.
+/// The source of the minimum and the alignment of GPUs that were not recorded.
 pub(super) const LIMITS: Source = documented(
     "minimum and alignment",
     "the guidelines for compute capabilities in cuda.h of CUDA 13.0 and 13.5",
 );
 
-/// The source for GPUs that were not recorded.
+/// The source of the remaining behaviour of GPUs that were not recorded.
 pub(super) const AS_ON_H200: Source =
     modelled("split rules, memory per context, transfer rates, statuses", "the recorded H200");
 
@@ -84,11 +84,11 @@ pub(super) const DATA_CENTRE: Attributes = &[
     (124, 1), // dma-buf
 ];
 
-/// Attributes of compute capability 8.9, from the same table.
+/// Attributes of compute capability 8.9, from the technical specifications of the CUDA programming guide.
 pub(super) const COMPUTE_8_9: Attributes =
     &[(39, 1_536), (81, 102_400), (87, 64), (97, 101_376), (106, 24)];
 
-/// Compute capability 8.0, from the technical specifications of the CUDA programming guide.
+/// Attributes of compute capability 8.0, from the technical specifications of the CUDA programming guide.
 pub(super) const COMPUTE_8_0: Attributes = &[
     (39, 2_048),   // threads per SM
     (81, 167_936), // shared memory per SM
@@ -97,7 +97,7 @@ pub(super) const COMPUTE_8_0: Attributes = &[
     (106, 32),     // blocks per SM
 ];
 
-/// Compute capabilities 9.0 and 10.0, from the same table.
+/// Attributes of compute capabilities 9.0 and 10.0, from the technical specifications of the CUDA programming guide.
 pub(super) const COMPUTE_9_0: Attributes = &[
     (39, 2_048),
     (81, 233_472),
@@ -110,10 +110,10 @@ pub(super) const COMPUTE_9_0: Attributes = &[
     (127, 1), // tensor maps
 ];
 
-/// Compute capability 11.0, from the same table.
+/// Attributes of compute capability 11.0, from the technical specifications of the CUDA programming guide.
 pub(super) const COMPUTE_11_0: Attributes =
     &[(39, 1_536), (81, 233_472), (87, 64), (97, 232_448), (106, 24), (120, 1), (126, 4), (127, 1)];
 
-/// Compute capability 12.0, from the same table.
+/// Attributes of compute capability 12.0, from the technical specifications of the CUDA programming guide.
 pub(super) const COMPUTE_12_0: Attributes =
     &[(39, 1_536), (81, 102_400), (87, 64), (97, 101_376), (106, 24), (120, 1), (126, 4), (127, 1)];

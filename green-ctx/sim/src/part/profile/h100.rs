@@ -1,20 +1,22 @@
 //! NVIDIA H100 (SXM5, 80 GB), recorded case by case.
 //!
-//! It has the chip of the H200 with the same SM count and slower memory. Every recorded case has the H200's
-//! answer, including SM ids and clusters, except seven. Those seven compare the time of a copy on few SMs
-//! with the time on all SMs.
+//! The H100 has the same chip and the same SM count as the H200, but slower memory. Except for seven cases,
+//! every recorded result equals the result on the H200, including SM ids and clusters. Those seven cases
+//! compare the time of a copy on few SMs with the time on all SMs.
 
 use super::h200;
 use super::provenance::{documented, modelled, recorded};
 use super::{H200, MIB, Profile, Provenance, Record, TransferRate, TransferRates, common};
 
-/// Bytes per microsecond. The record has only ratios of times, no times. A copy takes 1.5 to 5 times as
-/// long on 8 SMs as on all of them, and at most 1.5 times as long on 32 SMs, in a graph and in a stream. A
-/// memset takes more than 5 times as long on 8 SMs and 1.5 to 5 times as long on 32.
+/// Rates in bytes per microsecond. The record contains ratios of times but no absolute times. In a graph
+/// and in a stream, a copy takes 1.5 to 5 times as long on 8 SMs as on all SMs, and at most 1.5 times as
+/// long on 32 SMs. A memset takes more than 5 times as long on 8 SMs as on all SMs, and 1.5 to 5 times as
+/// long on 32 SMs.
 ///
-/// Memsets and stream copies have the rates of the H200. Their limits are scaled by the ratio of the memory
-/// bandwidths, 3.35 to 4.92. With the H200's rate for graph copies, a graph's copy would take 8.8 times as
-/// long on 8 SMs, so graph copies have the rate of stream copies.
+/// Memsets and stream copies have the H200's rates per SM. The limits for memsets and stream copies are the
+/// H200's limits, scaled by the ratio of the memory bandwidths, 3.35 to 4.92. With the H200's rate for
+/// graph copies, a copy in a graph would take 8.8 times as long on 8 SMs as on all SMs. Graph copies
+/// therefore have the rate of stream copies.
 const TRANSFER: TransferRates = TransferRates {
     memset: TransferRate { per_sm: 52_000, limit: 3_050_000 },
     copy: COPY,

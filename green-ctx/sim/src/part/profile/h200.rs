@@ -4,8 +4,8 @@ use super::provenance::{documented, modelled, recorded};
 use super::{MIB, Profile, Provenance, Record, TransferRate, TransferRates, common};
 use crate::topology::{RecordedSplit, Topology};
 
-/// The splits in which SMs outside whole units help to fill groups. All other recorded splits of the device
-/// follow from the units.
+/// The recorded splits in which SMs outside whole units help to fill groups. The units alone explain all
+/// other recorded splits of the device.
 const SPLITS: &[RecordedSplit] = &[
     RecordedSplit {
         size: 16,
@@ -44,7 +44,7 @@ const SPLITS: &[RecordedSplit] = &[
     },
 ];
 
-/// Recorded on driver 580.159.04.
+/// The topology of the H200, recorded on driver 580.159.04.
 pub(super) const TOPOLOGY: Topology = Topology {
     sm_count: 132,
     fine_unit: 2,
@@ -60,7 +60,7 @@ pub(super) const TOPOLOGY: Topology = Topology {
     splits: SPLITS,
 };
 
-/// Bytes per microsecond, rounded from the times of 1 GiB.
+/// Rates in bytes per microsecond, rounded from the measured times for 1 GiB.
 pub(super) const TRANSFER: TransferRates = TransferRates {
     // 240 µs on 132 SMs, 648 µs on 32 and 2570 µs on 8.
     memset: TransferRate { per_sm: 52_000, limit: 4_474_000 },

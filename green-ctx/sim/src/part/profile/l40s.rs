@@ -1,8 +1,8 @@
 //! NVIDIA L40S. Not recorded.
 //!
 //! A user of PyTorch reports a group of 114 SMs for a request of 120
-//! (<https://github.com/pytorch/pytorch/issues/195378>). The header rules that out, so the simulated group has 120
-//! SMs. The same report has a split of the 142 SMs into 22 and 120.
+//! (<https://github.com/pytorch/pytorch/issues/195378>). The header rules out a group of this size, so the
+//! simulated group has 120 SMs. The same report shows a split of the 142 SMs into groups of 22 and 120 SMs.
 
 use super::provenance::{documented, reported};
 use super::{H200, MIB, Profile, Provenance, common};

@@ -16,13 +16,13 @@ use std::fmt;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Provenance {
-    /// The driver whose answers were recorded; `None` if nothing was recorded on this GPU.
+    /// The driver whose behaviour was recorded; `None` if nothing was recorded on this GPU.
     pub recorded: Option<Record>,
     /// The source of each group of data.
     pub sources: &'static [Source],
 }
 
-/// A driver whose answers were recorded.
+/// A driver whose behaviour was recorded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Record {
@@ -48,13 +48,14 @@ pub struct Source {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Origin {
-    /// Hardware gave these answers.
+    /// The data was recorded on hardware.
     Recorded,
-    /// The vendor's data sheets, white papers, guides or headers say so.
+    /// The data comes from the vendor's data sheets, white papers, guides or headers.
     Documented,
-    /// Users of the GPU published it.
+    /// Users of the GPU published the data.
     Reported,
-    /// No public source says so. It is the simplest model that fits the public ones.
+    /// No public source contains the data. The data is the simplest model that fits the public
+    /// sources.
     Modelled,
 }
 
@@ -73,7 +74,7 @@ pub(super) const fn reported(data: &'static str, from: &'static str) -> Source {
     Source { data, origin: Origin::Reported, from }
 }
 
-/// Creates a source for data without a public source.
+/// Creates a source for data that no public source contains.
 pub(super) const fn modelled(data: &'static str, from: &'static str) -> Source {
     Source { data, origin: Origin::Modelled, from }
 }
@@ -90,8 +91,9 @@ impl fmt::Display for Origin {
 }
 
 impl Provenance {
-    /// Returns one line that names the source of this driver version's answers. The version is as
-    /// `cuDriverGetVersion` returns it, 13000 for CUDA 13.0.
+    /// Returns one line that describes the source of the simulated behaviour with this driver
+    /// version. `version` is a number as `cuDriverGetVersion` returns it, such as 13000 for CUDA
+    /// 13.0.
     #[must_use]
     pub fn summary(&self, version: u32) -> String {
         match self.recorded {
@@ -109,7 +111,7 @@ impl Provenance {
     }
 }
 
-/// Returns a version in the usual notation: 13000 is 13.0.
+/// Returns a version in the usual notation: 13000 becomes 13.0.
 pub(crate) fn dotted(version: u32) -> String {
     format!("{}.{}", version / 1000, version % 1000 / 10)
 }

@@ -1,10 +1,10 @@
 //! NVIDIA GeForce RTX 5080. Not recorded.
 //!
-//! Structured splits of this GPU accept only some of the aligned counts, according to NVIDIA's maintainers
-//! of cuda.core (<https://github.com/NVIDIA/cuda-python/issues/2025>). Without backfill, other counts fail with
-//! `CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION`; with it, they are accepted. The maintainers do not say which counts are
-//! accepted. Here the GPCs decide: each has 12 SMs and holds one set of 8 co-scheduled SMs, so two equal groups can
-//! have 8, 16 or 24 SMs but not 32 or 40.
+//! Structured splits of this GPU accept only some of the aligned counts, according to NVIDIA's maintainers of
+//! cuda.core (<https://github.com/NVIDIA/cuda-python/issues/2025>). Without backfill, the other counts fail with
+//! `CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION`; with backfill, these counts are accepted. The maintainers do not say
+//! which counts are accepted. In the simulator, the GPCs determine the accepted counts. Each GPC has 12 SMs and
+//! holds one set of 8 co-scheduled SMs, so two equal groups can have 8, 16 or 24 SMs but not 32 or 40.
 
 use super::provenance::{documented, modelled};
 use super::{H200, MIB, Profile, Provenance, common};

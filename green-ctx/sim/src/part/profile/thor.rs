@@ -1,9 +1,9 @@
 //! NVIDIA Jetson AGX Thor (T5000), an SoC. Not recorded.
 //!
-//! The header of CUDA 13.5 gives all Tegra SoCs an alignment of 2. cuda.core's tests stopped expecting 8
-//! after they had run on one (<https://github.com/NVIDIA/cuda-python/pull/2098>). They also stopped
-//! expecting that two groups of the minimum size can be split off. Which counts are possible is not public;
-//! here all even counts are.
+//! The header of CUDA 13.5 gives all Tegra SoCs an alignment of 2. The tests of cuda.core once expected 8,
+//! and no longer do since they ran on such an SoC (<https://github.com/NVIDIA/cuda-python/pull/2098>). The
+//! tests also no longer expect that two groups of the minimum size can be split off. No public source lists
+//! the possible counts; the simulator accepts all even counts.
 
 use super::provenance::{documented, modelled, reported};
 use super::{H200, MIB, Profile, Provenance, common};

@@ -22,13 +22,13 @@ impl Topology {
         self.domains.iter().map(|count| union(&mut gpcs.by_ref().take(*count))).collect()
     }
 
-    /// Returns the number of SMs that the driver reports per domain. It reports a single number, so it is
-    /// that of the smallest domain.
+    /// Returns the number of SMs that the driver reports per domain. The driver reports a single number
+    /// for all domains, so the result is the size of the smallest domain.
     pub(crate) fn domain_size(&self) -> u32 {
         self.domain_sms().into_iter().map(SmSet::len).min().unwrap_or(0)
     }
 
-    /// Returns the SMs of a locality; none if the device lacks the domain.
+    /// Returns the SMs of a locality; the set is empty if the device does not have the domain.
     pub(crate) fn near(&self, locality: Locality) -> SmSet {
         let most = if locality.supplemental { self.sm_count } else { self.domain_size() };
         let domains = self.domain_sms().into_iter().zip(0..);
@@ -38,7 +38,7 @@ impl Topology {
         })
     }
 
-    /// Returns the SMs that a request can get only as supplemental SMs of a domain.
+    /// Returns the SMs that are available only to a request that allows supplemental SMs.
     pub(super) fn between_domains(&self) -> SmSet {
         self.all().difference(self.near(Locality { domain: None, supplemental: false }))
     }

@@ -1,7 +1,7 @@
 //! The SMs of each GPC, and the choice of co-scheduled SMs in a structured split.
 //!
 //! None of this behaviour was recorded on hardware. The rules follow the header's description of
-//! `cuDevSmResourceSplit`, with the simplest choice if the header says nothing.
+//! `cuDevSmResourceSplit`. For cases that the header does not describe, the simplest rule was chosen.
 
 use super::Topology;
 use crate::sm_set::SmSet;
@@ -9,11 +9,11 @@ use crate::sm_set::SmSet;
 /// The requirements of one group of a structured split.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct GroupRequest {
-    /// The number of SMs; `None` for all that are available.
+    /// The number of SMs; `None` if the group takes all available SMs.
     pub(crate) count: Option<u32>,
-    /// The number of SMs per set that must lie in one GPC.
+    /// The number of SMs per co-scheduled set. All SMs of a set must lie in one GPC.
     pub(crate) coscheduled: u32,
-    /// The preferred number of SMs per set, used while a GPC has enough.
+    /// The preferred number of SMs per co-scheduled set, used while a GPC has enough free SMs.
     pub(crate) preferred: u32,
     /// Whether other SMs may fill up the group after the co-scheduled sets.
     pub(crate) backfill: bool,
@@ -22,8 +22,9 @@ pub(crate) struct GroupRequest {
 }
 
 impl Topology {
-    /// Returns the SMs of each GPC. The i-th unit of a band belongs to the band's i-th GPC. A layer of the
-    /// tail has one TPC of each GPC that has enough TPCs outside its units.
+    /// Returns the SMs of each GPC. Band n consists of the GPCs that have at least n units, and the i-th
+    /// unit of a band belongs to the i-th GPC of that band. Layer n of the tail has one TPC of each GPC
+    /// with at least n TPCs outside units.
     pub(super) fn gpc_sms(&self) -> Vec<SmSet> {
         let mut gpcs = vec![SmSet::default(); self.gpcs.len()];
         for (gpc, unit) in self.bands().flatten().zip(self.coarse_units()) {
@@ -172,7 +173,7 @@ mod tests {
         );
     }
 
-    /// Two units of one GPC, each with half of its SMs left.
+    /// The free SMs are half of each of two units of one GPC.
     #[test]
     fn a_set_may_lie_in_two_units_of_a_gpc() {
         let topology = &H200.topology;

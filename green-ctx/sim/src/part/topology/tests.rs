@@ -1,4 +1,4 @@
-//! Comparison of the rules with the record, and tests with GPUs of other shapes.
+//! Compares the rules with the record, and tests GPUs with other topologies.
 
 use super::*;
 use crate::Profile;
@@ -38,7 +38,8 @@ fn table(flags: u32) -> Vec<(u32, u32, u32, u32)> {
     rows
 }
 
-/// (minimum, groups, SMs per group, SMs left): the recorded table for flags 0, 2 and 4.
+/// The recorded table for flags 0, 2 and 4. A row contains the minimum, the number of groups, the
+/// SMs per group, and the SMs left over.
 const COARSE: [(u32, u32, u32, u32); 17] = [
     (0, 15, 8, 12),
     (9, 8, 16, 4),
@@ -66,7 +67,7 @@ fn coarse_table_is_the_recorded_one() {
     }
 }
 
-/// The recorded table for flag 1. One formula gives all its rows.
+/// The recorded table for flag 1. One formula gives all rows of this table.
 #[test]
 fn fine_table_is_the_recorded_one() {
     let rows = table(1);
@@ -87,7 +88,8 @@ fn fine_table_is_the_recorded_one() {
     }
 }
 
-/// (requested groups, minimum, groups, SMs per group, SMs left), from the record.
+/// Each row of the record contains the requested groups, the minimum, the groups, the SMs per
+/// group, and the SMs left over.
 #[test]
 fn fewer_groups_than_fit_leave_more_over() {
     let topology = &H200.topology;
@@ -224,7 +226,8 @@ fn clusters_are_the_recorded_ones() {
     assert_eq!(larger(half.groups[0]), [16, 0, 0, 0, 0, 0]);
 }
 
-/// Cases beyond the record: other numbers of blocks per SM, and resources that meet in a GPC.
+/// Tests cases that were not recorded: other numbers of blocks per SM, and resources that share a
+/// GPC.
 #[test]
 fn clusters_lie_in_one_gpc_of_one_resource() {
     let topology = &H200.topology;
@@ -246,7 +249,7 @@ fn clusters_lie_in_one_gpc_of_one_resource() {
     }
 }
 
-/// Every split of every profile has groups of equal size that share no SM, and loses no SM.
+/// In every split of every profile, the groups have equal sizes and share no SM, and no SM is lost.
 #[test]
 fn splits_are_partitions_of_every_part() {
     for profile in Profile::all() {
@@ -269,7 +272,7 @@ fn splits_are_partitions_of_every_part() {
     }
 }
 
-/// The GPCs share no SM, and together they have all SMs.
+/// No two GPCs share an SM, and the GPCs together contain all SMs.
 #[test]
 fn gpcs_hold_the_sms_of_their_tpcs() {
     for profile in Profile::all() {
