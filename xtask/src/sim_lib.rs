@@ -1,7 +1,7 @@
 //! `cargo xtask sim-lib`: builds the simulated driver as a `libcuda.so.1`.
 
-use std::fs;
 use std::path::{Path, PathBuf};
+use std::{fs, io};
 
 use crate::{Failure, artifacts, cargo, workspace_root};
 
@@ -23,8 +23,9 @@ pub(crate) fn build() -> Result<PathBuf, Failure> {
     let folder = workspace_root().join("target/sim-lib");
     fs::create_dir_all(&folder).map_err(|error| Failure::io("creating", &folder, error))?;
     let library = folder.join("libcuda.so.1");
-    // A new file replaces the old one, so that programs that run on the old one are not disturbed.
-    let fresh = folder.join("libcuda.so.1.new");
+    // A new file replaces the old one, so that programs that run on the old one are not disturbed. Several commands may
+    // do this at the same time.
+    let fresh = folder.join(format!("libcuda.so.1.{}", std::process::id()));
     fs::copy(&built, &fresh).map_err(|error| Failure::io("copying", &built, error))?;
     fs::rename(&fresh, &library).map_err(|error| Failure::io("replacing", &library, error))?;
     link_name(&folder)?;
@@ -45,11 +46,12 @@ fn compile() -> Result<PathBuf, Failure> {
 #[cfg(unix)]
 fn link_name(folder: &Path) -> Result<(), Failure> {
     let link = folder.join("libcuda.so");
-    if link.is_symlink() {
-        return Ok(());
+    match std::os::unix::fs::symlink("libcuda.so.1", &link) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
+            Err(Failure::io("linking", &link, error))
+        }
+        _ => Ok(()),
     }
-    std::os::unix::fs::symlink("libcuda.so.1", &link)
-        .map_err(|error| Failure::io("linking", &link, error))
 }
 
 #[cfg(not(unix))]

@@ -74,7 +74,7 @@ pub enum SimError {
     )]
     TooMany,
     /// The spec is invalid.
-    #[error("the spec of the simulated driver is invalid")]
+    #[error(transparent)]
     Spec(#[from] SpecError),
     /// The operating system could not start the thread of [`Clock::Real`].
     #[error("the clock thread of the simulated driver could not be started: {reason}")]

@@ -267,6 +267,8 @@ impl Error {
         match self {
             Error::Load(_) | Error::Forked => ErrorKind::NoDriver,
             #[cfg(feature = "sim")]
+            Error::Simulator(green_ctx_sim::SimError::Spec(_)) => ErrorKind::InvalidRequest,
+            #[cfg(feature = "sim")]
             Error::Simulator(_) => ErrorKind::NoDriver,
             Error::NoSuchDevice { count: 0, .. } => ErrorKind::NoDriver,
             Error::Unsupported { .. } => ErrorKind::Unsupported,
