@@ -178,7 +178,7 @@ fn wrong_jobs_are_named() -> Tested {
     let _held = device.partition([132])?;
     let error = tune(&device, &mut pair(&device)?, &short()).expect_err("nothing is free");
     let source = std::error::Error::source(&error).map(ToString::to_string);
-    assert!(source.is_some_and(|source| source.contains("no SMs are free")), "{error}");
+    assert!(source.is_some_and(|source| source.contains("there are no free SMs")), "{error}");
     Ok(())
 }
 

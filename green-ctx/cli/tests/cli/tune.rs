@@ -156,7 +156,7 @@ fn wrong_requests_say_what_would_be_right() {
         ("--goal", "keep:x:p99:1ms", "the jobs are gemm, copy"),
         ("--arrival", "x:rate:5", "there is no job x"),
         ("--arrival", "gemm", "gemm=closed:2"),
-        ("--arrival", "gemm:rate:0", "above 0"),
+        ("--arrival", "gemm:rate:0", "use more than 0"),
         ("--arrival", "gemm:trace:/no/file", "/no/file"),
         ("--budget", "0", "use 0.4 s or more"),
         ("--budget", "-1", "is not valid; give seconds"),
