@@ -112,9 +112,14 @@ impl<M: Measure> Search<'_, M> {
         self.alone.iter().map(|alone| alone.seconds).fold(0.0, f64::max)
     }
 
-    /// Returns the length of a block that the candidate may be chosen by.
+    /// Returns this length, or the time of eight iterations of the slowest job if that is longer.
+    pub(super) fn many_iterations(&self, least: Duration) -> Duration {
+        least.max(Duration::from_secs_f64(8.0 * self.slowest()))
+    }
+
+    /// Returns the minimum length of a block that claims are based on.
     pub(super) fn sustained(&self) -> Duration {
-        SUSTAINED.max(Duration::from_secs_f64(8.0 * self.slowest()))
+        self.many_iterations(SUSTAINED)
     }
 
     /// Checks that the budget is sufficient if one iteration of all jobs takes `seconds` in total, with `too_much` as a

@@ -2,8 +2,10 @@
 
 use std::time::Duration;
 
-use super::{CHOICE_ENDS, FINALISTS, Found, LEAD_IN, Search, Stage, is_partition, is_plain};
-use crate::arm::{Arm, ArmKind};
+use super::{
+    CHOICE_ENDS, FINALISTS, Found, LEAD_IN, ROUNDS_END, Search, Stage, is_partition, is_plain,
+};
+use crate::arm::Arm;
 use crate::goal::Goal;
 use crate::measure::{Measure, Task};
 use crate::score::{Average, Value};
@@ -15,14 +17,16 @@ pub(super) struct Claim {
     /// The indices of the best partitions in the records: one and, under a goal with a bound, another one with a
     /// greater margin to the bound.
     pub(super) candidates: Vec<usize>,
-    /// The indices of the best arms without partitions.
+    /// The indices of the best arms without partitions in which all jobs keep up with their arrivals.
     pub(super) plain: Vec<usize>,
     pub(super) repetitions: usize,
 }
 
-/// The number of arms without partitions that the candidate is compared with. Two jobs have four, and all of them are
-/// compared, because short blocks can be wrong about them by 10 %. Four jobs have 26.
-const RIVALS: usize = 4;
+/// The number of arms without partitions that the candidate is compared with.
+const RIVALS: usize = 3;
+/// The number of arms without partitions that these are chosen from by longer blocks, because short blocks can be wrong
+/// about them by 14 %. Two jobs have four, four jobs have 26.
+const PLAIN: usize = 4;
 /// The time that the candidate runs before the final comparison.
 const PREHEAT: Duration = Duration::from_millis(500);
 /// The maximum fraction of the budget for this.
@@ -32,7 +36,7 @@ const MOST_PREHEAT: f64 = 0.03;
 /// 580.159.04).
 const CLAIMED: Duration = Duration::from_millis(800);
 /// The fraction of the budget that is available for the minimum number of repetitions.
-const CLAIMS: f64 = 0.62;
+const CLAIMS: f64 = 0.44;
 /// The number of repetitions after which a narrow interval ends the final comparison.
 const ENOUGH: usize = 8;
 /// The maximum half-width of a narrow interval, as a fraction of the rival's score.
@@ -77,10 +81,14 @@ impl<M: Measure> Search<'_, M> {
         RIVALS + if self.has_bound() { DISTANCES.len() } else { 1 }
     }
 
-    /// Runs the best partitions in turns of long blocks. Each turn has half as many as the one before.
+    /// Runs the best arms without partitions for one block each, and the best partitions in turns. Each turn has half
+    /// as many partitions as the one before.
     pub(super) fn choose(&mut self) -> Found<(), M> {
         self.settled()?;
         let until = self.choice_ends();
+        for place in self.various_plain() {
+            self.choice_block(place, 0, until)?;
+        }
         let mut count = FINALISTS;
         for turn in 0.. {
             self.round += 1;
@@ -93,7 +101,7 @@ impl<M: Measure> Search<'_, M> {
                 finalists.reverse();
             }
             for place in &finalists {
-                if !self.long_block(*place, turn, until)? {
+                if !self.choice_block(*place, turn, until)? {
                     return Ok(());
                 }
             }
@@ -105,23 +113,49 @@ impl<M: Measure> Search<'_, M> {
         Ok(())
     }
 
+    /// Returns the arms without partitions in which the goal's job keeps up with its arrivals, the best first.
+    fn plain(&self) -> Vec<usize> {
+        let keeps_up = |place: &usize| self.overload(&self.records[*place]).is_none();
+        self.ranked(is_plain).into_iter().filter(keeps_up).collect()
+    }
+
+    /// Returns the best arm without partitions of each kind, and then the best others.
+    fn various_plain(&self) -> Vec<usize> {
+        let (mut kinds, all) = (Vec::new(), self.plain());
+        let is_first = |place: &usize| {
+            let kind = self.records[*place].arm.kind();
+            let is_first = !kinds.contains(&kind);
+            kinds.push(kind);
+            is_first
+        };
+        let (first, others): (Vec<_>, Vec<_>) = all.into_iter().partition(is_first);
+        first.into_iter().chain(others).take(PLAIN).collect()
+    }
+
     /// Returns the fraction of the budget at which the choice ends, so that the final comparison has time for an
     /// interval.
     fn choice_ends(&self) -> f64 {
-        CHOICE_ENDS.min(1.0 - self.final_needs().div_duration_f64(self.question.budget))
+        let needs = self.final_needs(&self.selected().arms());
+        CHOICE_ENDS.min(1.0 - needs.div_duration_f64(self.question.budget))
     }
 
-    /// Returns the time of a final comparison with enough repetitions for an interval.
-    pub(super) fn final_needs(&self) -> Duration {
-        let length = |place| self.length(place, Stage::Final);
-        let block = self.best(|_| true).map_or(Duration::ZERO, length);
-        self.preheating() + block * (self.arms_of_final() * LEAST_REPETITIONS) as u32
+    /// Returns the time that a final comparison of these arms needs for an interval.
+    fn final_needs(&self, arms: &[usize]) -> Duration {
+        let repetition: Duration = arms.iter().map(|at| self.length(*at, Stage::Final)).sum();
+        self.preheating() + repetition * LEAST_REPETITIONS as u32
     }
 
-    /// Runs a long block of an arm if there is time.
-    fn long_block(&mut self, place: usize, turn: usize, until: f64) -> Found<bool, M> {
+    /// Returns a budget that is enough for an interval, however many arms the final comparison has.
+    pub(super) fn enough_budget(&self) -> Duration {
+        let longest =
+            self.best(|_| true).map_or(Vec::new(), |best| vec![best; self.arms_of_final()]);
+        self.final_needs(&longest).div_f64(1.0 - ROUNDS_END)
+    }
+
+    /// Runs one of the longer blocks of an arm if there is time.
+    fn choice_block(&mut self, place: usize, turn: usize, until: f64) -> Found<bool, M> {
         let length = self.length(place, Stage::Choice);
-        let has_time = self.has_time_for(length, until, "the best arms in long blocks");
+        let has_time = self.has_time_for(length, until, "the best arms in longer blocks");
         if has_time {
             let arm = self.records[place].arm.clone();
             self.measure(&arm, turn % self.question.jobs.len(), Stage::Choice)?;
@@ -130,7 +164,7 @@ impl<M: Measure> Search<'_, M> {
     }
 
     /// Returns the best partition that is not in `but`. Partitions that keep this margin to the bound come first, and
-    /// among those, partitions with long blocks.
+    /// among those, partitions with longer blocks.
     fn candidate(&self, distance: f64, but: &[usize]) -> Option<usize> {
         let valued = |place: usize| {
             let value = self.value(place)?;
@@ -178,15 +212,17 @@ impl<M: Measure> Search<'_, M> {
         Ok((claim.repetitions > 0).then_some(claim))
     }
 
-    /// Selects the arms of the final comparison and clears their blocks.
+    /// Clears the blocks of the final comparison and returns its arms. Arms with longer blocks come first.
     fn contestants(&mut self) -> Claim {
         self.records.iter_mut().for_each(|record| record.claimed.clear());
         self.value_all();
-        let kinds = [ArmKind::Sequential, ArmKind::Streams, ArmKind::Priority];
-        let best_of = |kind| self.best(|arm| arm.kind() == kind);
-        let mut plain: Vec<usize> = kinds.into_iter().filter_map(best_of).collect();
-        let others = self.ranked(is_plain).into_iter().filter(|place| !plain.contains(place));
-        plain.extend(others.take(RIVALS - plain.len()).collect::<Vec<_>>());
+        self.selected()
+    }
+
+    fn selected(&self) -> Claim {
+        let mut plain = self.plain();
+        plain.sort_by_key(|place| self.records[*place].chosen.is_empty());
+        plain.truncate(RIVALS);
         let mut candidates: Vec<usize> =
             DISTANCES.iter().filter_map(|it| self.candidate(*it, &[])).collect();
         candidates.dedup();
@@ -238,10 +274,9 @@ impl<M: Measure> Search<'_, M> {
         };
         let is_bound_known = !self.has_bound()
             || claim.arms().iter().all(|place| self.is_known(*place) && decided(*place));
-        let is_gain_known = match self.rival(claim).zip(self.winner(claim)) {
-            Some(_) => self.gain(claim).is_some_and(|gain| gain.half_width() <= NARROW),
-            None => true,
-        };
+        let is_gain_known = claim.candidates.is_empty()
+            || claim.plain.is_empty()
+            || self.gain(claim).is_some_and(|gain| gain.half_width() <= NARROW);
         is_bound_known && is_gain_known
     }
 
@@ -250,9 +285,10 @@ impl<M: Measure> Search<'_, M> {
         self.best_of(claim, &claim.candidates)
     }
 
-    /// Returns the best of the arms without partitions.
+    /// Returns the best of the arms without partitions. If the jobs keep up in none of them, returns the one that is
+    /// closest to it.
     pub(super) fn rival(&self, claim: &Claim) -> Option<usize> {
-        self.best_of(claim, &claim.plain)
+        self.best_of(claim, &claim.plain).or_else(|| self.best(is_plain))
     }
 
     /// Returns the best arm among those certain to meet the bound. If there are none, returns the one closest to it.
