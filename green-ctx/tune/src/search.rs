@@ -5,9 +5,9 @@
 //! 1. Each job alone: its capacity, its rate in a plain stream, and its rate on several numbers of SMs.
 //! 2. Short blocks: arms without partitions, partitions that differ widely, and then the best arms and their neighbours
 //!    in ever smaller steps. The order is reversed each time, so that a slowing device does not favour an arm.
-//! 3. Longer blocks: each job alone, the best arms without partitions, and the best partitions in turns. Each turn
-//!    halves the number of partitions. The best of them is the candidate.
-//! 4. The final comparison ([`finals`]) of the candidate with the best arms without partitions.
+//! 3. Long blocks: each job alone, the best arms without partitions, and the best partitions in turns. Each turn halves
+//!    the number of partitions.
+//! 4. The final comparison ([`finals`]) of the best partition with the best arms without partitions.
 
 mod alone;
 mod curve;
@@ -72,7 +72,7 @@ struct Record {
     arm: Arm,
     /// Short blocks of the search.
     searched: Vec<Sample>,
-    /// Longer blocks among which the candidate is chosen.
+    /// Long blocks among which the candidate is chosen.
     chosen: Vec<Sample>,
     /// Blocks of the final comparison.
     claimed: Vec<Sample>,
@@ -93,18 +93,13 @@ enum Stage {
 }
 
 /// Fractions of the budget at which steps end.
-const ROUNDS_END: f64 = 0.29;
-const CHOICE_ENDS: f64 = 0.56;
+const ROUNDS_END: f64 = 0.21;
+const CHOICE_ENDS: f64 = 0.50;
 /// The minimum length of a block.
 const SHORTEST: Duration = Duration::from_millis(8);
-/// The maximum time before a block of the search counts. On an H200 (driver 580.159.04), the first 20 ms of a load
-/// run at higher clocks. They favour arms by 2.5 to 6.4 % (root mean square, three pairs of jobs) in blocks of 21 ms.
-const SETTLING: Duration = Duration::from_millis(20);
-/// The minimum length of a block that the candidate is chosen by, and the time before it counts. On the same GPU, such
-/// blocks favour arms by 1.1 to 1.7 %, as much as blocks of 250 ms after 100 ms.
-const CHOSEN: Duration = Duration::from_millis(100);
-const CHOSEN_AFTER: Duration = Duration::from_millis(50);
-/// The minimum length of a block that claims are based on, or that measures a job alone for comparison.
+/// The minimum length of a block that the candidate is chosen by, that claims are based on, or that measures a job alone
+/// for comparison. On an H200 (driver 580.159.04), such blocks favour arms by 0.7 to 1.7 % (root mean square, three pairs
+/// of jobs), and blocks of 21 ms by 2.5 to 6.4 %.
 const SUSTAINED: Duration = Duration::from_millis(250);
 /// The time before such a block counts. Until then, the clocks still follow the previous load.
 const LEAD_IN: Duration = Duration::from_millis(100);
@@ -120,8 +115,8 @@ const NEAR: usize = 8;
 /// How far a partition may miss the bound for its neighbours to be tried, as a fraction of the bound. They may meet it
 /// and be better than the best.
 const NEAR_MISS: f64 = 0.25;
-/// The number of partitions in the first turn of longer blocks.
-const FINALISTS: usize = 20;
+/// The number of partitions in the first turn of long blocks.
+const FINALISTS: usize = 8;
 
 struct Search<'a, M: Measure> {
     measure: &'a mut M,
@@ -134,6 +129,8 @@ struct Search<'a, M: Measure> {
     alone: Vec<Alone>,
     records: Vec<Record>,
     places: HashMap<Arm, usize>,
+    /// The indices of the partitions in the last turn of long blocks.
+    finalists: Vec<usize>,
     blocks: usize,
     /// Blocks of the same round start at the same time within the jobs' arrivals. Each round uses a different time.
     round: u32,
@@ -163,6 +160,7 @@ pub(crate) fn search<M: Measure>(
         alone: vec![Alone::default(); jobs],
         records: Vec::new(),
         places: HashMap::new(),
+        finalists: Vec::new(),
         blocks: 0,
         round: 0,
         step: "each job alone",
@@ -255,9 +253,9 @@ impl<M: Measure> Search<'_, M> {
         match stage {
             Stage::Search => {
                 let filling = filling.min(self.question.budget.mul_f64(MOST_FILLING));
-                (filling.max(self.block.min(SETTLING)), self.block.max(filling))
+                (filling, self.block.max(filling))
             }
-            Stage::Choice => (filling.max(CHOSEN_AFTER), self.many_iterations(CHOSEN).max(filling)),
+            Stage::Choice => (filling.max(LEAD_IN), self.sustained().max(filling)),
             Stage::Final => (filling.max(LEAD_IN), self.final_block().max(filling)),
         }
     }
@@ -439,7 +437,8 @@ impl<M: Measure> Search<'_, M> {
             self.measure_all(&arms, ROUNDS_END, "the best arms and their neighbours")?;
             step = (step / 2).max(least);
         }
-        Ok(())
+        // The drift is measured until the end.
+        (0..self.question.jobs.len()).try_for_each(|_| self.reference())
     }
 
     /// Returns arms that narrowly miss the bound and would be better than the best arm that meets it.

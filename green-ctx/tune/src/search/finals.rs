@@ -23,20 +23,24 @@ pub(super) struct Claim {
 }
 
 /// The number of arms without partitions that the candidate is compared with.
-const RIVALS: usize = 3;
-/// The number of arms without partitions that these are chosen from by longer blocks, because short blocks can be wrong
-/// about them by 14 %. Two jobs have four, four jobs have 26.
+const RIVALS: usize = 2;
+/// The number of arms without partitions that long blocks choose these from. Short blocks can be wrong about them by
+/// 14 %. Two jobs have four, four jobs have 26.
 const PLAIN: usize = 4;
+/// The number of repetitions that the final comparison has time for.
+const REPETITIONS: usize = 4;
 /// The time that the candidate runs before the final comparison.
-const PREHEAT: Duration = Duration::from_millis(500);
+const PREHEAT: Duration = Duration::from_millis(300);
 /// The maximum fraction of the budget for this.
 const MOST_PREHEAT: f64 = 0.03;
 /// The length of a block that claims are based on, if the budget is sufficient. A GPU at its power limit changes its
 /// clocks by up to 5 % with a period of about one second, and the arm before changes the phase (H200, driver
 /// 580.159.04).
-const CLAIMED: Duration = Duration::from_millis(800);
-/// The fraction of the budget that is available for the minimum number of repetitions.
-const CLAIMS: f64 = 0.44;
+const CLAIMED: Duration = Duration::from_millis(750);
+/// The fraction of the budget that is available for these repetitions.
+const CLAIMS: f64 = 0.53;
+/// The fraction of the budget that is left unused so that a repetition that takes a little longer still fits.
+const SLACK: f64 = 0.01;
 /// The number of repetitions after which a narrow interval ends the final comparison.
 const ENOUGH: usize = 8;
 /// The maximum half-width of a narrow interval, as a fraction of the rival's score.
@@ -66,7 +70,7 @@ impl<M: Measure> Search<'_, M> {
 
     /// Returns the length of a block that claims are based on: as long as the budget allows.
     pub(super) fn final_block(&self) -> Duration {
-        let blocks = (self.arms_of_final() * LEAST_REPETITIONS) as u32;
+        let blocks = (self.arms_of_final() * REPETITIONS) as u32;
         let affordable = self.question.budget.mul_f64(CLAIMS) / blocks;
         affordable.saturating_sub(LEAD_IN).min(CLAIMED).max(self.sustained())
     }
@@ -77,31 +81,34 @@ impl<M: Measure> Search<'_, M> {
         processes.hypot(WITHIN_PERIOD * (1.0 - part))
     }
 
+    /// Returns the maximum number of arms in the final comparison.
     fn arms_of_final(&self) -> usize {
-        RIVALS + if self.has_bound() { DISTANCES.len() } else { 1 }
+        self.candidates() + RIVALS
     }
 
-    /// Runs the best arms without partitions for one block each, and the best partitions in turns. Each turn has half
+    fn candidates(&self) -> usize {
+        if self.has_bound() { DISTANCES.len() } else { 1 }
+    }
+
+    /// Runs the best arms without partitions for one long block each, and the best partitions in turns. Each turn has half
     /// as many partitions as the one before.
     pub(super) fn choose(&mut self) -> Found<(), M> {
         self.settled()?;
         let until = self.choice_ends();
-        for place in self.various_plain() {
-            self.choice_block(place, 0, until)?;
+        for place in self.plain(PLAIN) {
+            self.long_block(place, 0, until)?;
         }
+        self.finalists = self.ranked(is_partition);
         let mut count = FINALISTS;
         for turn in 0.. {
             self.round += 1;
-            let mut finalists: Vec<usize> = Vec::new();
-            for number in 0..count {
-                // Alternates between the best partition and, under a bound, the best one with the greater margin.
-                finalists.extend(self.candidate(DISTANCES[number % 2], &finalists));
-            }
+            self.finalists = self.several(self.finalists.clone(), count);
+            let mut finalists = self.finalists.clone();
             if turn % 2 == 1 {
                 finalists.reverse();
             }
             for place in &finalists {
-                if !self.choice_block(*place, turn, until)? {
+                if !self.long_block(*place, turn, until)? {
                     return Ok(());
                 }
             }
@@ -113,71 +120,73 @@ impl<M: Measure> Search<'_, M> {
         Ok(())
     }
 
-    /// Returns the arms without partitions in which the goal's job keeps up with its arrivals, the best first.
-    fn plain(&self) -> Vec<usize> {
-        let keeps_up = |place: &usize| self.overload(&self.records[*place]).is_none();
-        self.ranked(is_plain).into_iter().filter(keeps_up).collect()
+    /// Returns the best arms. Under a bound, every second one keeps a greater margin to it.
+    fn several(&self, mut arms: Vec<usize>, count: usize) -> Vec<usize> {
+        let mut several: Vec<usize> = Vec::new();
+        for margin in DISTANCES.into_iter().cycle().take(count) {
+            several.extend(self.best_with_margin(&arms, margin));
+            arms.retain(|place| !several.contains(place));
+        }
+        several
     }
 
-    /// Returns the best arm without partitions of each kind, and then the best others.
-    fn various_plain(&self) -> Vec<usize> {
-        let (mut kinds, all) = (Vec::new(), self.plain());
+    /// Returns the best arm. Under a bound, an arm that keeps this margin to it comes first.
+    fn best_with_margin(&self, arms: &[usize], margin: f64) -> Option<usize> {
+        let valued = |place: &usize| {
+            let value = self.value(*place)?;
+            let excess = if self.has_bound() { value.excess + margin } else { 0.0 };
+            Some((*place, Value { excess, ..value }))
+        };
+        let better =
+            |a: (usize, Value), b: (usize, Value)| if b.1.is_better_than(a.1) { b } else { a };
+        arms.iter().filter_map(valued).reduce(better).map(|(place, _)| place)
+    }
+
+    /// Returns arms without partitions in which the goal's job keeps up with its arrivals: the best with long blocks,
+    /// then the best of each kind, then the best others.
+    fn plain(&self, count: usize) -> Vec<usize> {
+        let keeps_up = |place: &usize| self.overload(&self.records[*place]).is_none();
+        let ranked = self.ranked(is_plain).into_iter().filter(keeps_up);
+        let (tried, untried): (Vec<_>, Vec<_>) =
+            ranked.partition(|place| !self.records[*place].chosen.is_empty());
+        let mut kinds = Vec::new();
         let is_first = |place: &usize| {
             let kind = self.records[*place].arm.kind();
             let is_first = !kinds.contains(&kind);
             kinds.push(kind);
             is_first
         };
-        let (first, others): (Vec<_>, Vec<_>) = all.into_iter().partition(is_first);
-        first.into_iter().chain(others).take(PLAIN).collect()
+        let (first, others): (Vec<_>, Vec<_>) = untried.into_iter().partition(is_first);
+        tried.into_iter().chain(first).chain(others).take(count).collect()
     }
 
     /// Returns the fraction of the budget at which the choice ends, so that the final comparison has time for an
     /// interval.
     fn choice_ends(&self) -> f64 {
-        let needs = self.final_needs(&self.selected().arms());
-        CHOICE_ENDS.min(1.0 - needs.div_duration_f64(self.question.budget))
-    }
-
-    /// Returns the time that a final comparison of these arms needs for an interval.
-    fn final_needs(&self, arms: &[usize]) -> Duration {
-        let repetition: Duration = arms.iter().map(|at| self.length(*at, Stage::Final)).sum();
-        self.preheating() + repetition * LEAST_REPETITIONS as u32
+        let length = |place: &usize| self.length(*place, Stage::Final);
+        let repetition: Duration = self.selected().arms().iter().map(length).sum();
+        let needs = self.preheating() + repetition * REPETITIONS as u32;
+        CHOICE_ENDS.min(1.0 - SLACK - needs.div_duration_f64(self.question.budget))
     }
 
     /// Returns a budget that is enough for an interval, however many arms the final comparison has.
     pub(super) fn enough_budget(&self) -> Duration {
-        let longest =
-            self.best(|_| true).map_or(Vec::new(), |best| vec![best; self.arms_of_final()]);
-        self.final_needs(&longest).div_f64(1.0 - ROUNDS_END)
+        let length = |place| self.length(place, Stage::Final);
+        let block = self.best(|_| true).map_or(Duration::ZERO, length);
+        let finals = block * (self.arms_of_final() * REPETITIONS) as u32;
+        let alone = (LEAD_IN + self.sustained()) * self.alone.len() as u32;
+        (alone + self.preheating() + finals).div_f64(1.0 - ROUNDS_END - SLACK)
     }
 
-    /// Runs one of the longer blocks of an arm if there is time.
-    fn choice_block(&mut self, place: usize, turn: usize, until: f64) -> Found<bool, M> {
+    /// Runs a long block of an arm if there is time.
+    fn long_block(&mut self, place: usize, turn: usize, until: f64) -> Found<bool, M> {
         let length = self.length(place, Stage::Choice);
-        let has_time = self.has_time_for(length, until, "the best arms in longer blocks");
+        let has_time = self.has_time_for(length, until, "the best arms in long blocks");
         if has_time {
             let arm = self.records[place].arm.clone();
             self.measure(&arm, turn % self.question.jobs.len(), Stage::Choice)?;
         }
         Ok(has_time)
-    }
-
-    /// Returns the best partition that is not in `but`. Partitions that keep this margin to the bound come first, and
-    /// among those, partitions with longer blocks.
-    fn candidate(&self, distance: f64, but: &[usize]) -> Option<usize> {
-        let valued = |place: usize| {
-            let value = self.value(place)?;
-            let excess = if self.has_bound() { value.excess + distance } else { 0.0 };
-            Some((place, !self.records[place].chosen.is_empty(), Value { excess, ..value }))
-        };
-        let partitions = self.ranked(is_partition).into_iter().filter(|place| !but.contains(place));
-        let mut ranked: Vec<_> = partitions.filter_map(valued).collect();
-        ranked.sort_by(|(_, a_tried, a), (_, b_tried, b)| {
-            let better = b.is_better_than(*a).cmp(&a.is_better_than(*b));
-            (b.meets(), *b_tried).cmp(&(a.meets(), *a_tried)).then(better)
-        });
-        ranked.first().map(|(place, ..)| *place)
     }
 
     pub(super) fn has_bound(&self) -> bool {
@@ -212,7 +221,7 @@ impl<M: Measure> Search<'_, M> {
         Ok((claim.repetitions > 0).then_some(claim))
     }
 
-    /// Clears the blocks of the final comparison and returns its arms. Arms with longer blocks come first.
+    /// Clears the blocks of the final comparison and returns its arms.
     fn contestants(&mut self) -> Claim {
         self.records.iter_mut().for_each(|record| record.claimed.clear());
         self.value_all();
@@ -220,13 +229,14 @@ impl<M: Measure> Search<'_, M> {
     }
 
     fn selected(&self) -> Claim {
-        let mut plain = self.plain();
-        plain.sort_by_key(|place| self.records[*place].chosen.is_empty());
-        plain.truncate(RIVALS);
-        let mut candidates: Vec<usize> =
-            DISTANCES.iter().filter_map(|it| self.candidate(*it, &[])).collect();
-        candidates.dedup();
-        Claim { candidates, plain, repetitions: 0 }
+        let ran =
+            |place: &usize| self.value(*place).is_some() && !self.records[*place].chosen.is_empty();
+        let mut partitions: Vec<usize> = self.finalists.iter().copied().filter(ran).collect();
+        if partitions.is_empty() {
+            partitions = self.ranked(is_partition);
+        }
+        let candidates = self.several(partitions, self.candidates());
+        Claim { candidates, plain: self.plain(RIVALS), repetitions: 0 }
     }
 
     fn preheating(&self) -> Duration {
