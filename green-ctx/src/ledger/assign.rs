@@ -101,7 +101,7 @@ pub(super) struct Supply<'a, C, L> {
     /// Placements to prefer among those with the same count.
     pub(super) preferred: &'a [Placement],
     /// Holds the idle contexts, whose units are preferred next.
-    pub(super) recycler: &'a Recycler<C>,
+    pub(super) recycler: Option<&'a Recycler<C>>,
 }
 
 /// The reason why a request is not met.
@@ -257,7 +257,8 @@ impl<C, L: Fn(usize) -> Option<u32>> Supply<'_, C, L> {
     /// Returns the units of existing contexts: the preferred ones, then the idle ones.
     fn existing(&self) -> impl Iterator<Item = &[usize]> {
         let preferred = self.preferred.iter().map(|placement| placement.members.as_slice());
-        preferred.chain(self.recycler.placements(self.cut))
+        preferred
+            .chain(self.recycler.into_iter().flat_map(|recycler| recycler.placements(self.cut)))
     }
 
     /// Chooses the free units of a floor. If they are all that the group has, prefers the units of an

@@ -35,6 +35,9 @@ pub struct Block {
     pub start: Duration,
     /// The index of a job that runs as fast as it can, with two iterations in flight, regardless of its arrivals.
     pub saturated: Option<usize>,
+    /// True to run partitions on the SMs that [`Outcome::apply`](crate::Outcome::apply) chooses. Otherwise, SMs that
+    /// earlier partitions had are preferred, so that fewer contexts are needed.
+    pub as_applied: bool,
 }
 
 /// The figures of one job in a measurement block.

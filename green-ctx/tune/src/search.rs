@@ -236,7 +236,7 @@ impl<M: Measure> Search<'_, M> {
     fn block(&self, first: usize, lead_in: Duration, duration: Duration) -> Block {
         let rounds = self.scorer.wants_rounds();
         let start = self.start();
-        Block { lead_in, duration, iterations: 2, rounds, first, start, saturated: None }
+        Block { lead_in, duration, iterations: 2, rounds, first, start, ..Block::default() }
     }
 
     /// Returns the time that an arm's queues need to fill.
@@ -268,7 +268,8 @@ impl<M: Measure> Search<'_, M> {
             return Ok(false);
         }
         let (lead_in, duration) = self.times(place, stage);
-        let block = self.block(first, lead_in, duration);
+        let as_applied = !matches!(stage, Stage::Search);
+        let block = Block { as_applied, ..self.block(first, lead_in, duration) };
         let ran = self.run(&Task::Together(arm.clone()), &block)?;
         let record = &mut self.records[place];
         match ran {
