@@ -167,7 +167,8 @@ impl<F: Clone + PartialEq, C> Ledger<F, C> {
         let free = if is_known { self.free(units) } else { UnitSet::all(units.counts().len()) };
         let load = |unit: usize| if is_known { self.units[unit].load() } else { Some(0) };
         let quarantined = || self.sm_counts().filter(|_| is_known).map_or(0, |sms| sms.quarantined);
-        let supply = Supply { units, cut, free, load, preferred: &[], recycler: &self.recycler };
+        let recycler = (!request.deterministic).then_some(&self.recycler);
+        let supply = Supply { units, cut, free, load, preferred: &[], recycler };
         supply.assign(request, || NotEnoughSms {
             holders: self.holders(),
             sharers: self.sharers(None),
@@ -230,7 +231,9 @@ impl<F: Clone + PartialEq, C> Ledger<F, C> {
             has.contains(unit).then(beside)
         };
         let cut = &placement.cut;
-        let supply = Supply { units, cut, free, load, preferred, recycler: &self.recycler };
+        let recycler = (!request.deterministic).then_some(&self.recycler);
+        let preferred = if request.deterministic { &[] } else { preferred };
+        let supply = Supply { units, cut, free, load, preferred, recycler };
         supply.assign(request, || NotEnoughSms {
             within: Some(sms.name.to_string()),
             sharers: number.map_or_else(Vec::new, |number| self.sharers(Some((pool, number)))),

@@ -100,8 +100,9 @@ pub(super) struct Supply<'a, C, L> {
     pub(super) load: L,
     /// Placements to prefer among those with the same count.
     pub(super) preferred: &'a [Placement],
-    /// The idle contexts. Their units come second in preference, after `preferred`.
-    pub(super) recycler: &'a Recycler<C>,
+    /// The idle contexts, whose units come second in preference, after `preferred`. `None` if the choice must not
+    /// depend on them.
+    pub(super) recycler: Option<&'a Recycler<C>>,
 }
 
 /// The reason why a request cannot be met.
@@ -258,7 +259,8 @@ impl<C, L: Fn(usize) -> Option<u32>> Supply<'_, C, L> {
     /// Returns the units of existing contexts: the preferred ones, then the idle ones.
     fn existing(&self) -> impl Iterator<Item = &[usize]> {
         let preferred = self.preferred.iter().map(|placement| placement.members.as_slice());
-        preferred.chain(self.recycler.placements(self.cut))
+        preferred
+            .chain(self.recycler.into_iter().flat_map(|recycler| recycler.placements(self.cut)))
     }
 
     /// Chooses free units for a floor. If the group has no units above its floor (`is_all`), the units of an

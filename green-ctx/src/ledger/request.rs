@@ -49,6 +49,7 @@ pub struct SplitRequest {
     pub(crate) granularity: Granularity,
     pub(crate) overlapping: bool,
     pub(crate) structure: Structure,
+    pub(crate) deterministic: bool,
     /// The name of the only group to take; `None` to take every group.
     only: Option<Arc<str>>,
     /// The rounding that turned percentages into counts; `None` before [`SplitRequest::counted`].
@@ -168,6 +169,32 @@ impl SplitRequest {
     /// ```
     pub fn at_end(mut self, name: impl Into<Arc<str>>) -> Self {
         self.at_end.push(name.into());
+        self
+    }
+
+    /// Makes the choice of SMs depend only on the request and on the SMs that are in use. By default, the SMs of idle
+    /// contexts are preferred, and in a plan those of the other plans, so that fewer contexts are needed. Then a request
+    /// can get other SMs than in a new process, and kernels can run several percent slower or faster on them.
+    ///
+    /// An idle context on exactly the chosen SMs is reused in any case.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # use green_ctx::{Driver, SplitRequest, sim::Sim};
+    /// # let driver = Driver::simulated(&Sim::new("h200")?)?;
+    /// # let device = driver.device(0)?;
+    /// // Leaves idle contexts on unit 0 and on units 1 to 3.
+    /// drop(device.partition([8, 24])?);
+    /// let request = SplitRequest::new().group("a", 24);
+    /// assert_eq!(device.partition(request.clone())?[0].unit_indices(), [1, 2, 3]);
+    /// assert_eq!(device.partition(request.deterministic(true))?[0].unit_indices(), [0, 1, 2]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn deterministic(mut self, deterministic: bool) -> Self {
+        self.deterministic = deterministic;
         self
     }
 

@@ -39,6 +39,9 @@ pub struct Block {
     /// The index of a job that ignores its arrivals and runs as fast as it can, with two iterations in flight. `None`
     /// if every job follows its arrivals.
     pub saturated: Option<usize>,
+    /// True to run partitions on the SMs that [`Outcome::apply`](crate::Outcome::apply) chooses. Otherwise, SMs that
+    /// earlier partitions had are preferred, so that fewer contexts are needed.
+    pub as_applied: bool,
 }
 
 /// The measurements of one job in a measurement block.

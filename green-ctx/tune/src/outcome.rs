@@ -109,16 +109,13 @@ impl Outcome {
     ///
     /// [`ShareError`] if the verdict comes from a file and one of its shares is not valid.
     pub fn request(&self) -> std::result::Result<SplitRequest, ShareError> {
-        let mut request = SplitRequest::new();
-        for (place, job) in self.jobs.iter().enumerate() {
+        let mut request = SplitRequest::new().deterministic(true);
+        for job in &self.jobs {
             let name = job.name.as_str();
             let share = self.verdict.shares.get(name).map_or("..", String::as_str);
             request = request.group(name, share.parse::<Share>()?);
             let priority = self.verdict.priority.get(name).copied().unwrap_or(0);
             request = request.priority(name, priority);
-            if place > 0 {
-                request = request.at_end(name);
-            }
         }
         Ok(request)
     }

@@ -144,7 +144,7 @@ impl Request {
     }
 
     /// Sets the maximum time that tuning takes. The default is 19.5 s for two jobs and 9.75 s more for each further
-    /// job. The final comparison, which gives the gain and its interval, takes about two thirds of the budget.
+    /// job. The final comparison, which gives the gain and its interval, takes about half of the budget.
     pub fn budget(mut self, budget: Duration) -> Request {
         self.budget = Some(budget);
         self

@@ -131,7 +131,7 @@ impl<'j> Runner<'j> {
     }
 
     /// Returns new streams for the jobs of a task.
-    fn streams(&mut self, task: &Task) -> Result<Vec<(usize, Stream)>> {
+    fn streams(&mut self, task: &Task, as_applied: bool) -> Result<Vec<(usize, Stream)>> {
         let plain = |priority| StreamOptions::default().priority(priority);
         match task {
             &Task::Alone { job, sms: None } => {
@@ -139,7 +139,7 @@ impl<'j> Runner<'j> {
             }
             &Task::Alone { job, sms: Some(sms) } => {
                 let name = format!("{job} alone on {sms}");
-                let request = request([(job, Share::from(sms))]);
+                let request = request([(job, Share::from(sms))], false);
                 let plan = self.enter(request, name)?;
                 Ok(vec![(job, stream(&plan, job, 0)?)])
             }
@@ -158,8 +158,11 @@ impl<'j> Runner<'j> {
                     ArmKind::Partition => {
                         let shares = shares(arm, self.pieces.sms);
                         let name = shares.iter().map(|(_, share)| share.to_string());
-                        let name = name.collect::<Vec<_>>().join(" | ");
-                        let plan = self.enter(request(shares), name)?;
+                        let mut name = name.collect::<Vec<_>>().join(" | ");
+                        if as_applied {
+                            name.push_str(", as applied");
+                        }
+                        let plan = self.enter(request(shares, as_applied), name)?;
                         priorities
                             .map(|(job, priority)| Ok((job, stream(&plan, job, *priority)?)))
                             .collect()
@@ -199,7 +202,7 @@ impl Measure for Runner<'_> {
 
     fn run(&mut self, task: &Task, block: &Block) -> Result<Sample, Refusal<Error>> {
         let device = self.primary.device().clone();
-        let streams = self.streams(task).map_err(failed)?;
+        let streams = self.streams(task, block.as_applied).map_err(failed)?;
         let mut executables = Vec::with_capacity(streams.len());
         for (job, stream) in &streams {
             let executable = self.executable(*job, stream);
@@ -275,12 +278,14 @@ fn group(job: usize) -> String {
     format!("job {job}")
 }
 
-/// Returns a split request with the jobs' shares. As everywhere in the tuner, the first job gets units from the front
-/// of the device, and the other jobs get units from the end.
-fn request(shares: impl IntoIterator<Item = (usize, Share)>) -> SplitRequest {
-    shares.into_iter().fold(SplitRequest::new(), |request, (job, share)| {
+/// Returns a split request with the jobs' shares. If `as_applied` is true, the SMs are those that a verdict gets.
+/// Otherwise, the first job gets units from the front of the device and the other jobs get units from the end, so that
+/// arms share contexts.
+fn request(shares: impl IntoIterator<Item = (usize, Share)>, as_applied: bool) -> SplitRequest {
+    let empty = SplitRequest::new().deterministic(as_applied);
+    shares.into_iter().fold(empty, |request, (job, share)| {
         let request = request.group(group(job), share);
-        if job == 0 { request } else { request.at_end(group(job)) }
+        if job == 0 || as_applied { request } else { request.at_end(group(job)) }
     })
 }
 
@@ -319,6 +324,7 @@ mod tests {
     use green_ctx::sim::Sim;
 
     use super::*;
+    use crate::arm::Part;
 
     #[test]
     fn a_job_that_fails_in_a_block_ends_the_others() {
@@ -340,6 +346,45 @@ mod tests {
             assert!(matches!(&failed, Err(Refusal::Skip(why)) if why == words), "{failed:?}");
             // Without an early end the block would take longer than a minute, even on a busy machine.
             assert!(began.elapsed() < minute, "{:?}", began.elapsed());
+        }
+    }
+
+    #[test]
+    fn blocks_as_applied_run_on_the_sms_of_a_new_process() {
+        let open = || {
+            let sim = Sim::new("h200@13.0").expect("a profile");
+            Driver::simulated(&sim).and_then(|driver| driver.device(0)).expect("a device")
+        };
+        let seen = Arc::new(std::sync::Mutex::new([Vec::new(), Vec::new()]));
+        let job = |place: usize, name: &str| {
+            let seen = Arc::clone(&seen);
+            Job::new(name, move |stream: &Stream| {
+                let group = stream.context().group().expect("a partition");
+                seen.lock().expect("it is not poisoned")[place] = group.unit_indices().to_vec();
+                Ok(())
+            })
+        };
+        let (device, mut jobs) = (open(), [job(0, "a"), job(1, "b")]);
+        let arrivals = vec![Arrival::closed(1); 2];
+        let mut runner = Runner::new(&device, &mut jobs, arrivals).expect("free SMs");
+        let shares =
+            ["52..=60 72..=80", "60 72", "44 80", "..=60 72..", "52..=60 72..=80", "..=100 32.."];
+        for as_applied in [false, true] {
+            for pair in shares {
+                let shares: Vec<Share> =
+                    pair.split(' ').map(|share| share.parse().expect("a share")).collect();
+                let part = |share: &Share| Part {
+                    floor: share.floor().unwrap_or(0),
+                    ceiling: share.ceiling().unwrap_or(132),
+                };
+                let task = Task::Together(Arm::partition(shares.iter().map(part).collect()));
+                let block = Block { iterations: 1, as_applied, ..Block::default() };
+                runner.run(&task, &block).expect("it runs");
+                let parts = open().partition(shares).expect("they fit");
+                let new = [0, 1].map(|place| parts[place].unit_indices().to_vec());
+                let seen = seen.lock().expect("it is not poisoned");
+                assert!(!as_applied || *seen == new, "{pair}: {seen:?}, {new:?}");
+            }
         }
     }
 }

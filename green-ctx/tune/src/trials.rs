@@ -163,10 +163,10 @@ fn of_a_hundred_pairs_the_choice_is_close_to_the_best_and_the_claim_holds() {
         assert!(outcome.seconds <= 19.5, "{}", outcome.seconds);
         assert!(arms.contains(&choice(&outcome)), "{:?}", outcome.verdict);
         regrets.push(regret(&jobs, &goal, &outcome, &arms));
-        // The choice is never much worse than the best arm without partitions.
+        // The choice is not worse than the best arm without partitions by more than 1 % beyond what the claim leaves open.
         let against = regret(&jobs, &goal, &outcome, &plain);
-        assert!(against < 0.03, "{against}: {:?}", outcome.verdict);
-        let Some([low, high]) = outcome.verdict.interval else { continue };
+        let [low, high] = outcome.verdict.interval.expect("the budget is enough");
+        assert!(against < 0.01 + (high - low) / 2.0, "{seed}: {against}: {:?}", outcome.verdict);
         let candidate = worth(&jobs, &goal, &arm(&outcome, outcome.verdict.candidate));
         let gain = candidate.score / best(&jobs, &goal, &plain) - 1.0;
         (claims, held) = (claims + 1, held + u32::from(low <= gain && gain <= high));
@@ -386,7 +386,7 @@ fn an_arm_that_fails_late_is_neither_chosen_nor_compared_with() {
     for fails in [&all[..3], &all[3..], all] {
         let outcome = changed(&jobs, &Request::default(), |model, task, block| match task {
             Task::Together(arm)
-                if model.now() > Duration::from_secs(14) && fails.contains(&arm.kind()) =>
+                if model.now() > Duration::from_secs(11) && fails.contains(&arm.kind()) =>
             {
                 Err(Refusal::Skip("its queue has run out".to_owned()))
             }

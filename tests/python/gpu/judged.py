@@ -1,4 +1,6 @@
-"""Summarises a folder of judge.py: `python judged.py FOLDER COMMIT DATE > tuning.json`.
+"""Summarises a folder of judge.py: `python judged.py FOLDER COMMIT DATE [GRIDS] > tuning.json`.
+
+GRIDS is the commit at which the grids were measured, if that was an earlier one.
 
 The summary has each pair's grid and arms without partitions, each outcome's claim with what was measured, and the largest gain
 that any comparison of a pair measured.
@@ -37,7 +39,7 @@ def best(outcome):
 
 
 def main():
-    folder, commit, date = Path(sys.argv[1]), *sys.argv[2:]
+    folder, commit, date, *grids = Path(sys.argv[1]), *sys.argv[2:]
     pairs, outcomes = {}, []
     for path in sorted(folder.glob("*.json")):
         record = json.loads(path.read_text())
@@ -75,6 +77,7 @@ def main():
         "longest_seconds": max(outcome["seconds"] for outcome in outcomes),
     }
     about = json.loads((folder / "about.json").read_text()) | {"commit": commit, "date": date}
+    about["grids_commit"] = (grids or [commit])[0]
     print("{" + f'"about": {json.dumps(about)},\n"summary": {json.dumps(summary)},\n"pairs": {{')
     print(",\n".join(f"{json.dumps(pair)}: {json.dumps(record)}" for pair, record in pairs.items()))
     print('},\n"outcomes": [\n' + ",\n".join(map(json.dumps, outcomes)) + "\n]}")

@@ -16,7 +16,7 @@ const SOLO_ENDS: f64 = 0.08;
 /// The maximum fraction of the budget for a short block.
 const LONGEST: f64 = 0.02;
 /// A budget must be enough for this number of iterations of all jobs.
-const LEAST_ITERATIONS: f64 = 380.0;
+const LEAST_ITERATIONS: f64 = 389.0;
 /// The factor by which a job's first iteration may be slower than the others.
 const COLD: f64 = 10.0;
 /// The minimum number of attempts, and the minimum fraction of the budget spent on them, before the budget is rejected
@@ -112,7 +112,7 @@ impl<M: Measure> Search<'_, M> {
         self.alone.iter().map(|alone| alone.seconds).fold(0.0, f64::max)
     }
 
-    /// Returns the length of a block that the candidate may be chosen by.
+    /// Returns the minimum length of a long block.
     pub(super) fn sustained(&self) -> Duration {
         SUSTAINED.max(Duration::from_secs_f64(8.0 * self.slowest()))
     }

@@ -2,10 +2,12 @@
 
 use std::time::Duration;
 
-use super::{CHOICE_ENDS, FINALISTS, Found, LEAD_IN, Search, Stage, is_partition, is_plain};
-use crate::arm::{Arm, ArmKind};
+use super::{
+    CHOICE_ENDS, FINALISTS, Found, LEAD_IN, ROUNDS_END, Search, Stage, is_partition, is_plain,
+};
+use crate::arm::Arm;
 use crate::goal::Goal;
-use crate::measure::{Measure, Task};
+use crate::measure::{Block, Measure, Task};
 use crate::score::{Average, Value};
 use crate::stats::{Interval, LEAST_REPETITIONS, interval, samples_for};
 
@@ -15,24 +17,30 @@ pub(super) struct Claim {
     /// The indices of the best partitions in the records: one and, under a goal with a bound, another one with a
     /// greater margin to the bound.
     pub(super) candidates: Vec<usize>,
-    /// The indices of the best arms without partitions.
+    /// The indices of the best arms without partitions in which all jobs keep up with their arrivals.
     pub(super) plain: Vec<usize>,
     pub(super) repetitions: usize,
 }
 
-/// The number of arms without partitions that the candidate is compared with. Two jobs have four, and all of them are
-/// compared, because short blocks can be wrong about them by 10 %. Four jobs have 26.
-const RIVALS: usize = 4;
+/// The number of arms without partitions that the candidate is compared with.
+const RIVALS: usize = 2;
+/// The number of arms without partitions that long blocks choose these from. Short blocks can be wrong about them by
+/// 14 %. Two jobs have four, four jobs have 26.
+const PLAIN: usize = 4;
+/// The number of repetitions that the final comparison has time for.
+const REPETITIONS: usize = 4;
 /// The time that the candidate runs before the final comparison.
-const PREHEAT: Duration = Duration::from_millis(500);
+const PREHEAT: Duration = Duration::from_millis(300);
 /// The maximum fraction of the budget for this.
 const MOST_PREHEAT: f64 = 0.03;
 /// The length of a block that claims are based on, if the budget is sufficient. A GPU at its power limit changes its
 /// clocks by up to 5 % with a period of about one second, and the arm before changes the phase (H200, driver
 /// 580.159.04).
-const CLAIMED: Duration = Duration::from_millis(800);
-/// The fraction of the budget that is available for the minimum number of repetitions.
-const CLAIMS: f64 = 0.62;
+const CLAIMED: Duration = Duration::from_millis(750);
+/// The fraction of the budget that is available for these repetitions.
+const CLAIMS: f64 = 0.53;
+/// The fraction of the budget that is left unused so that a repetition that takes a little longer still fits.
+const SLACK: f64 = 0.01;
 /// The number of repetitions after which a narrow interval ends the final comparison.
 const ENOUGH: usize = 8;
 /// The maximum half-width of a narrow interval, as a fraction of the rival's score.
@@ -41,7 +49,7 @@ const NARROW: f64 = 0.015;
 const DISTANCES: [f64; 2] = [0.01, 0.05];
 /// The difference of rates and percentiles between processes that run the same jobs, as the half-width of a relative
 /// 95 % interval. It cannot be measured within one process. On an H200, 23 of 24 claims differed from another process's
-/// measurement by 0.7 % (root mean square).
+/// measurement by 0.6 % (root mean square).
 const BETWEEN_RATES: f64 = 0.0135;
 const BETWEEN_TAILS: f64 = 0.02;
 /// The same for the change of the clocks within a period, if blocks are much shorter than the period.
@@ -62,7 +70,7 @@ impl<M: Measure> Search<'_, M> {
 
     /// Returns the length of a block that claims are based on: as long as the budget allows.
     pub(super) fn final_block(&self) -> Duration {
-        let blocks = (self.arms_of_final() * LEAST_REPETITIONS) as u32;
+        let blocks = (self.arms_of_final() * REPETITIONS) as u32;
         let affordable = self.question.budget.mul_f64(CLAIMS) / blocks;
         affordable.saturating_sub(LEAD_IN).min(CLAIMED).max(self.sustained())
     }
@@ -73,22 +81,29 @@ impl<M: Measure> Search<'_, M> {
         processes.hypot(WITHIN_PERIOD * (1.0 - part))
     }
 
+    /// Returns the maximum number of arms in the final comparison.
     fn arms_of_final(&self) -> usize {
-        RIVALS + if self.has_bound() { DISTANCES.len() } else { 1 }
+        self.candidates() + RIVALS
     }
 
-    /// Runs the best partitions in turns of long blocks. Each turn has half as many as the one before.
+    fn candidates(&self) -> usize {
+        if self.has_bound() { DISTANCES.len() } else { 1 }
+    }
+
+    /// Runs the best arms without partitions for one long block each, and the best partitions in turns. Each turn has half
+    /// as many partitions as the one before.
     pub(super) fn choose(&mut self) -> Found<(), M> {
         self.settled()?;
         let until = self.choice_ends();
+        for place in self.plain(PLAIN) {
+            self.long_block(place, 0, until)?;
+        }
+        self.finalists = self.ranked(is_partition);
         let mut count = FINALISTS;
         for turn in 0.. {
             self.round += 1;
-            let mut finalists: Vec<usize> = Vec::new();
-            for number in 0..count {
-                // Alternates between the best partition and, under a bound, the best one with the greater margin.
-                finalists.extend(self.candidate(DISTANCES[number % 2], &finalists));
-            }
+            self.finalists = self.several(self.finalists.clone(), count);
+            let mut finalists = self.finalists.clone();
             if turn % 2 == 1 {
                 finalists.reverse();
             }
@@ -105,17 +120,62 @@ impl<M: Measure> Search<'_, M> {
         Ok(())
     }
 
+    /// Returns the best arms. Under a bound, every second one keeps a greater margin to it.
+    fn several(&self, mut arms: Vec<usize>, count: usize) -> Vec<usize> {
+        let mut several: Vec<usize> = Vec::new();
+        for margin in DISTANCES.into_iter().cycle().take(count) {
+            several.extend(self.best_with_margin(&arms, margin));
+            arms.retain(|place| !several.contains(place));
+        }
+        several
+    }
+
+    /// Returns the best arm. Under a bound, an arm that keeps this margin to it comes first.
+    fn best_with_margin(&self, arms: &[usize], margin: f64) -> Option<usize> {
+        let valued = |place: &usize| {
+            let value = self.value(*place)?;
+            let excess = if self.has_bound() { value.excess + margin } else { 0.0 };
+            Some((*place, Value { excess, ..value }))
+        };
+        let better =
+            |a: (usize, Value), b: (usize, Value)| if b.1.is_better_than(a.1) { b } else { a };
+        arms.iter().filter_map(valued).reduce(better).map(|(place, _)| place)
+    }
+
+    /// Returns arms without partitions in which the goal's job keeps up with its arrivals: the best with long blocks,
+    /// then the best of each kind, then the best others.
+    fn plain(&self, count: usize) -> Vec<usize> {
+        let keeps_up = |place: &usize| self.overload(&self.records[*place]).is_none();
+        let ranked = self.ranked(is_plain).into_iter().filter(keeps_up);
+        let (tried, untried): (Vec<_>, Vec<_>) =
+            ranked.partition(|place| !self.records[*place].chosen.is_empty());
+        let mut kinds = Vec::new();
+        let is_first = |place: &usize| {
+            let kind = self.records[*place].arm.kind();
+            let is_first = !kinds.contains(&kind);
+            kinds.push(kind);
+            is_first
+        };
+        let (first, others): (Vec<_>, Vec<_>) = untried.into_iter().partition(is_first);
+        tried.into_iter().chain(first).chain(others).take(count).collect()
+    }
+
     /// Returns the fraction of the budget at which the choice ends, so that the final comparison has time for an
     /// interval.
     fn choice_ends(&self) -> f64 {
-        CHOICE_ENDS.min(1.0 - self.final_needs().div_duration_f64(self.question.budget))
+        let length = |place: &usize| self.length(*place, Stage::Final);
+        let repetition: Duration = self.selected().arms().iter().map(length).sum();
+        let needs = self.preheating() + repetition * REPETITIONS as u32;
+        CHOICE_ENDS.min(1.0 - SLACK - needs.div_duration_f64(self.question.budget))
     }
 
-    /// Returns the time of a final comparison with enough repetitions for an interval.
-    pub(super) fn final_needs(&self) -> Duration {
+    /// Returns a budget that is enough for an interval, however many arms the final comparison has.
+    pub(super) fn enough_budget(&self) -> Duration {
         let length = |place| self.length(place, Stage::Final);
         let block = self.best(|_| true).map_or(Duration::ZERO, length);
-        self.preheating() + block * (self.arms_of_final() * LEAST_REPETITIONS) as u32
+        let finals = block * (self.arms_of_final() * REPETITIONS) as u32;
+        let alone = (LEAD_IN + self.sustained()) * self.alone.len() as u32;
+        (alone + self.preheating() + finals).div_f64(1.0 - ROUNDS_END - SLACK)
     }
 
     /// Runs a long block of an arm if there is time.
@@ -127,23 +187,6 @@ impl<M: Measure> Search<'_, M> {
             self.measure(&arm, turn % self.question.jobs.len(), Stage::Choice)?;
         }
         Ok(has_time)
-    }
-
-    /// Returns the best partition that is not in `but`. Partitions that keep this margin to the bound come first, and
-    /// among those, partitions with long blocks.
-    fn candidate(&self, distance: f64, but: &[usize]) -> Option<usize> {
-        let valued = |place: usize| {
-            let value = self.value(place)?;
-            let excess = if self.has_bound() { value.excess + distance } else { 0.0 };
-            Some((place, !self.records[place].chosen.is_empty(), Value { excess, ..value }))
-        };
-        let partitions = self.ranked(is_partition).into_iter().filter(|place| !but.contains(place));
-        let mut ranked: Vec<_> = partitions.filter_map(valued).collect();
-        ranked.sort_by(|(_, a_tried, a), (_, b_tried, b)| {
-            let better = b.is_better_than(*a).cmp(&a.is_better_than(*b));
-            (b.meets(), *b_tried).cmp(&(a.meets(), *a_tried)).then(better)
-        });
-        ranked.first().map(|(place, ..)| *place)
     }
 
     pub(super) fn has_bound(&self) -> bool {
@@ -178,19 +221,22 @@ impl<M: Measure> Search<'_, M> {
         Ok((claim.repetitions > 0).then_some(claim))
     }
 
-    /// Selects the arms of the final comparison and clears their blocks.
+    /// Clears the blocks of the final comparison and returns its arms.
     fn contestants(&mut self) -> Claim {
         self.records.iter_mut().for_each(|record| record.claimed.clear());
         self.value_all();
-        let kinds = [ArmKind::Sequential, ArmKind::Streams, ArmKind::Priority];
-        let best_of = |kind| self.best(|arm| arm.kind() == kind);
-        let mut plain: Vec<usize> = kinds.into_iter().filter_map(best_of).collect();
-        let others = self.ranked(is_plain).into_iter().filter(|place| !plain.contains(place));
-        plain.extend(others.take(RIVALS - plain.len()).collect::<Vec<_>>());
-        let mut candidates: Vec<usize> =
-            DISTANCES.iter().filter_map(|it| self.candidate(*it, &[])).collect();
-        candidates.dedup();
-        Claim { candidates, plain, repetitions: 0 }
+        self.selected()
+    }
+
+    fn selected(&self) -> Claim {
+        let ran =
+            |place: &usize| self.value(*place).is_some() && !self.records[*place].chosen.is_empty();
+        let mut partitions: Vec<usize> = self.finalists.iter().copied().filter(ran).collect();
+        if partitions.is_empty() {
+            partitions = self.ranked(is_partition);
+        }
+        let candidates = self.several(partitions, self.candidates());
+        Claim { candidates, plain: self.plain(RIVALS), repetitions: 0 }
     }
 
     fn preheating(&self) -> Duration {
@@ -202,7 +248,7 @@ impl<M: Measure> Search<'_, M> {
         let Some(place) = claim.arms().first().copied() else { return Ok(()) };
         let duration = self.preheating();
         if self.has_time_for(duration, 1.0, "letting the clocks settle") {
-            let block = self.block(0, Duration::ZERO, duration);
+            let block = Block { as_applied: true, ..self.block(0, Duration::ZERO, duration) };
             self.run(&Task::Together(self.records[place].arm.clone()), &block)?;
         }
         Ok(())
@@ -238,10 +284,9 @@ impl<M: Measure> Search<'_, M> {
         };
         let is_bound_known = !self.has_bound()
             || claim.arms().iter().all(|place| self.is_known(*place) && decided(*place));
-        let is_gain_known = match self.rival(claim).zip(self.winner(claim)) {
-            Some(_) => self.gain(claim).is_some_and(|gain| gain.half_width() <= NARROW),
-            None => true,
-        };
+        let is_gain_known = claim.candidates.is_empty()
+            || claim.plain.is_empty()
+            || self.gain(claim).is_some_and(|gain| gain.half_width() <= NARROW);
         is_bound_known && is_gain_known
     }
 
@@ -250,9 +295,10 @@ impl<M: Measure> Search<'_, M> {
         self.best_of(claim, &claim.candidates)
     }
 
-    /// Returns the best of the arms without partitions.
+    /// Returns the best of the arms without partitions. If the jobs keep up in none of them, returns the one that is
+    /// closest to it.
     pub(super) fn rival(&self, claim: &Claim) -> Option<usize> {
-        self.best_of(claim, &claim.plain)
+        self.best_of(claim, &claim.plain).or_else(|| self.best(is_plain))
     }
 
     /// Returns the best arm among those certain to meet the bound. If there are none, returns the one closest to it.

@@ -2,7 +2,7 @@
 
 use super::alone::HIGH_LOAD;
 use super::finals::Claim;
-use super::{ROUNDS_END, Record, Search};
+use super::{Record, Search};
 use crate::measure::{Measure, Sample};
 use crate::outcome::{ArmReport, JobReport, Latency, Outcome, Stage};
 use crate::stats::{mean, median, quantile, samples_for};
@@ -101,7 +101,7 @@ impl<M: Measure> Search<'_, M> {
             None if claim
                 .is_none_or(|claim| !claim.candidates.is_empty() && !claim.plain.is_empty()) =>
             {
-                let needed = self.final_needs().as_secs_f64() / (1.0 - ROUNDS_END);
+                let needed = self.enough_budget().as_secs_f64();
                 Some(format!(
                     "the final comparison was too short for an interval; a budget of {:.0} s would be enough",
                     needed.max(1.5 * budget).ceil()
