@@ -266,7 +266,11 @@ pub struct Unsupported {
 
 impl fmt::Display for Unsupported {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} needs CUDA {}, the driver supports {}", self.call, self.needs, self.found)
+        write!(
+            f,
+            "{} needs CUDA {}, but the driver supports only {}",
+            self.call, self.needs, self.found
+        )
     }
 }
 

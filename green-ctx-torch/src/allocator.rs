@@ -72,7 +72,7 @@
 //! All functions may be called on any thread, with or without Python's interpreter lock. No lock of this module is held
 //! during a driver call, during the clean-up hook, or while a handle is dropped, because the driver may wait for any
 //! other thread. An allocation reserves bytes under the lock, calls the driver without the lock, and takes the lock
-//! again to record the block. A free first removes the block from the records. If the free fails or has to wait, the
+//! again to record the block. Freeing a block first removes it from the records. If the free fails or has to wait, the
 //! block is added to a list, and later calls try to free it.
 
 #![allow(unsafe_code, reason = "takes raw streams and passes them to the driver")]

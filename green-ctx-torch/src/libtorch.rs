@@ -254,7 +254,7 @@ impl Torch {
     ///
     /// # Errors
     ///
-    /// As for [`current_stream`](Torch::current_stream). The call also returns errors of the stream's work.
+    /// As for [`current_stream`](Torch::current_stream). The call also returns errors from earlier work in the stream.
     ///
     /// # Safety
     ///

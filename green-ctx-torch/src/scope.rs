@@ -55,7 +55,7 @@ use crate::stream::{Switched, raw_stream};
 use slot::Slot;
 use torch_stream::TorchStream;
 
-/// The state of the thread that entering a partition changes.
+/// The part of a thread's state that changes when the thread enters a partition.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Mode {
     /// Entering changes PyTorch's current stream, but not the current context.

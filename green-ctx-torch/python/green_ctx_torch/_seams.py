@@ -273,7 +273,7 @@ SANITIZER_ENABLED = Seam("torch.cuda._sanitizer", "CUDASanitizer", attributes=("
 OTHERS = (CLEAR_WORKSPACES, SANITIZER, SANITIZER_ENABLED)
 
 ALL = (*GRAPHS, *TREES, *SIZES, *WATCHED, *EXPORTS, *OTHERS)
-"""All names of torch that this package uses."""
+"""All names that this package uses from torch."""
 
 
 def misfit(

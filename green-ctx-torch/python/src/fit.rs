@@ -257,7 +257,7 @@ impl Handle {
         match address {
             Some(address) => Ok(Some(form(address))),
             None => Err(Fault::value(format!(
-                "{} is not the address of a kernel; give a CUfunction, a CUkernel, or the address of one",
+                "{} is not the address of a kernel; give a CUfunction, a CUkernel, or the address of either",
                 shown(&number)?
             ))
             .into()),

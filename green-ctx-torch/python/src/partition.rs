@@ -59,8 +59,8 @@ impl Planned {
 }
 
 impl Opened for Live {
-    /// The subject has the name and the share of this partition. They can differ from those of the context: a context
-    /// that several plans share has the name and the share of the plan that was prepared first.
+    /// The subject has the name and the share of this partition. The context can have another name and share, because
+    /// several plans can use it: it has those of the plan that was prepared first.
     fn subject(&self) -> Subject {
         let context = self.context().clone();
         let planned = match &self.home {

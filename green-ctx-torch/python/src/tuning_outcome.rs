@@ -206,7 +206,7 @@ pub(crate) struct TuningVerdict {
     /// The lower and the upper end of the gain's 95 % interval. If the interval contains 0, the verdict is not to
     /// partition.
     interval: Option<(f64, f64)>,
-    /// Whether the goal's bound is met even at the upper end of the bounded figure's 95 % interval. True for goals
+    /// Whether even the upper end of the 95 % interval is within the bound of the goal. True for goals
     /// without a bound.
     meets: bool,
     /// The verdict as a sentence.

@@ -63,7 +63,7 @@ impl Source {
     }
 
     /// Sets an attribute. `T` must be the attribute's type in cuda.h. While another thread captures a stream, the
-    /// driver refuses this call unless the calling thread's capture mode is relaxed (recorded).
+    /// driver refuses this call unless the calling thread's capture mode is relaxed (recorded on hardware).
     fn set<T>(&self, attribute: CUmemPool_attribute, value: &T) -> Result<()> {
         let _relaxed = RelaxedCapture::enter(self.driver())?;
         let value = ptr::from_ref(value).cast_mut().cast();

@@ -5,7 +5,8 @@
 //! the green-ctx stream and one `Arc` of the cudarc stream, so no other holder can unwrap its own `Arc`.
 //!
 //! While the list has entries for a driver, a hook is registered (`Driver::on_reclaim`). The hook runs before every
-//! split of a device and every close. It releases each entry whose cudarc stream has no other holder.
+//! split of a device, and before every call that closes an object. It releases each entry whose cudarc stream has no
+//! other holder.
 //!
 //! The cudarc stream is created in the device's primary context. A `CudaContext` that was created from a raw handle
 //! destroys the context, so this crate never creates one for a partition's context.

@@ -1,6 +1,6 @@
 //! The output of the command `green-ctx` and the module `green_ctx_torch`: text, JSON and SVG.
 //!
-//! Each type that implements [`Serialize`](serde::Serialize) is a JSON object that the command prints with
+//! Each type that implements [`Serialize`](serde::Serialize) serialises to the JSON object that the command prints with
 //! `--json`.
 //!
 //! ```

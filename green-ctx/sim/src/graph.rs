@@ -91,7 +91,7 @@ impl State {
     }
 
     /// Clones a graph, including child graphs. The clone gets all nodes first, and then the edges that lead
-    /// to each node. This sequence determines the order in which queries list nodes and edges (recorded). A
+    /// to each node. This sequence determines the order in which queries list nodes and edges (recorded on hardware). A
     /// graph with nodes that allocate or free memory cannot be cloned.
     pub(crate) fn clone_graph(&mut self, original: usize, owner: Owner) -> Answer<usize> {
         refuse_if(self.is_single(original), CUresult::CUDA_ERROR_NOT_SUPPORTED)?;

@@ -35,7 +35,7 @@ pub(crate) struct KernelInfo {
     pub(crate) symbol: CString,
     pub(crate) params: Vec<Param>,
     /// The maximum number of threads per block (`.maxntid`). `.reqntid` does not set this maximum
-    /// (recorded).
+    /// (recorded on hardware).
     pub(crate) max_threads: Option<u32>,
     /// The required block size (`.reqntid`).
     pub(crate) required_block: Option<[u32; 3]>,
@@ -133,12 +133,12 @@ pub(crate) fn read(bytes: &[u8], target: Target) -> Answer<Image> {
     if bytes.starts_with(&fatbin::MAGIC) {
         return fatbin::read(bytes, target);
     }
-    // The compiler reports PTX for another target as plain invalid PTX (recorded).
+    // The compiler reports PTX for another target as plain invalid PTX (recorded on hardware).
     read_text(bytes, target)?.ok_or(CUresult::CUDA_ERROR_INVALID_PTX)
 }
 
 /// Reads the kernels of PTX text. Returns `CUDA_ERROR_INVALID_IMAGE` if the text does not contain
-/// `.version` (recorded), and `None` if the text is written for other devices.
+/// `.version` (recorded on hardware), and `None` if the text is written for other devices.
 fn read_text(bytes: &[u8], target: Target) -> Answer<Option<Image>> {
     // Text ends at its first null byte; a file or a fat binary may have several.
     let bytes = bytes.split(|&byte| byte == 0).next().unwrap_or_default();

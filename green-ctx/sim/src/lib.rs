@@ -85,14 +85,14 @@
 //! # Graphs
 //!
 //! A graph is launched node by node. Each node begins when its dependencies have ended, and runs on the SMs
-//! of its own context, no matter which stream launches the graph (recorded). A copy from pageable host
+//! of its own context, no matter which stream launches the graph (recorded on hardware). A copy from pageable host
 //! memory reads that memory when the graph is launched. A kernel gets the contents that memory will have
 //! when the kernel begins. [`Launch::happens_before`] follows the edges of a graph: concurrent nodes are
 //! unordered, and the whole graph runs after the earlier work of the stream and before its later work.
 //! [`Launch::graph_launch`] identifies the kernel launches that belong to the same graph launch.
 //!
 //! Before instantiation, a program can move a node to another context: the program reads the parameters of
-//! the node, and sets the same parameters while the other context is current (recorded). This works for
+//! the node, and sets the same parameters while the other context is current (recorded on hardware). This works for
 //! kernels of libraries and of modules, for memsets and for copies. Nodes of child graphs and of clones can
 //! be moved in the same way. The nodes of an executable graph cannot be changed.
 //!
@@ -104,7 +104,7 @@
 //! illegal address. Only one instantiation flag changes how a graph runs:
 //! `CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH`. If a cooperative kernel in a graph has more blocks
 //! than fit in the context of its node at the same time, the launch succeeds but the kernel never runs
-//! (recorded). On hardware, a wait for such a kernel never returns; in the simulator, the wait returns
+//! (recorded on hardware). On hardware, a wait for such a kernel never returns; in the simulator, the wait returns
 //! `CUDA_ERROR_LAUNCH_TIMEOUT`.
 //!
 //! # CUDA 13.1 and newer

@@ -62,7 +62,7 @@ impl State {
     }
 
     /// Adds a library. Any image that can be copied is accepted. Errors in the image are reported by the
-    /// first call that needs the contents (recorded).
+    /// first call that needs the contents (recorded on hardware).
     fn add_library(&mut self, bytes: &[u8]) -> usize {
         let library = handle::next();
         let image = self.read_image(bytes).map(Arc::new);
@@ -118,7 +118,7 @@ pub(crate) fn unload(driver: &Driver, library: Ptr<CUlib_st>) -> Answer {
     let mut state = driver.state();
     refuse_if(library.is_null(), CUresult::CUDA_ERROR_INVALID_HANDLE)?;
     let Some(Library { kernels, modules, .. }) = state.libraries.remove(&library.address()) else {
-        // The driver follows the handle of an unloaded library without a check (recorded).
+        // The driver follows the handle of an unloaded library without a check (recorded on hardware).
         crash::segmentation_fault();
         return Err(CUresult::CUDA_ERROR_INVALID_HANDLE);
     };
@@ -152,7 +152,7 @@ pub(crate) fn get_kernel(
 }
 
 /// Writes the number of kernels in a library. For a library whose image could not be read, writes 0 and
-/// succeeds (recorded).
+/// succeeds (recorded on hardware).
 pub(crate) fn get_kernel_count(driver: &Driver, out: Ptr<u32>, library: Ptr<CUlib_st>) -> Answer {
     let state = driver.state();
     out.write(state.library(library)?.kernels.len() as u32)

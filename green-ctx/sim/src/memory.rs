@@ -126,7 +126,7 @@ impl State {
     }
 
     /// Reserves an address for memory that a graph node allocates at each launch. Before the first launch,
-    /// the memory cannot be used or freed. The address that was released last is reused first (recorded).
+    /// the memory cannot be used or freed. The address that was released last is reused first (recorded on hardware).
     pub(crate) fn reserve(&mut self, device: usize, len: usize) -> Answer<u64> {
         let fits = |it: &Allocation| it.device == device && it.len() >= len;
         let memory = match self.spare.iter().rposition(fits) {

@@ -46,7 +46,7 @@ pub enum Error {
         status: CUresult,
     },
     /// The driver is too old for the operation.
-    #[error("{call} needs CUDA {needs}, the driver supports {found}")]
+    #[error("{call} needs CUDA {needs}, but the driver supports only {found}")]
     Unsupported {
         /// The driver function that the operation needs, or the feature of a driver function.
         call: &'static str,

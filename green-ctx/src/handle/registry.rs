@@ -64,7 +64,7 @@ impl<T> Registry<T> {
         addresses.into_iter().map(|(_, address)| address).collect()
     }
 
-    /// Enters an object under its handle. A previous entry can only belong to an object that is being dropped, since
+    /// Adds an object under its handle. A previous entry can only belong to an object that is being dropped, since
     /// the driver reuses an address only after the handle is destroyed.
     pub(crate) fn enter(&self, address: usize, object: &Arc<T>) {
         let former = self.entries.lock().insert(address, object);

@@ -24,7 +24,7 @@ pub use pinned::PinnedBuffer;
 ///
 /// Freeing waits for the device's work, except for graphs on streams of partitions
 /// ([recorded](crate::guide::graphs#where-to-launch) on an H200, driver 580.159.04). A buffer from
-/// [`Stream::allocate`] is freed in the order of its stream instead, without waiting.
+/// [`Stream::allocate`] is freed in stream order instead, without waiting.
 ///
 /// While other streams are captured, on any thread and in any mode, buffers can be created, read and dropped. None of
 /// these operations becomes part of the graph. While the stream of a stream-ordered buffer is captured, the buffer
@@ -333,7 +333,7 @@ impl Stream {
             return Err(Error::Capturing);
         }
         let mut raw = 0;
-        // The driver counts this call as unsafe while any thread captures (recorded).
+        // The driver counts this call as unsafe while any thread captures (recorded on hardware).
         let _relaxed = RelaxedCapture::enter(self.driver())?;
         // SAFETY: `raw` is a live local, and `self` keeps the stream alive.
         unsafe {

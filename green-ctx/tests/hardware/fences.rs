@@ -132,7 +132,7 @@ fn a_graph_launched_elsewhere_is_waited_for() -> Outcome {
             })?
         };
         let exec = graph.instantiate()?;
-        // SAFETY: the kernel writes three words, which `work.results` has, and `work` is kept until the end.
+        // SAFETY: the kernel writes three words, `work.results` has space for them, and `work` is kept until the end.
         unsafe { stream.launch_graph(&exec) }?;
         let done = recorded(&stream)?;
         drop((graph, exec));

@@ -118,7 +118,7 @@ fn a_missing_function_is_reported_with_its_version() -> Outcome {
             assert_eq!((error.kind(), error.status()), (ErrorKind::Unsupported, None));
             assert_eq!(
                 error.to_string(),
-                format!("{call} needs CUDA {needs}, the driver supports {found}")
+                format!("{call} needs CUDA {needs}, but the driver supports only {found}")
             );
         }
         // The safe interface returns the same error.

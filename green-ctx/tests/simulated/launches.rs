@@ -26,7 +26,7 @@ unsafe impl Argument for Extent {}
 #[repr(C, align(128))]
 struct Map([u64; 16]);
 
-// SAFETY: the kernel's parameter has the same 128 bytes.
+// SAFETY: the kernel's parameter has the same size, 128 bytes.
 unsafe impl Argument for Map {}
 
 fn config() -> LaunchConfig {

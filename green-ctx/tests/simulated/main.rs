@@ -183,7 +183,7 @@ impl Machine {
         assert!(error.is_unsupported(), "{error}");
         assert_eq!(
             error.to_string(),
-            format!("{call} needs CUDA {needs}, the driver supports {found}")
+            format!("{call} needs CUDA {needs}, but the driver supports only {found}")
         );
         assert_eq!(self.state()?, before);
         Ok(())

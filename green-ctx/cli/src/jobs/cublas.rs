@@ -208,7 +208,7 @@ impl Product {
         let [rows, columns, inner] = sides;
         let lens = [rows.checked_mul(inner), inner.checked_mul(columns)];
         if factors.each_ref().map(|factor| Some(factor.len())) != lens {
-            return Err(wrong("the factors' lengths do not match the sides"));
+            return Err(wrong("the lengths of the matrices do not match their dimensions"));
         }
         let sides = [side(rows)?, side(columns)?, side(inner)?];
         // The buffer rejects lengths that are zero or too large.

@@ -148,11 +148,11 @@ fn other_wrong_arguments_are_bad_usage() {
 #[test]
 fn a_driver_too_old_for_the_request_is_reported() {
     let arguments = ["--driver", "sim:h200@12.4", "split", "--counts", "16,24"];
-    refused(&arguments, 3, "unsupported", "needs CUDA 12.5, the driver supports 12.4");
+    refused(&arguments, 3, "unsupported", "needs CUDA 12.5, but the driver supports only 12.4");
     for command in ["split", "verify"] {
         for counts in ["32..", "8..16", "..48", "8,.."] {
             let arguments = ["--driver", "sim:h200@12.4", command, "--counts", counts];
-            let part = "a range of SMs such as `16..48` or `32..` needs CUDA 12.5, the driver supports 12.4";
+            let part = "a range of SMs such as `16..48` or `32..` needs CUDA 12.5, but the driver supports only 12.4";
             refused(&arguments, 3, "unsupported", part);
         }
     }

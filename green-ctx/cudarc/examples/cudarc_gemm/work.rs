@@ -74,7 +74,7 @@ impl Product {
         let plain = cublasOperation_t::CUBLAS_OP_N;
         // cuBLAS stores columns where these matrices store rows. So it computes the transposed product, which is
         // the product of the transposed matrices in reverse order.
-        // SAFETY: the handle is on this stream. Each matrix has `size * size` elements of the type that is passed
+        // SAFETY: the handle uses this stream. Each matrix has `size * size` elements of the type that is passed
         // with its pointer. `one` and `zero` outlive the call, which reads them.
         unsafe {
             result::gemm_ex(

@@ -264,7 +264,7 @@ handlers! {
     cuStreamGetGreenCtx => stream::get_green_ctx;
     cuStreamGetDevResource => stream::get_dev_resource;
     cuLaunchHostFunc => work::launch_host;
-    // The version of 10.0. Its captures are all relaxed (recorded).
+    // The version of 10.0. Its captures are all relaxed (recorded on hardware).
     cuStreamBeginCapture => |driver, stream| capture::begin(driver, stream, RELAXED);
     cuStreamBeginCapture_v2 => capture::begin;
     cuThreadExchangeStreamCaptureMode => capture::exchange_mode;

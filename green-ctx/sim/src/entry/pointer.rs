@@ -74,7 +74,7 @@ impl<T> Ptr<T> {
     }
 
     /// Ends the process if the pointer is null, because the real driver dereferences such an argument
-    /// without a check (recorded).
+    /// without a check (recorded on hardware).
     pub(crate) fn followed(&self) -> &Self {
         if self.is_null() {
             crate::crash::segmentation_fault();

@@ -69,7 +69,7 @@ pub(crate) fn get(
     let name = name.followed().c_str()?;
     let newest = driver.spec.version();
     invalid_if(version > newest as i32)?;
-    // A negative version is accepted and finds the newest version of the function (recorded).
+    // A negative version is accepted and finds the newest version of the function (recorded on hardware).
     let version = version as u32;
     invalid_if(flags & !(LEGACY_STREAM | PER_THREAD_STREAM) != 0)?;
     let found = find(name.to_bytes(), version, newest, flags & PER_THREAD_STREAM != 0);

@@ -57,7 +57,7 @@ fn transfer_ns(len: usize, bytes: u64) -> u64 {
 }
 
 /// Returns the rate of a copy in bytes per microsecond. A copy within a device runs on the SMs of the
-/// turn's context; other copies use no SMs (recorded). A copy in a graph may be slower than the same copy
+/// turn's context; other copies use no SMs (recorded on hardware). A copy in a graph may be slower than the same copy
 /// in a stream.
 fn copy_rate(state: &State, turn: &Turn, copy: &Copy) -> u64 {
     let device = |place: &Place| match place {
@@ -156,7 +156,7 @@ const WATCHDOG: u64 = 3_600_000_000_000;
 
 impl State {
     /// Handles a launch that never ends, because its blocks wait for each other but do not all fit on the
-    /// SMs at the same time (recorded). On hardware, a wait for such a launch never returns. The simulated
+    /// SMs at the same time (recorded on hardware). On hardware, a wait for such a launch never returns. The simulated
     /// device instead fails after a long time, as a device with a watchdog does (header,
     /// `CUDA_ERROR_LAUNCH_TIMEOUT`), so that tests do not hang. Returns the time of the failure.
     pub(crate) fn never_ends(&mut self, start: u64, device: usize) -> u64 {

@@ -23,7 +23,7 @@ pub(crate) struct Allocate {
     device: usize,
     /// Whether the node's own graph frees the memory; `None` while this is undecided. The node's own graph
     /// may free the memory only before the graph is instantiated and before another graph frees the memory.
-    /// Other graphs may free the memory only if the node's own graph does not (recorded).
+    /// Other graphs may free the memory only if the node's own graph does not (recorded on hardware).
     freed_within: Option<bool>,
 }
 
@@ -46,7 +46,7 @@ impl Allocate {
 
 /// Reads the parameters of a free node. `address` must belong to an allocation node in this graph or in
 /// another graph. A graph may free the memory only once, and the free need not depend on the allocation
-/// (recorded).
+/// (recorded on hardware).
 pub(crate) fn read_free(state: &State, address: u64, graph: usize) -> Answer<Action> {
     let owner = state.owner(address);
     let since = owner.map_or(0, |(node, ..)| node);
@@ -80,7 +80,7 @@ impl State {
 
     /// Returns an address that a new allocation node can reuse. The driver reuses memory of the same graph
     /// that the node's direct or indirect dependencies free, unless the memory is too small or another node
-    /// already reuses it (recorded).
+    /// already reuses it (recorded on hardware).
     fn freed_before(&self, after: &[usize], bytes: usize, device: usize) -> Option<u64> {
         let mut before = after.to_vec();
         let mut next = 0;
@@ -188,7 +188,7 @@ impl Kind for Free {
     fn read(state: &mut State, address: u64, at: At<'_>, _: Option<&Self>) -> Read {
         let At::New { graph, .. } = at else { return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED) };
         let freed = read_free(state, address, graph);
-        // The graph counts as one with memory nodes even if this node is refused (recorded).
+        // The graph counts as one with memory nodes even if this node is refused (recorded on hardware).
         if let Some(graph) = state.graphs.get_mut(&graph) {
             graph.of_memory = true;
         }

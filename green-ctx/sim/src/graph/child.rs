@@ -22,7 +22,7 @@ impl Kind for Child {
     }
 
     /// Clones the graph that the caller gives as the child graph. Adding a graph to itself as a child ends
-    /// the process (recorded).
+    /// the process (recorded on hardware).
     fn read(state: &mut State, child: Self::Given, at: At<'_>, _: Option<&Self>) -> Read {
         let At::New { graph, .. } = at else { return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED) };
         if child.address() == graph {

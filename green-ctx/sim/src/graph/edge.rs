@@ -19,7 +19,7 @@ impl State {
     }
 }
 
-/// Writes all edges of a graph, ordered by source node (recorded).
+/// Writes all edges of a graph, ordered by source node (recorded on hardware).
 pub(crate) fn get_all(
     driver: &Driver,
     graph: Ptr<CUgraph_st>,

@@ -127,14 +127,14 @@ impl State {
     }
 
     /// Returns an error if the context does not exist. Does not check whether the blocks of a cooperative
-    /// kernel fit in the context (recorded).
+    /// kernel fit in the context (recorded on hardware).
     fn can_run(&self, context: usize) -> Answer {
         if context == 0 { Ok(()) } else { self.context(context).map(drop) }
     }
 
     /// Instantiates a graph with `flags`. `known` holds the flags that the C function accepts. The call
     /// needs a current context, and a capture in progress may forbid the call. A graph with allocation
-    /// nodes can have only one executable graph at a time (recorded).
+    /// nodes can have only one executable graph at a time (recorded on hardware).
     fn instantiate(&mut self, graph: usize, flags: u64, known: u64) -> Result<usize, Refusal> {
         self.graph(graph).map_err(Refusal::of(0))?;
         check_flags(flags, known).map_err(Refusal::of(0))?;

@@ -80,7 +80,7 @@ impl Attributes {
     }
 
     /// Applies these attributes to a launch shape. Drops the cluster size that a previous kernel required
-    /// (recorded).
+    /// (recorded on hardware).
     fn shape(&self, shape: Shape) -> Shape {
         let cooperative = self.get(CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_COOPERATIVE);
         let cluster = self.get(CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION);
@@ -139,7 +139,7 @@ impl Kernel {
 impl State {
     /// Returns the node of a captured launch. The node has both the `CUkernel` and the `CUfunction`, no
     /// matter which of the two was launched. The node has no `CUkernel` if the function belongs to a module
-    /// without a library (recorded). The node has the priority of the stream (cuda.h,
+    /// without a library (recorded on hardware). The node has the priority of the stream (cuda.h,
     /// `cuGraphInstantiate`).
     pub(crate) fn captured_kernel(
         &mut self,
@@ -180,12 +180,12 @@ impl Kind for Kernel {
 
     /// Reads the parameters of a kernel node.
     ///
-    /// `func` takes precedence over `kern` and `ctx` (recorded). If `func` is set, the node runs in the
+    /// `func` takes precedence over `kern` and `ctx` (recorded on hardware). If `func` is set, the node runs in the
     /// current context, or in the function's own context if the function belongs to another device or to a
     /// context from `cuCtxCreate`. If `func` comes from the kernel of a library, the node also gets that
-    /// `CUkernel` (recorded). A `CUkernel` that is cast to a function is refused here, although such a
-    /// handle can be launched and captured (recorded). Setting `func` on an existing node while no context
-    /// is current ends the process (recorded).
+    /// `CUkernel` (recorded on hardware). A `CUkernel` that is cast to a function is refused here, although such a
+    /// handle can be launched and captured (recorded on hardware). Setting `func` on an existing node while no context
+    /// is current ends the process (recorded on hardware).
     fn read(state: &mut State, params: Self::Given, at: At<'_>, present: Option<&Self>) -> Read {
         let value = params.read()?;
         let (func, kern) = (value.func.addr(), value.kern.addr());
@@ -256,7 +256,7 @@ fn kernel(state: &State, node: usize) -> Answer<&Kernel> {
 }
 
 /// Refuses attributes that kernel nodes do not have on this GPU. Preferred clusters are refused on compute
-/// capability 9.0 (recorded). Preferred clusters are accepted from compute capability 10.0 on (not
+/// capability 9.0 (recorded on hardware). Preferred clusters are accepted from compute capability 10.0 on (not
 /// recorded).
 fn check_attribute(state: &State, id: CUlaunchAttributeID) -> Answer {
     let preferred = CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_PREFERRED_CLUSTER_DIMENSION;
@@ -277,7 +277,7 @@ pub(crate) fn get_attribute(
 }
 
 /// Sets an attribute. A priority is clamped to the range of stream priorities. A cluster must fit the
-/// kernel and the grid (recorded).
+/// kernel and the grid (recorded on hardware).
 pub(crate) fn set_attribute(
     driver: &Driver,
     node: Ptr<CUgraphNode_st>,

@@ -44,9 +44,9 @@ pub(crate) enum At<'a> {
 impl At<'_> {
     /// Returns the context of a copy or memset node.
     ///
-    /// For a new node, a null context is accepted (recorded) and means the current context (not recorded).
-    /// An existing node moves to the current context (recorded). If no context is current, an existing node
-    /// loses its context (recorded). Which context the node then runs in was not recorded.
+    /// For a new node, a null context is accepted (recorded) and means the current context (not recorded on hardware).
+    /// An existing node moves to the current context (recorded on hardware). If no context is current, an existing node
+    /// loses its context (recorded on hardware). Which context the node then runs in was not recorded.
     pub(super) fn context(self, state: &mut State) -> Answer<usize> {
         if let At::New { context, .. } = self {
             return state.or_current(context);

@@ -134,7 +134,7 @@ fn run_plan<'a>(
 }
 
 /// Launches an executable graph. A graph launch cannot be captured. While the graph runs, only the stream's
-/// context counts as busy, even if nodes run in other contexts (recorded).
+/// context counts as busy, even if nodes run in other contexts (recorded on hardware).
 pub(crate) fn launch(
     driver: &Driver,
     exec: Ptr<CUgraphExec_st>,
@@ -171,7 +171,7 @@ pub(crate) fn launch(
 
 impl State {
     /// Refuses to allocate memory that is already allocated, unless the executable graph frees this memory
-    /// automatically (recorded). Also refuses to free memory that is not allocated (not recorded).
+    /// automatically (recorded). Also refuses to free memory that is not allocated (not recorded on hardware).
     fn can_allocate(&self, plan: &Plan, flags: u64) -> Answer {
         let invalid = Err(CUresult::CUDA_ERROR_INVALID_VALUE);
         let mut changed = BTreeMap::new();

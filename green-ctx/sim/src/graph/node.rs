@@ -52,7 +52,7 @@ pub(crate) type Read = Answer<(Action, usize)>;
 impl Action {
     /// Returns the device whose context needs local memory for a kernel that the node launches. The driver
     /// launches its own kernels to copy within device memory and to set several rows. For these kernels,
-    /// the device of the memory counts, not the device of the node's context (recorded).
+    /// the device of the memory counts, not the device of the node's context (recorded on hardware).
     pub(super) fn device_of_kernels(&self, state: &State, context: usize) -> Option<usize> {
         let own = state.contexts.get(&context).map(|context| context.device);
         let of = |address| state.allocation(address).map(|(_, memory)| memory.device);

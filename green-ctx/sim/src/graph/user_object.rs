@@ -141,7 +141,7 @@ pub(crate) fn retain_from_graph(
 }
 
 /// Releases references that a graph holds. If the graph has no references to the object, the call does
-/// nothing and succeeds (recorded).
+/// nothing and succeeds (recorded on hardware).
 pub(crate) fn release_from_graph(
     driver: &Driver,
     graph: Ptr<CUgraph_st>,

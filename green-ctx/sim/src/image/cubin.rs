@@ -210,7 +210,7 @@ fn word(bytes: &[u8], at: usize) -> Option<u32> {
 }
 
 /// Returns the length of a cubin in memory, which is the end of the last table or section. `read` copies
-/// bytes from an offset. The machine type is not checked here but when the file is read (recorded).
+/// bytes from an offset. The machine type is not checked here but when the file is read (recorded on hardware).
 pub(super) fn len(read: impl Fn(u64, &mut [u8]) -> Answer) -> Answer<u64> {
     const HEADER: u64 = size_of::<Header>() as u64;
     const SECTION: u64 = size_of::<Section>() as u64;
@@ -220,7 +220,7 @@ pub(super) fn len(read: impl Fn(u64, &mut [u8]) -> Answer) -> Answer<u64> {
     let header = parse(&head)?;
     let count = u64::from(header.e_shnum(LITTLE));
     let start = header.e_shoff(LITTLE);
-    // A file without sections is not an image, even for libraries (recorded).
+    // A file without sections is not an image, even for libraries (recorded on hardware).
     refuse_if(count == 0 || u64::from(header.e_shentsize(LITTLE)) != SECTION, invalid)?;
     let segments = u64::from(header.e_phnum(LITTLE)) * u64::from(header.e_phentsize(LITTLE));
     let mut end = HEADER;

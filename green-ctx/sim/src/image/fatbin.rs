@@ -53,7 +53,7 @@ enum Kind {
     Ptx,
     Cubin,
     /// Other contents, such as intermediate code for the linker. The simulator skips such an entry unless
-    /// the contents are PTX text, which counts as PTX despite the mark (recorded).
+    /// the contents are PTX text, which counts as PTX despite the mark (recorded on hardware).
     Other,
 }
 

@@ -20,7 +20,7 @@ pub(super) struct Ptx {
 /// The target architecture of PTX text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct PtxTarget {
-    /// The number after `sm_` or `compute_`. The compiler treats `sm_` and `compute_` alike (recorded).
+    /// The number after `sm_` or `compute_`. The compiler treats `sm_` and `compute_` alike (recorded on hardware).
     number: u32,
     /// The suffix: `a` restricts the text to this architecture, and `f` restricts the text to the
     /// architecture's family.

@@ -31,7 +31,7 @@ pub(crate) fn for_library(image: Ptr<c_void>) -> Answer<Vec<u8>> {
     fat_binary(wrapped)
 }
 
-/// Copies an image from the program's memory. Only libraries accept a wrapped image (recorded).
+/// Copies an image from the program's memory. Only libraries accept a wrapped image (recorded on hardware).
 pub(crate) fn from_memory(image: Ptr<c_void>) -> Answer<Vec<u8>> {
     let image = image.given()?.cast::<u8>();
     match magic(image)? {
@@ -55,7 +55,7 @@ pub(crate) fn from_file(name: &CStr) -> Answer<Vec<u8>> {
     let missing = |_| CUresult::CUDA_ERROR_FILE_NOT_FOUND;
     let file = File::open(OsStr::from_bytes(name.to_bytes())).map_err(missing)?;
     let kind = file.metadata().map_err(missing)?.file_type();
-    // A directory can be opened like a file, but reports a length beyond all memory (recorded).
+    // A directory can be opened like a file, but reports a length beyond all memory (recorded on hardware).
     refuse_if(kind.is_dir(), CUresult::CUDA_ERROR_OUT_OF_MEMORY)?;
     // Special files may have no end. The driver's answer for them was not recorded.
     refuse_if(!kind.is_file(), CUresult::CUDA_ERROR_FILE_NOT_FOUND)?;

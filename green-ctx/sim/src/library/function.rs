@@ -31,7 +31,7 @@ impl State {
 
     /// Returns the settings of a function, or of a kernel on a device. If a kernel is loaded on the device,
     /// the settings of the kernel's function apply too. The settings of a function take precedence over the
-    /// settings of its kernel, no matter which settings were made first (recorded).
+    /// settings of its kernel, no matter which settings were made first (recorded on hardware).
     pub(crate) fn attributes(&self, handle: usize, device: usize) -> Attributes {
         let function = self.functions.get(&handle).or_else(|| self.found_function(handle, device));
         let kernel = function.map_or(Some(handle), |function| function.kernel);
@@ -53,7 +53,7 @@ pub(crate) fn func_get_attribute(
     let function = state.function(handle)?;
     let attributes = state.attributes(handle.address(), function.device);
     let value = attributes.get(attribute, &function.info, &state)?;
-    // A function reports only whether the flag was set; a kernel reports the number (recorded).
+    // A function reports only whether the flag was set; a kernel reports the number (recorded on hardware).
     let is_flag =
         attribute == CUfunction_attribute::CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED;
     out.write(if is_flag { i32::from(value != 0) } else { value })
@@ -69,7 +69,7 @@ pub(crate) fn func_set(driver: &Driver, handle: Ptr<CUfunc_st>, setting: Setting
     Ok(())
 }
 
-// Query functions return a different error for a null function (recorded).
+// Query functions return a different error for a null function (recorded on hardware).
 
 pub(crate) fn func_get_name(
     driver: &Driver,

@@ -105,7 +105,7 @@ pub(crate) fn kernel_get_param_info(
 ) -> Answer {
     let mut state = driver.state();
     kernel.given()?;
-    // An H200 requires a current context, although a kernel belongs to none (recorded).
+    // An H200 requires a current context, although a kernel belongs to none (recorded on hardware).
     state.current()?;
     write_param(&state.kernel(kernel)?.info, index, offset, size)
 }

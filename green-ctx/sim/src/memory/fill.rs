@@ -19,14 +19,14 @@ fn submit(
     count: usize,
 ) -> Answer<bool> {
     state.capturing(stream)?;
-    // If the number of bytes overflows, the call succeeds and the device fails (recorded).
+    // If the number of bytes overflows, the call succeeds and the device fails (recorded on hardware).
     let len = count.checked_mul(pattern.len());
     let bytes = len.unwrap_or(pattern.len());
-    // If nothing is filled, any address is accepted (recorded).
+    // If nothing is filled, any address is accepted (recorded on hardware).
     if bytes > 0 {
         invalid_if(!to.is_multiple_of(pattern.len() as u64))?;
         let device = state.device_of_stream(stream);
-        // The target of a captured memset is not checked, even if it is null (recorded).
+        // The target of a captured memset is not checked, even if it is null (recorded on hardware).
         let captured = state.streams[&stream].capture.is_some();
         invalid_if(!captured && state.device_memory(device, to, bytes).is_none())?;
     }

@@ -45,7 +45,7 @@ pub(crate) fn alloc(driver: &Driver, out: Ptr<*mut c_void>, len: usize, flags: u
     out.given()?;
     invalid_if(flags & !ALLOC_FLAGS != 0)?;
     if len == 0 {
-        // An allocation of 0 bytes returns a null pointer (recorded).
+        // An allocation of 0 bytes returns a null pointer (recorded on hardware).
         return out.write(std::ptr::null_mut());
     }
     let memory = Memory::shared(len).ok_or(CUresult::CUDA_ERROR_OUT_OF_MEMORY)?;
@@ -56,7 +56,7 @@ pub(crate) fn alloc(driver: &Driver, out: Ptr<*mut c_void>, len: usize, flags: u
 pub(crate) fn free(driver: &Driver, pointer: Ptr<c_void>) -> Answer {
     let mut state = driver.state();
     if pointer.is_null() {
-        // Freeing a null pointer needs no current context (recorded). Whether freeing other memory needs
+        // Freeing a null pointer needs no current context (recorded on hardware). Whether freeing other memory needs
         // one was not recorded.
         return Ok(());
     }
@@ -94,7 +94,7 @@ pub(crate) fn unregister(driver: &Driver, pointer: Ptr<c_void>) -> Answer {
     pointer.given()?;
     let address = pointer.address();
     // Memory that the driver knows, but not as a registration from this address on, is a different error
-    // from unknown memory (recorded).
+    // from unknown memory (recorded on hardware).
     let wrong = match state.allocation(address as u64) {
         Some(_) => CUresult::CUDA_ERROR_INVALID_VALUE,
         None => CUresult::CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED,

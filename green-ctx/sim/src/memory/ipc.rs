@@ -7,7 +7,7 @@ use super::Kind;
 use crate::driver::Driver;
 use crate::pointer::{Answer, Ptr, invalid_if, valid};
 /// Writes an IPC handle for device memory that belongs to no pool. Any address inside the allocation is
-/// accepted (recorded).
+/// accepted (recorded on hardware).
 pub(crate) fn get_memory(driver: &Driver, out: Ptr<CUipcMemHandle_st>, address: u64) -> Answer {
     let mut state = driver.state();
     state.current()?;

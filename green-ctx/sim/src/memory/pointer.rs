@@ -54,7 +54,7 @@ impl State {
         let (base, allocation) = self.pointed_to(address)?;
         Some(match attribute {
             // Memory of a pool belongs to no context. Other memory belongs to the device's primary context,
-            // like an event (recorded).
+            // like an event (recorded on hardware).
             A::CU_POINTER_ATTRIBUTE_CONTEXT if allocation.pool.is_some() => Value::Long(0),
             A::CU_POINTER_ATTRIBUTE_CONTEXT => {
                 Value::Long(self.devices[allocation.device].primary as u64)
@@ -99,7 +99,7 @@ fn default_of(attribute: CUpointer_attribute) -> Option<Value> {
     use CUpointer_attribute as A;
     Some(match attribute {
         A::CU_POINTER_ATTRIBUTE_MEMORY_TYPE => Value::Int(0),
-        // The driver uses this number for no ordinal (recorded).
+        // The driver uses this number for no ordinal (recorded on hardware).
         A::CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL => Value::Int(-2),
         A::CU_POINTER_ATTRIBUTE_SYNC_MEMOPS
         | A::CU_POINTER_ATTRIBUTE_IS_MANAGED
@@ -137,7 +137,7 @@ pub(crate) fn get_attribute(
 }
 
 /// Reads several attributes. An attribute without a value gets the default of its type (header). Only the
-/// size of the range is left unchanged in this case (recorded).
+/// size of the range is left unchanged in this case (recorded on hardware).
 pub(crate) fn get_attributes(
     driver: &Driver,
     count: u32,

@@ -5,7 +5,7 @@
 //! free operation in stream order, or it must be allowed to make its stream wait (header,
 //! `CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES`). The simulator counts only bytes, so memory never
 //! becomes fragmented. The reserved size equals the used size. A real driver reserves memory in larger
-//! steps and keeps some of it (not recorded).
+//! steps and keeps some of it (not recorded on hardware).
 
 use std::ffi::c_void;
 use std::mem::offset_of;
@@ -166,7 +166,7 @@ impl State {
     }
 
     /// Allocates memory from a pool, in stream order on an existing stream. An allocation of 0 bytes
-    /// returns the null address (recorded).
+    /// returns the null address (recorded on hardware).
     pub(super) fn allocate_from(&mut self, pool: usize, len: usize, stream: usize) -> Answer<u64> {
         let Pool { device, used, .. } = *self.pools.get(pool)?;
         if len == 0 {
@@ -265,7 +265,7 @@ pub(crate) fn get_default(
 }
 
 /// Returns the device whose current pool is queried. An invalid ordinal gives `CUDA_ERROR_INVALID_VALUE`
-/// (recorded).
+/// (recorded on hardware).
 fn device_with_pool(state: &State, ordinal: i32) -> Answer<usize> {
     state.device(ordinal).map_err(|_| CUresult::CUDA_ERROR_INVALID_VALUE)
 }
@@ -446,7 +446,7 @@ pub(crate) fn set_access(
             READ => return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED),
             _ => return Err(CUresult::CUDA_ERROR_INVALID_VALUE),
         }
-        // The pool's own device cannot lose its access (recorded).
+        // The pool's own device cannot lose its access (recorded on hardware).
         let refused = device == own && flags == NONE;
         refuse_if(refused, CUresult::CUDA_ERROR_INVALID_DEVICE)?;
         wanted.push((device, flags));

@@ -224,7 +224,7 @@ impl State {
                 .map_err(|_| CUresult::CUDA_ERROR_STREAM_CAPTURE_ISOLATION)?;
             return Ok(true);
         };
-        // An event of an ended capture cannot be waited for (recorded).
+        // An event of an ended capture cannot be waited for (recorded on hardware).
         let capture = valid(self.captures.get_mut(&captured.capture))?;
         match into {
             None => {
@@ -247,8 +247,8 @@ impl State {
     }
 
     /// Handles the destruction of a stream that takes part in a capture. If the stream is the first stream
-    /// of the capture, the capture ends. Work captured in any other stream stays in the capture and must
-    /// still be joined, because cuda.core destroys streams after joining them (not recorded).
+    /// of the capture, the capture ends. Work captured in any other stream stays in the capture and must still be
+    /// joined. This is not recorded on hardware. cuda.core destroys a stream only after joining it.
     pub(crate) fn leave_capture(&mut self, id: usize, stream: usize) {
         let Some(capture) = self.captures.get_mut(&id) else { return };
         if capture.branches.first().is_some_and(|branch| branch.stream == stream) {
@@ -336,7 +336,7 @@ pub(crate) fn end(driver: &Driver, stream: Ptr<CUstream_st>, out: Ptr<*mut CUgra
 }
 
 /// Sets the calling thread's capture mode and returns the previous one. Numbers that do not represent a
-/// mode are accepted (recorded).
+/// mode are accepted (recorded on hardware).
 pub(crate) fn exchange_mode(driver: &Driver, mode: Ptr<CUstreamCaptureMode>) -> Answer {
     let wanted = mode.followed().read()?;
     let mut state = driver.state();

@@ -16,7 +16,7 @@ use crate::stream::{NON_BLOCKING, Stream};
 /// All flags that a context can have, and the scheduling flags. At most one scheduling flag may be set.
 const KNOWN_FLAGS: u32 = 0xff;
 const SCHEDULE: u32 = 7;
-/// `CU_CTX_MAP_HOST`. Primary and green contexts report this flag (recorded); contexts from `cuCtxCreate`
+/// `CU_CTX_MAP_HOST`. Primary and green contexts report this flag (recorded on hardware); contexts from `cuCtxCreate`
 /// do not.
 const MAP_HOST: u32 = 8;
 /// `CU_CTX_LMEM_RESIZE_TO_MAX`.
@@ -76,7 +76,7 @@ impl Context {
     }
 
     /// Returns the flags that all streams of the context have. No stream of a green context waits
-    /// implicitly for the context's default stream (recorded).
+    /// implicitly for the context's default stream (recorded on hardware).
     pub(crate) fn stream_flags(&self) -> u32 {
         if self.green { NON_BLOCKING } else { 0 }
     }
@@ -104,7 +104,7 @@ impl Context {
     }
 
     /// Records a moment until which one of the context's streams now waits. A wait on the context does not
-    /// include this moment until other work follows on the stream (recorded).
+    /// include this moment until other work follows on the stream (recorded on hardware).
     pub(crate) fn awaited(&mut self, flags: u32, stream: usize, event: &Moment) {
         if flags & NON_BLOCKING == 0 && stream != self.legacy {
             self.blocking.join(event);
@@ -238,7 +238,7 @@ impl State {
     }
 
     /// Fails if a stream of this context is capturing, and invalidates the capture. Captures in green
-    /// contexts do not affect the primary context (recorded).
+    /// contexts do not affect the primary context (recorded on hardware).
     pub(crate) fn not_capturing(&mut self, handle: usize) -> Answer {
         let own = self.streams.values().filter(|stream| stream.context == handle);
         let captures: Vec<usize> = own.filter_map(|stream| stream.capture).collect();
@@ -275,7 +275,7 @@ impl State {
     }
 
     /// Makes later work in the streams of a context wait for an event. Streams created after this call do
-    /// not wait (recorded).
+    /// not wait (recorded on hardware).
     pub(crate) fn fence_context(&mut self, handle: usize, event: usize) -> Answer {
         self.not_capturing(handle)?;
         let Some(recorded) = self.uncaptured(event)?.recorded.clone() else { return Ok(()) };
@@ -325,7 +325,7 @@ pub(crate) fn primary_reset(driver: &Driver, ordinal: i32) -> Answer {
 }
 
 /// Checks that a context can be made current. Every handle that ever referred to a context is accepted. If
-/// a destroyed green context is made current, the process aborts at exit (recorded).
+/// a destroyed green context is made current, the process aborts at exit (recorded on hardware).
 fn check_can_be_current(state: &State, handle: usize) -> Answer {
     invalid_if(handle == 0)?;
     let context = state.known_context(handle)?;

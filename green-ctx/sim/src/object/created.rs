@@ -121,7 +121,7 @@ pub(crate) fn create_with_params(
     create_with_affinity(driver, out, Ptr::at(affinity), count as i32, flags, ordinal)
 }
 
-/// Destroys a context from `cuCtxCreate`. Primary and green contexts are refused (recorded).
+/// Destroys a context from `cuCtxCreate`. Primary and green contexts are refused (recorded on hardware).
 pub(crate) fn destroy(driver: &Driver, context: Ptr<CUctx_st>) -> Answer {
     let mut state = driver.state();
     let entry = state.entry_of(context.given()?.address())?;

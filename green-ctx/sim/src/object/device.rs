@@ -142,7 +142,7 @@ pub(crate) fn get_properties(driver: &Driver, out: Ptr<c_void>, ordinal: i32) ->
 }
 
 /// Contexts with a limited number of SMs need MPS, which is not simulated. Unknown affinity types are also
-/// reported as unsupported (recorded).
+/// reported as unsupported (recorded on hardware).
 pub(crate) fn get_exec_affinity_support(
     driver: &Driver,
     out: Ptr<i32>,

@@ -29,7 +29,7 @@ pub(crate) struct Event {
 impl State {
     /// Returns the event with this handle, if it is usable. An event always belongs to the device's primary
     /// context. An event that was created while a green context was current therefore outlives that green
-    /// context (recorded).
+    /// context (recorded on hardware).
     pub(crate) fn event(&self, handle: usize) -> Answer<&Event> {
         let event = self.events.get(&handle).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)?;
         self.unpoisoned(event.device)?;
@@ -50,7 +50,7 @@ impl State {
 
     /// Returns the event with this handle. Fails if the event was recorded in a capture, and invalidates
     /// that capture. After the capture has ended, the event can still be neither queried nor waited for
-    /// (recorded).
+    /// (recorded on hardware).
     pub(crate) fn uncaptured(&mut self, handle: usize) -> Answer<&Event> {
         if let Some(capture) = self.event(handle)?.captured.as_ref().map(|it| it.capture) {
             invalid_if(!self.captures.contains_key(&capture))?;

@@ -32,7 +32,7 @@ pub(crate) fn create(
         refuse_if(descriptor.device != device, CUresult::CUDA_ERROR_INVALID_DEVICE)?;
         (descriptor.sms.clone(), descriptor.workqueue)
     } else {
-        // The driver follows a descriptor without a check (recorded).
+        // The driver follows a descriptor without a check (recorded on hardware).
         crash::segmentation_fault();
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     };
@@ -72,7 +72,7 @@ pub(crate) fn destroy(driver: &Driver, green: Ptr<CUgreenCtx_st>) -> Answer {
     Ok(())
 }
 
-/// The derived context has the same handle as the green context (recorded).
+/// The derived context has the same handle as the green context (recorded on hardware).
 pub(crate) fn to_context(
     driver: &Driver,
     out: Ptr<*mut CUctx_st>,
@@ -100,7 +100,7 @@ pub(crate) fn stream_create(
 
 pub(crate) fn get_id(driver: &Driver, green: Ptr<CUgreenCtx_st>, out: Ptr<u64>) -> Answer {
     let mut state = driver.state();
-    // A null handle means the current context if that is a green context (recorded).
+    // A null handle means the current context if that is a green context (recorded on hardware).
     let current = state.current_handle().filter(|_| green.is_null());
     let id = state.green(current.unwrap_or(green.address()))?.id;
     out.write(id)

@@ -169,7 +169,7 @@ pub(crate) fn launch(
     state.capturing(stream)?;
     let work = state.kernel_work(function.address(), shape, stream, params, extra);
     if work.is_err() {
-        // A failed launch invalidates the capture of its stream (recorded).
+        // A failed launch invalidates the capture of its stream (recorded on hardware).
         let _ = state.not_captured(stream);
     }
     work::submit(driver, state, stream, Work::Kernel(work?)).map(drop)

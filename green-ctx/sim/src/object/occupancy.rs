@@ -73,7 +73,7 @@ impl Sm {
             shared: u64::from(limit(attribute::MAX_SHARED_MEMORY_PER_MULTIPROCESSOR)),
             reserved_shared: u64::from(limit(attribute::RESERVED_SHARED_MEMORY_PER_BLOCK)),
             cluster_size,
-            // With opt-in, a cluster may be as large as fits: 17 was not an error on an H200 (recorded).
+            // With opt-in, a cluster may be as large as fits: 17 was not an error on an H200 (recorded on hardware).
             // The tuning guides of Hopper and of data centre Blackwell mention 16. Those of other GPUs
             // mention nothing beyond the portable size.
             cluster_opted_in: match profile.compute_capability {
@@ -118,7 +118,7 @@ impl Sm {
     fn blocks_by_shared(&self, limits: &Limits, dynamic: u64) -> u64 {
         let own = u64::from(limits.static_shared) + dynamic;
         // If the kernel's limit is below what every block may use anyway, occupancy uses the larger value
-        // (recorded). Launches use the kernel's limit.
+        // (recorded on hardware). Launches use the kernel's limit.
         let allowed = u64::from(limits.static_shared) + u64::from(limits.dynamic_shared);
         if own > allowed.max(u64::from(self.shared_per_block)) {
             return 0;
@@ -175,7 +175,7 @@ impl State {
     }
 
     /// Returns the limits of a kernel in the current context. A current context is always required
-    /// (recorded).
+    /// (recorded on hardware).
     fn limits_here(&mut self, function: Ptr<CUfunc_st>) -> Answer<Limits> {
         let current = self.current_device()?;
         self.limits(function.address(), current)
@@ -198,7 +198,7 @@ pub(crate) fn max_active_blocks(
     let mut state = driver.state();
     out.given()?;
     let limits = state.limits_here(function)?;
-    // A block that no SM can run is not an error here (recorded).
+    // A block that no SM can run is not an error here (recorded on hardware).
     out.write(state.sm.blocks(&limits, threads(block)?, shared_bytes as u64) as i32)
 }
 
@@ -216,10 +216,10 @@ pub(crate) fn max_potential_block_size(
     grid.given()?;
     block.given()?;
     let mut limits = state.limits_here(function)?;
-    // The only preference that counts is the one for no shared memory (recorded).
+    // The only preference that counts is the one for no shared memory (recorded on hardware).
     limits.carveout = limits.carveout.filter(|percent| *percent == 0);
     let sm = state.sm;
-    // The grid covers the SMs of the current context, as for clusters and cooperative launches (recorded).
+    // The grid covers the SMs of the current context, as for clusters and cooperative launches (recorded on hardware).
     let context = state.current()?;
     let sms = state.contexts[&context].sms.set.len();
     // The program's function may call the driver.
@@ -252,7 +252,7 @@ fn shared_for(function: CUoccupancyB2DSize, threads: u32) -> Option<usize> {
 
 /// Reads the arguments of a query about clusters, and returns the stream, the launch shape and the limits
 /// of the kernel. Unlike in queries about blocks, a null function gives `CUDA_ERROR_INVALID_VALUE`
-/// (recorded).
+/// (recorded on hardware).
 fn clusters_of<'a>(
     driver: &'a Driver,
     out: Ptr<i32>,
@@ -277,7 +277,7 @@ pub(crate) fn max_active_clusters(
     config: Ptr<CUlaunchConfig>,
 ) -> Answer {
     let (state, stream, shape, limits) = clusters_of(driver, out, function, config)?;
-    // Without a cluster in the kernel or the configuration, an H200 returns success and 0 (recorded).
+    // Without a cluster in the kernel or the configuration, an H200 returns success and 0 (recorded on hardware).
     let Some(cluster) = shape.cluster else { return out.write(0) };
     let size = check_cluster(cluster, limits.cluster_size)?;
     shape.check_sides()?;
@@ -286,7 +286,7 @@ pub(crate) fn max_active_clusters(
 }
 
 /// Finds the largest cluster size, up to 16, at which at least one cluster fits. The result depends
-/// neither on the cluster size that the kernel requires (recorded) nor on the cluster size in the
+/// neither on the cluster size that the kernel requires (recorded on hardware) nor on the cluster size in the
 /// configuration (header).
 pub(crate) fn max_potential_cluster_size(
     driver: &Driver,

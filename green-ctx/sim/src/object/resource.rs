@@ -119,7 +119,7 @@ enum Origin {
 }
 
 /// The resources that the driver has returned to the program. Equal resources share one entry, so equal
-/// splits give equal bytes (recorded).
+/// splits give equal bytes (recorded on hardware).
 #[derive(Default)]
 pub(crate) struct Resources {
     entries: Vec<Resource>,
@@ -238,7 +238,7 @@ impl State {
         let partition = Partition::new(
             sms.fold(SmSet::default(), SmSet::union),
             parts.iter().map(|part| part.count).sum(),
-            // The resource of another context counts like a group (recorded).
+            // The resource of another context counts like a group (recorded on hardware).
             parts.iter().any(|part| part.loose && part.origin != Origin::Owner),
             parts.iter().map(places).fold(Vec::new(), join),
         );
@@ -352,7 +352,7 @@ pub(crate) fn split_by_count(
             result.element(index).write_bytes(&bytes)?;
         }
     }
-    // A query leaves the remainder unchanged. A context of a remainder is split in fine units (recorded).
+    // A query leaves the remainder unchanged. A context of a remainder is split in fine units (recorded on hardware).
     if !result.is_null() && !remaining.is_null() {
         let bytes = state.encode(part(split.remainder, true));
         remaining.write_bytes(&bytes)?;
@@ -371,7 +371,7 @@ pub(crate) fn generate_desc(
     out.given()?;
     resources.given()?;
     if count == 0 {
-        // The driver reads the first resource without checking the count (recorded).
+        // The driver reads the first resource without checking the count (recorded on hardware).
         crash::segmentation_fault();
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }

@@ -166,7 +166,7 @@ impl State {
     }
 
     /// Returns the per-thread default stream of the current context. A green context has only one default
-    /// stream and returns `CUDA_ERROR_INVALID_HANDLE` (recorded).
+    /// stream and returns `CUDA_ERROR_INVALID_HANDLE` (recorded on hardware).
     fn per_thread_stream(&mut self) -> Answer<usize> {
         let current = self.current()?;
         let Context { green, id, per_thread, .. } = &self.contexts[&current];
@@ -392,7 +392,7 @@ pub(crate) fn get_ctx(
 }
 
 /// Implements the CUDA 12.5 version of this function. For a stream of a green context, this function returns the
-/// primary context in addition to the green context (recorded).
+/// primary context in addition to the green context (recorded on hardware).
 pub(crate) fn get_ctx_v2(
     driver: &Driver,
     stream: Ptr<CUstream_st>,

@@ -214,7 +214,7 @@ impl Topology {
 
     /// Chooses at most `most` groups for a split of less than the whole device. There are at most as many
     /// groups as GPCs that can provide SMs. The groups take units from different GPCs in turn, as long as
-    /// every group gets one; the driver may give only a part of the last unit (recorded). Then every group
+    /// every group gets one; the driver may give only a part of the last unit (recorded on hardware). Then every group
     /// gets the same number of SMs outside units. If there are too few of these SMs and the groups are
     /// still empty, every group gets one TPC. A group can thus be smaller than requested.
     ///
@@ -230,7 +230,7 @@ impl Topology {
         units.retain(|unit| unit.is_subset(input));
         let loose = units.iter().fold(input, |loose, unit| loose.difference(*unit));
         // With fewer than three groups, or if every SM belongs to a unit, the groups take units regardless
-        // of GPCs (recorded).
+        // of GPCs (recorded on hardware).
         if most < 3 || loose.is_empty() {
             gpcs = units.iter().map(|unit| vec![*unit]).collect();
         }

@@ -135,7 +135,7 @@ impl Driver {
     /// is refused with [`Error::Escapes`] in these cases:
     ///
     /// - The stream is not in a partition.
-    /// - The driver reports a context for the stream that differs from the context of the [`Stream`].
+    /// - The driver reports another context for the stream than the [`Stream`] has.
     /// - The graph has nodes in a context other than the stream's context. Before CUDA 13.2 the driver reports the
     ///   contexts of kernel nodes only.
     ///

@@ -52,7 +52,7 @@ impl Kernel {
         if self.library().driver() != context.device().driver() {
             return Err(Error::DeviceMismatch { what: "the kernel and the context" });
         }
-        // For the driver, the null stream is one of the current context (recorded).
+        // For the driver, the null stream is one of the current context (recorded on hardware).
         question(self, context, ptr::null_mut(), config).ask(|question| {
             let cluster = question.cluster()?;
             question.fit(cluster)

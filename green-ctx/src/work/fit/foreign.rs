@@ -57,7 +57,7 @@ impl RawKernel {
             Some(name) => name,
             None => format!("{:#x}", self.as_function().addr()),
         };
-        // For the driver, the null stream is one of the current context (recorded).
+        // For the driver, the null stream is one of the current context (recorded on hardware).
         let stream = ptr::null_mut();
         Question { kernel: self, name: &name, context, stream, config }.ask(|question| {
             let cluster = question.cluster()?;

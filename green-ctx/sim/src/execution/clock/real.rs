@@ -1,7 +1,7 @@
 //! The clock of [`Clock::Real`](crate::Clock::Real): a thread carries out due effects while the program
 //! makes no call.
 //!
-//! The simulated time advances with the host's clock, in addition to the cost of calls and waits. Functions
+//! The simulated time advances with the host's clock, and also by the cost of calls and waits. Functions
 //! of the program run only on the clock thread, one after the other, as on a thread of the real driver. A
 //! function that waits for another thread of the program therefore does not block the calls of that thread.
 //! A call that waits for work returns after the functions that precede the work have run, as on a GPU.
