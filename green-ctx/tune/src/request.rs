@@ -185,7 +185,7 @@ impl Request {
     /// assert!(Request::default().floor("decode", 16).check(&jobs, pieces).is_ok());
     ///
     /// let error = Request::default().floor("embed", 16).check(&jobs, pieces).unwrap_err();
-    /// let reason = "a floor names embed, which is not a job; the jobs are decode, prefill";
+    /// let reason = "embed has a floor, but is not a job; the jobs are decode, prefill";
     /// assert_eq!(error.to_string(), reason);
     /// ```
     pub fn check(&self, jobs: &[Profile], pieces: UnitSizes) -> Result<(), RequestError> {
@@ -237,7 +237,7 @@ impl Request {
         for (name, sms) in &self.limits.floors {
             let Some(place) = names.iter().position(|known| known == name) else {
                 return wrong(format!(
-                    "a floor names {name}, which is not a job; the jobs are {}",
+                    "{name} has a floor, but is not a job; the jobs are {}",
                     names.join(", ")
                 ));
             };

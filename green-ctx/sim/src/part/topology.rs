@@ -218,8 +218,8 @@ impl Topology {
     /// gets the same number of SMs outside units. If there are too few of these SMs and the groups are
     /// still empty, every group gets one TPC. A group can thus be smaller than requested.
     ///
-    /// The group sizes match an H200 if the context consists of one group or one remainder, with at most
-    /// three groups of 24 SMs. For other contexts the group sizes are approximate.
+    /// The group sizes are those of an H200 if the context consists of one group or of one remainder, and the split makes
+    /// at most three groups of 24 SMs. Otherwise, they are approximate.
     fn in_layers(&self, input: SmSet, fine: bool, size: u32, most: usize) -> Vec<SmSet> {
         let mut gpcs = vec![Vec::new(); self.gpcs.len()];
         let mut units = self.coarse_units();

@@ -222,7 +222,7 @@ fn address(gpu: &Gpu, name: &std::ffi::CStr, version: i32) -> Result<*mut (), Fa
 fn synchronize_13000(gpu: &Gpu, answer: &mut Answer<'_>) -> Outcome {
     type Synchronize = unsafe extern "C" fn(CUcontext) -> CUresult;
     let address = address(gpu, c"cuCtxSynchronize", 13000)?;
-    // SAFETY: cudaTypedefs.h has this signature for the function at 13000.
+    // SAFETY: cudaTypedefs.h gives this signature for version 13000 of the function.
     let synchronize = unsafe { core::mem::transmute::<*mut (), Synchronize>(address) };
     let context = gpu.context_of(gpu.green_with(64)?)?;
     for (name, context) in [("green", context), ("primary", gpu.primary()?), ("null", null_mut())] {
