@@ -234,7 +234,7 @@ def test_a_bar_is_for_terminals(graphs, monkeypatch, capfd):
 
 
 def test_what_holds_all_sms_is_said(graphs):
-    with closing(partition({"all": 132})), pytest.raises(RuntimeError, match="close the partitions that hold them"):
+    with closing(partition({"all": 132})), pytest.raises(RuntimeError, match="close the partitions that hold SMs"):
         tune(graphs, budget=BUDGET)
 
 
