@@ -176,7 +176,8 @@ impl SplitRequest {
     /// contexts are preferred, and in a plan those of the other plans, so that fewer contexts are needed. Then a request
     /// can get other SMs than in a new process, and kernels can run several percent slower or faster on them.
     ///
-    /// An idle context on exactly the chosen SMs is reused in any case.
+    /// An idle context on exactly the chosen SMs is reused in any case. Structured requests are not affected: the driver
+    /// chooses their SMs.
     ///
     /// # Examples
     ///

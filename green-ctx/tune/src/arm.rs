@@ -210,9 +210,8 @@ pub(crate) fn describe(kind: ArmKind, jobs: &[(&str, String, i32)]) -> String {
 /// Returns the possible ceilings of a job in ascending order, in steps of at least `step` SMs. The last ceiling is the
 /// number of all SMs.
 ///
-/// The first job gets the odd units, and then regular units from the front of the device. The other jobs get units from
-/// the back. Each ceiling therefore always means the same set of units, and two jobs can divide the device without a
-/// remainder.
+/// The first job gets the odd units, and then regular units. The other jobs get regular units. So two jobs can divide the
+/// device without a remainder.
 ///
 /// # Examples
 ///

@@ -224,7 +224,8 @@ pub struct Verdict {
     /// The priority of each job's stream, by name. As in CUDA, a lower number is a higher priority.
     pub priority: BTreeMap<String, i32>,
     /// The gain of the best arm with partitions over the best arm without partitions: the ratio of the two scores,
-    /// minus 1. `None` if one of these arms does not exist, or if the comparison was too short.
+    /// minus 1. `None` if one of these arms does not exist, if jobs cannot keep up with their arrivals in any arm without
+    /// partitions, or if the comparison was too short.
     pub gain: Option<f64>,
     /// The lower and the upper end of the gain's 95 % confidence interval. The interval accounts for noise, drift, and
     /// differences between processes. If both arms meet the goal's bound and there are no floors, the verdict is to

@@ -297,7 +297,7 @@ fn wrong_requests_are_refused() {
     for (request, words) in [
         (default().budget(Duration::ZERO), "a budget of 0.00 s is too small"),
         (Request::new(Goal::keep("z", 0.9, 1.0)), "the goal names z, which is not a job"),
-        (default().floor("z", 8), "a floor names z"),
+        (default().floor("z", 8), "z has a floor, but is not a job"),
         (great, "add up to 4294967296 SMs, but only 132 SMs"),
         (ArmKind::ALL.into_iter().fold(default(), Request::leave_out), "every kind"),
         (default().floor("a", 8).leave_out(ArmKind::Partition), "floors need partitions"),

@@ -17,7 +17,7 @@ pub(super) struct Claim {
     /// The indices of the best partitions in the records: one and, under a goal with a bound, another one with a
     /// greater margin to the bound.
     pub(super) candidates: Vec<usize>,
-    /// The indices of the best arms without partitions in which all jobs keep up with their arrivals.
+    /// The indices of the best arms without partitions in which the goal's job keeps up with its arrivals.
     pub(super) plain: Vec<usize>,
     pub(super) repetitions: usize,
 }
@@ -95,14 +95,13 @@ impl<M: Measure> Search<'_, M> {
     pub(super) fn choose(&mut self) -> Found<(), M> {
         self.settled()?;
         let until = self.choice_ends();
-        for place in self.plain(PLAIN) {
+        for place in self.plain() {
             self.long_block(place, 0, until)?;
         }
-        self.finalists = self.ranked(is_partition);
         let mut count = FINALISTS;
         for turn in 0.. {
             self.round += 1;
-            self.finalists = self.several(self.finalists.clone(), count);
+            self.finalists = self.several(self.partitions(), count);
             let mut finalists = self.finalists.clone();
             if turn % 2 == 1 {
                 finalists.reverse();
@@ -118,6 +117,19 @@ impl<M: Measure> Search<'_, M> {
             count = (count / 2).max(2);
         }
         Ok(())
+    }
+
+    /// Returns the finalists with long blocks, or all partitions if none of these meets the bound.
+    fn partitions(&self) -> Vec<usize> {
+        let has_long = |place: &usize| !self.records[*place].chosen.is_empty();
+        let tried: Vec<usize> = self.finalists.iter().copied().filter(has_long).collect();
+        let is_good = tried.iter().any(|place| self.meets_bound(*place));
+        if is_good { tried } else { self.ranked(is_partition) }
+    }
+
+    /// Returns whether an arm runs and meets the bound, if there is one, in its blocks so far.
+    fn meets_bound(&self, place: usize) -> bool {
+        self.value(place).is_some_and(Value::meets)
     }
 
     /// Returns the best arms. Under a bound, every second one keeps a greater margin to it.
@@ -142,9 +154,9 @@ impl<M: Measure> Search<'_, M> {
         arms.iter().filter_map(valued).reduce(better).map(|(place, _)| place)
     }
 
-    /// Returns arms without partitions in which the goal's job keeps up with its arrivals: the best with long blocks,
-    /// then the best of each kind, then the best others.
-    fn plain(&self, count: usize) -> Vec<usize> {
+    /// Returns arms without partitions in which the goal's job keeps up with its arrivals: those that meet the bound
+    /// first, and of these the best with long blocks, then the best of each kind, then the best others.
+    fn plain(&self) -> Vec<usize> {
         let keeps_up = |place: &usize| self.overload(&self.records[*place]).is_none();
         let ranked = self.ranked(is_plain).into_iter().filter(keeps_up);
         let (tried, untried): (Vec<_>, Vec<_>) =
@@ -157,7 +169,10 @@ impl<M: Measure> Search<'_, M> {
             is_first
         };
         let (first, others): (Vec<_>, Vec<_>) = untried.into_iter().partition(is_first);
-        tried.into_iter().chain(first).chain(others).take(count).collect()
+        let mut plain = [tried, first, others].concat();
+        plain.sort_by_key(|place| !self.meets_bound(*place));
+        plain.truncate(PLAIN);
+        plain
     }
 
     /// Returns the fraction of the budget at which the choice ends, so that the final comparison has time for an
@@ -211,7 +226,7 @@ impl<M: Measure> Search<'_, M> {
             } else if self.interrupted {
                 break;
             } else {
-                // An arm no longer runs. The next best of its kind takes its place.
+                // An arm no longer runs. The next best takes its place.
                 claim = self.contestants();
             }
         }
@@ -229,14 +244,8 @@ impl<M: Measure> Search<'_, M> {
     }
 
     fn selected(&self) -> Claim {
-        let ran =
-            |place: &usize| self.value(*place).is_some() && !self.records[*place].chosen.is_empty();
-        let mut partitions: Vec<usize> = self.finalists.iter().copied().filter(ran).collect();
-        if partitions.is_empty() {
-            partitions = self.ranked(is_partition);
-        }
-        let candidates = self.several(partitions, self.candidates());
-        Claim { candidates, plain: self.plain(RIVALS), repetitions: 0 }
+        let candidates = self.several(self.partitions(), self.candidates());
+        Claim { candidates, plain: self.several(self.plain(), RIVALS), repetitions: 0 }
     }
 
     fn preheating(&self) -> Duration {
