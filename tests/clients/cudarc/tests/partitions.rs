@@ -305,7 +305,7 @@ fn what_does_not_belong_together_is_refused() -> Result {
     let _first = Sim::new("h200")?;
     let simulated = Driver::simulated(&Sim::new("h200")?)?;
     let theirs = partition(&simulated.device(0)?, 16)?.create_stream(StreamOptions::default())?;
-    assert!(invalid(CudarcStream::new(&theirs, &cuda)).contains("another driver library"));
+    assert!(invalid(CudarcStream::new(&theirs, &cuda)).contains("different driver libraries"));
     let refused = device_of(&simulated, &cuda).err();
     assert!(matches!(refused, Some(Failure::InvalidRequest(_))));
     drop((ours, theirs));
