@@ -28,12 +28,12 @@ fn verdict(us: fn(ArmKind) -> [f64; 2], scatter: f64, goal: Goal) -> Verdict {
 
 #[test]
 fn the_rival_is_one_that_is_sure_to_meet_the_bound() {
-    // Streams give the other job the highest rate, but it is not certain that they meet the bound.
+    // Streams and priorities give the other job higher rates, but it is not certain that they meet the bound.
     let us = |kind| match kind {
         ArmKind::Partition => [400.0, 100.0],
         ArmKind::Streams => [498.0, 90.0],
         ArmKind::Sequential => [300.0, 100.0],
-        ArmKind::Priority => [600.0, 100.0],
+        ArmKind::Priority => [498.0, 91.0],
     };
     let outcome = tuned(us, 0.02, &Request::new(Goal::keep("a", 0.5, 500.0)), 1);
     let rival = outcome.verdict.rival.expect("one ran");
@@ -43,6 +43,32 @@ fn the_rival_is_one_that_is_sure_to_meet_the_bound() {
         "{:?}",
         outcome.verdict
     );
+}
+
+#[test]
+fn partitions_that_only_seem_to_meet_the_bound_do_not_hide_others() {
+    // Only partitions with many SMs for the first job still meet the bound in long blocks.
+    let jobs = vec![ModelJob::default(); 2];
+    let request = Request::new(Goal::keep("a", 0.5, 500.0)).budget(Duration::from_secs(60));
+    let outcome = changed(&jobs, &request, |model, task, block| {
+        model.run(task, block)?;
+        let us = match task {
+            Task::Alone { .. } => vec![50.0],
+            Task::Together(arm) if arm.kind() == ArmKind::Partition => {
+                let sms = arm.parts()[0].ceiling;
+                let is_slow = block.as_applied && sms < 100;
+                vec![if is_slow { 600.0 } else { 400.0 }, 100.0 + f64::from(sms)]
+            }
+            Task::Together(_) => vec![600.0, 100.0],
+        };
+        let job = |us: f64| {
+            let latencies_us = vec![us; (block.duration.as_secs_f64() * 1e6 / us) as usize + 1];
+            JobSample { rate: 1e6 / us, latencies_us, host_us: 1.0 }
+        };
+        Ok(Sample { jobs: us.into_iter().map(job).collect(), rounds_us: Vec::new() })
+    });
+    let verdict = outcome.expect("it runs").verdict;
+    assert!(verdict.meets && verdict.kind == ArmKind::Partition, "{verdict:?}");
 }
 
 #[test]
