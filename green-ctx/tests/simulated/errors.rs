@@ -264,3 +264,10 @@ fn a_request_that_no_close_makes_possible_is_a_misuse() -> Outcome {
     drop(held);
     Ok(())
 }
+
+#[test]
+fn a_spec_that_is_wrong_is_an_invalid_request() {
+    let error = Error::from(Sim::new("h300").expect_err("there is no such profile"));
+    assert_eq!(error.kind(), ErrorKind::InvalidRequest);
+    assert!(error.to_string().contains("the profiles are a100, b200"), "{error}");
+}
