@@ -194,8 +194,8 @@ def tune(
                 step()
 
     The tuner measures several ways to run all jobs, called arms: one job after the other, plain streams, priorities,
-    and partitions of many sizes. At the end it compares the best partitions with the best arms without partitions
-    (four, or all if there are fewer), in long alternating blocks. The gain and its interval come from these blocks
+    and partitions of many sizes. At the end it compares the best partitions with the two best arms without
+    partitions, in long alternating blocks. The gain and its interval come from these blocks
     only. The tuner partitions the SMs that are free, and closes its partitions at the end. Other work on the GPU
     distorts the result; `outcome.drift` shows how much the jobs' rates changed during the search.
 
@@ -227,7 +227,7 @@ def tune(
     ImportError if a job is a function and torch cannot be imported. If `tune` fails, no partition stays open.
     """
     named = _named(jobs)
-    tuner = _tuner(named, goal, weights, device, budget, step, floors, leave_out)
+    tuner = _native._Tuner(_described(named), goal, weights, device, budget, step, floors, leave_out)
     return _measured(tuner, named, progress)
 
 
@@ -267,7 +267,7 @@ def tuned(
     Raises the same exceptions as `tune` and `TuningOutcome.apply`.
     """
     named = _named(jobs)
-    tuner = _tuner(named, goal, weights, device, budget, step, floors, leave_out)
+    tuner = _native._Tuner(_described(named), goal, weights, device, budget, step, floors, leave_out)
     outcome = tuner.stored(path)
     if isinstance(outcome, str):
         _log.info("%s is not used, so the jobs are tuned: %s", os.fspath(path), outcome)
@@ -310,18 +310,8 @@ def _named(jobs: Any) -> list[tuple[str, Job]]:
     return named
 
 
-def _tuner(
-    named: list[tuple[str, Job]],
-    goal: str,
-    weights: Mapping[str, float] | None,
-    device: Any,
-    budget: float | None,
-    step: int,
-    floors: Mapping[str, int] | None,
-    leave_out: str | Iterable[str],
-) -> _native._Tuner:
-    described = [(name, job.arrival, job.key) for name, job in named]
-    return _native._Tuner(described, goal, weights, device, budget, step, floors, leave_out)
+def _described(named: list[tuple[str, Job]]) -> list[tuple[str, Any, str]]:
+    return [(name, job.arrival, job.key) for name, job in named]
 
 
 def _measured(

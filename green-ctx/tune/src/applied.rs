@@ -20,31 +20,20 @@ pub struct Applied {
 impl Applied {
     pub(crate) fn new(outcome: &Outcome, device: &Device) -> Result<Applied> {
         let kind = outcome.verdict.kind;
-        let names = || outcome.jobs.iter().map(|job| job.name.clone());
-        if kind == ArmKind::Partition {
-            let partitions = outcome.partitions(device)?;
-            let stream = |name: String| {
-                let stream = partitions[name.as_str()].stream().clone();
-                (name, stream)
-            };
-            let streams = names().map(stream).collect();
-            return Ok(Applied { kind, streams, partitions: Some(partitions) });
-        }
         let primary = device.primary_context()?;
-        let stream = |name: &str| {
-            let priority = outcome.verdict.priority.get(name).copied().unwrap_or(0);
-            primary.create_stream(StreamOptions::default().priority(priority))
+        let plain = |priority| primary.create_stream(StreamOptions::default().priority(priority));
+        let shared = (kind == ArmKind::Sequential).then(|| plain(0)).transpose()?;
+        let is_partition = kind == ArmKind::Partition;
+        let partitions = is_partition.then(|| outcome.partitions(device)).transpose()?;
+        let stream = |name: &str| match (&partitions, &shared) {
+            (Some(partitions), _) => Ok(partitions[name].stream().clone()),
+            (None, Some(shared)) => Ok(shared.clone()),
+            (None, None) => plain(outcome.verdict.priority.get(name).copied().unwrap_or(0)),
         };
-        let streams = match kind {
-            ArmKind::Sequential => {
-                let one = primary.create_stream(StreamOptions::default())?;
-                names().map(|name| (name, one.clone())).collect()
-            }
-            _ => names()
-                .map(|name| stream(&name).map(|stream| (name, stream)))
-                .collect::<Result<_>>()?,
-        };
-        Ok(Applied { kind, streams, partitions: None })
+        let names = outcome.jobs.iter().map(|job| job.name.clone());
+        let streams =
+            names.map(|name| Ok((name.clone(), stream(&name)?))).collect::<Result<_>>()?;
+        Ok(Applied { kind, streams, partitions })
     }
 
     /// Returns the kind of the recommended arm.

@@ -33,6 +33,13 @@ impl Value {
     }
 }
 
+/// Sorts by value, the best first. Items of the same value keep their order.
+pub(crate) fn best_first<T>(valued: impl Iterator<Item = (T, Value)>) -> Vec<T> {
+    let mut valued: Vec<(T, Value)> = valued.collect();
+    valued.sort_by(|(_, a), (_, b)| b.is_better_than(*a).cmp(&a.is_better_than(*b)));
+    valued.into_iter().map(|(item, _)| item).collect()
+}
+
 /// The kind of average that combines the measurements of several measurement blocks.
 #[derive(Clone, Copy)]
 pub(crate) enum Average {

@@ -15,16 +15,16 @@ mod finals;
 mod report;
 mod verdict;
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
 use self::alone::Alone;
 use crate::arm::{Arm, ArmKind};
 use crate::goal::Goal;
 use crate::measure::{Block, Measure, Refusal, Sample, Task};
-use crate::outcome::Outcome;
+use crate::outcome::{Outcome, Stage};
 use crate::request::{Known, Limits, TuneError};
-use crate::score::{Average, Scorer, Value};
+use crate::score::{Average, Scorer, Value, best_first};
 use crate::space::Space;
 
 /// The jobs, the goal and the limits of one search.
@@ -70,26 +70,14 @@ enum Ran {
 #[derive(Debug)]
 struct Record {
     arm: Arm,
-    /// Short blocks of the search.
-    searched: Vec<Sample>,
-    /// Long blocks among which the candidate is chosen.
-    chosen: Vec<Sample>,
-    /// Blocks of the final comparison.
-    claimed: Vec<Sample>,
+    /// The blocks of each stage.
+    samples: BTreeMap<Stage, Vec<Sample>>,
     /// The maximum iterations per second of each job in this arm. Measured for jobs that arrive at given times.
     capacities: Vec<Option<f64>>,
     /// The value by the most reliable blocks; `None` if there are none.
     value: Option<Value>,
     /// The reason why the arm cannot run.
     skipped: Option<String>,
-}
-
-/// The stage that a block belongs to.
-#[derive(Clone, Copy)]
-enum Stage {
-    Search,
-    Choice,
-    Final,
 }
 
 /// Fractions of the budget at which steps end.
@@ -273,11 +261,7 @@ impl<M: Measure> Search<'_, M> {
         let ran = self.run(&Task::Together(arm.clone()), &block)?;
         let record = &mut self.records[place];
         match ran {
-            Ran::Sample(sample) => match stage {
-                Stage::Search => record.searched.push(sample),
-                Stage::Choice => record.chosen.push(sample),
-                Stage::Final => record.claimed.push(sample),
-            },
+            Ran::Sample(sample) => record.samples.entry(stage).or_default().push(sample),
             // An arm that fails once could also fail in the user's program.
             Ran::Skipped(reason) => record.skipped = Some(reason),
             Ran::Interrupted => {}
@@ -291,9 +275,7 @@ impl<M: Measure> Search<'_, M> {
         *self.places.entry(arm.clone()).or_insert_with(|| {
             self.records.push(Record {
                 arm: arm.clone(),
-                searched: Vec::new(),
-                chosen: Vec::new(),
-                claimed: Vec::new(),
+                samples: BTreeMap::new(),
                 capacities: vec![None; self.question.jobs.len()],
                 value: None,
                 skipped: None,
@@ -361,18 +343,16 @@ impl<M: Measure> Search<'_, M> {
         let first = self.scorer.percentile().map(|(job, _)| job);
         for arm in space.initial() {
             // When many SMs are shared, the priority decides which job gets them.
-            let ordered = match arm.shares_many(space.pieces.sms) {
+            let mut arms = match arm.shares_many(space.pieces.sms) {
                 true => space.with_priorities(&arm),
                 false => Vec::new(),
             };
-            let is_wanted =
-                |(job, arm): (usize, Arm)| first.is_none_or(|first| first == job).then_some(arm);
-            let ordered: Vec<Arm> = ordered.into_iter().enumerate().filter_map(is_wanted).collect();
-            for arm in std::iter::once(arm).chain(ordered) {
-                if !initial.contains(&arm) {
-                    initial.push(arm);
-                }
+            if let Some(first) = first {
+                arms = arms.drain(..).skip(first).take(1).collect();
             }
+            arms.insert(0, arm);
+            arms.retain(|arm| !initial.contains(arm));
+            initial.extend(arms);
         }
         // One partition is measured in any case too, however busy the machine is.
         if let Some(arm) = initial.iter().find(|arm| self.can_afford(arm)) {
@@ -390,15 +370,10 @@ impl<M: Measure> Search<'_, M> {
             self.scorer.value(&[&sample], Average::Median)
         };
         let unknown = Value { excess: f64::INFINITY, score: 0.0 };
-        let mut predicted: Vec<(Arm, Value)> = arms
-            .into_iter()
-            .map(|arm| {
-                let value = predict(&arm).unwrap_or(unknown);
-                (arm, value)
-            })
-            .collect();
-        predicted.sort_by(|(_, a), (_, b)| b.is_better_than(*a).cmp(&a.is_better_than(*b)));
-        predicted.into_iter().take(count).map(|(arm, _)| arm).collect()
+        let values: Vec<Value> = arms.iter().map(|arm| predict(arm).unwrap_or(unknown)).collect();
+        let mut best = best_first(arms.into_iter().zip(values));
+        best.truncate(count);
+        best
     }
 
     fn rounds(&mut self) -> Found<(), M> {
@@ -447,15 +422,14 @@ impl<M: Measure> Search<'_, M> {
         let arms = self.ranked(|arm| arm.kind() != ArmKind::Sequential);
         let best = arms.first().and_then(|place| self.value(*place));
         let Some(best) = best.filter(|best| best.meets()) else { return Vec::new() };
-        let mut near: Vec<(usize, Value)> = arms
-            .into_iter()
-            .filter_map(|place| Some((place, self.value(place)?)))
-            .filter(|(_, value)| {
+        let mut near: Vec<usize> = arms;
+        near.retain(|place| {
+            self.value(*place).is_some_and(|value| {
                 !value.meets() && value.excess < NEAR_MISS && value.score > best.score
             })
-            .collect();
-        near.sort_by(|(_, a), (_, b)| a.excess.total_cmp(&b.excess));
-        near.into_iter().take(3).map(|(place, _)| place).collect()
+        });
+        near.truncate(3);
+        near
     }
 
     /// Returns an arm's value by its most reliable blocks.
@@ -472,12 +446,10 @@ impl<M: Measure> Search<'_, M> {
         if let Some(excess) = self.overload(record) {
             return Some(Value { excess, score: 0.0 });
         }
-        let value = |samples: &[Sample], average| {
+        record.samples.iter().rev().find_map(|(stage, samples)| {
+            let average = if *stage == Stage::Search { Average::Median } else { Average::Mean };
             self.scorer.value(&samples.iter().collect::<Vec<_>>(), average)
-        };
-        value(&record.claimed, Average::Mean)
-            .or_else(|| value(&record.chosen, Average::Mean))
-            .or_else(|| value(&record.searched, Average::Median))
+        })
     }
 
     /// Recomputes the values of all arms.
@@ -497,17 +469,11 @@ impl<M: Measure> Search<'_, M> {
     /// Returns the measured arms that match, the best first. Partitions without the minimum floors are left out.
     fn ranked(&self, is_wanted: impl Fn(&Arm) -> bool) -> Vec<usize> {
         let may_be = |arm: &Arm| is_plain(arm) || self.question.space.holds_floors(arm);
-        let mut ranked: Vec<(usize, Value)> = (0..self.records.len())
-            .filter(|place| {
-                is_wanted(&self.records[*place].arm) && may_be(&self.records[*place].arm)
-            })
-            .filter_map(|place| Some((place, self.value(place)?)))
-            .collect();
-        ranked.sort_by(|(_, a), (_, b)| {
-            let (before, after) = (a.is_better_than(*b), b.is_better_than(*a));
-            after.cmp(&before)
+        let ranked = self.records.iter().enumerate().filter_map(|(place, record)| {
+            let is_ranked = is_wanted(&record.arm) && may_be(&record.arm);
+            record.value.filter(|_| is_ranked).map(|value| (place, value))
         });
-        ranked.into_iter().map(|(place, _)| place).collect()
+        best_first(ranked)
     }
 
     fn best(&self, is_wanted: impl Fn(&Arm) -> bool) -> Option<usize> {

@@ -151,7 +151,6 @@ impl Axes {
         let bound = match &outcome.goal {
             Goal::Keep { bound_us, .. } => [Some(*bound_us), None],
             Goal::Least { keep, .. } => [None, Some(100.0 * keep)],
-            Goal::Throughput { .. } | Goal::Makespan => [None, None],
             _ => [None, None],
         };
         Axes {

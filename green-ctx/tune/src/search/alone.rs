@@ -202,10 +202,8 @@ impl<M: Measure> Search<'_, M> {
         for job in 0..self.alone.len() {
             let duration = self.sustained();
             if self.has_time_for(LEAD_IN + duration, 1.0, "each job alone for longer") {
-                let block = self.block(0, LEAD_IN, duration);
-                if let Ran::Sample(sample) = self.alone(job, None, &block)? {
-                    self.alone[job].settled.extend(sample.jobs.iter().map(|sample| sample.rate));
-                }
+                let rate = self.rate_alone(job, LEAD_IN, duration)?;
+                self.alone[job].settled.extend(rate);
             }
         }
         self.compare_with_references();
@@ -248,10 +246,20 @@ impl<M: Measure> Search<'_, M> {
         }
         let measured: usize = self.alone.iter().map(|alone| alone.references.len()).sum();
         let job = measured % self.alone.len();
-        let block = self.block(0, Duration::ZERO, self.block);
-        if let Ran::Sample(sample) = self.alone(job, None, &block)? {
-            self.alone[job].references.extend(sample.jobs.iter().map(|sample| sample.rate));
-        }
+        let rate = self.rate_alone(job, Duration::ZERO, self.block)?;
+        self.alone[job].references.extend(rate);
         Ok(())
+    }
+
+    /// Measures a job's rate alone in a plain stream.
+    fn rate_alone(
+        &mut self,
+        job: usize,
+        lead_in: Duration,
+        time: Duration,
+    ) -> Found<Option<f64>, M> {
+        let block = self.block(0, lead_in, time);
+        let ran = self.alone(job, None, &block)?;
+        Ok(if let Ran::Sample(sample) = ran { Some(sample.jobs[0].rate) } else { None })
     }
 }

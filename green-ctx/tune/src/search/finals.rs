@@ -2,13 +2,12 @@
 
 use std::time::Duration;
 
-use super::{
-    CHOICE_ENDS, FINALISTS, Found, LEAD_IN, ROUNDS_END, Search, Stage, is_partition, is_plain,
-};
+use super::{CHOICE_ENDS, FINALISTS, Found, LEAD_IN, ROUNDS_END, Search, is_partition, is_plain};
 use crate::arm::Arm;
 use crate::goal::Goal;
 use crate::measure::{Block, Measure, Task};
-use crate::score::{Average, Value};
+use crate::outcome::Stage;
+use crate::score::{Average, Value, best_first};
 use crate::stats::{Interval, LEAST_REPETITIONS, interval, samples_for};
 
 /// The arms of the final comparison. Each runs for one block in every repetition.
@@ -121,10 +120,14 @@ impl<M: Measure> Search<'_, M> {
 
     /// Returns the finalists with long blocks, or all partitions if none of these meets the bound.
     fn partitions(&self) -> Vec<usize> {
-        let has_long = |place: &usize| !self.records[*place].chosen.is_empty();
+        let has_long = |place: &usize| self.has_long_block(*place);
         let tried: Vec<usize> = self.finalists.iter().copied().filter(has_long).collect();
         let is_good = tried.iter().any(|place| self.meets_bound(*place));
         if is_good { tried } else { self.ranked(is_partition) }
+    }
+
+    fn has_long_block(&self, place: usize) -> bool {
+        self.records[place].samples.contains_key(&Stage::Choice)
     }
 
     /// Returns whether an arm runs and meets the bound, if there is one, in its blocks so far.
@@ -144,14 +147,8 @@ impl<M: Measure> Search<'_, M> {
 
     /// Returns the best arm. Under a bound, an arm that keeps this margin to it comes first.
     fn best_with_margin(&self, arms: &[usize], margin: f64) -> Option<usize> {
-        let valued = |place: &usize| {
-            let value = self.value(*place)?;
-            let excess = if self.has_bound() { value.excess + margin } else { 0.0 };
-            Some((*place, Value { excess, ..value }))
-        };
-        let better =
-            |a: (usize, Value), b: (usize, Value)| if b.1.is_better_than(a.1) { b } else { a };
-        arms.iter().filter_map(valued).reduce(better).map(|(place, _)| place)
+        let margin = if self.has_bound() { margin } else { 0.0 };
+        self.best_by(arms, |_, excess| excess + margin)
     }
 
     /// Returns arms without partitions in which the goal's job keeps up with its arrivals: those that meet the bound
@@ -160,7 +157,7 @@ impl<M: Measure> Search<'_, M> {
         let keeps_up = |place: &usize| self.overload(&self.records[*place]).is_none();
         let ranked = self.ranked(is_plain).into_iter().filter(keeps_up);
         let (tried, untried): (Vec<_>, Vec<_>) =
-            ranked.partition(|place| !self.records[*place].chosen.is_empty());
+            ranked.partition(|place| self.has_long_block(*place));
         let mut kinds = Vec::new();
         let is_first = |place: &usize| {
             let kind = self.records[*place].arm.kind();
@@ -231,14 +228,16 @@ impl<M: Measure> Search<'_, M> {
             }
         }
         for place in claim.arms() {
-            self.records[place].claimed.truncate(claim.repetitions);
+            if let Some(samples) = self.records[place].samples.get_mut(&Stage::Final) {
+                samples.truncate(claim.repetitions);
+            }
         }
         Ok((claim.repetitions > 0).then_some(claim))
     }
 
     /// Clears the blocks of the final comparison and returns its arms.
     fn contestants(&mut self) -> Claim {
-        self.records.iter_mut().for_each(|record| record.claimed.clear());
+        self.records.iter_mut().for_each(|record| drop(record.samples.remove(&Stage::Final)));
         self.value_all();
         self.selected()
     }
@@ -312,19 +311,23 @@ impl<M: Measure> Search<'_, M> {
 
     /// Returns the best arm among those certain to meet the bound. If there are none, returns the one closest to it.
     fn best_of(&self, claim: &Claim, places: &[usize]) -> Option<usize> {
-        let value = |place: &usize| {
-            let high = self.excess(claim, *place).map(|excess| excess.high);
+        self.best_by(places, |place, excess| {
+            self.excess(claim, place).map_or(excess, |interval| interval.high)
+        })
+    }
+
+    /// Returns the best arm after `excess` has replaced the excess of each.
+    fn best_by(&self, places: &[usize], excess: impl Fn(usize, f64) -> f64) -> Option<usize> {
+        let valued = |place: &usize| {
             let value = self.value(*place)?;
-            Some((*place, Value { excess: high.unwrap_or(value.excess), ..value }))
+            Some((*place, Value { excess: excess(*place, value.excess), ..value }))
         };
-        let better =
-            |a: (usize, Value), b: (usize, Value)| if b.1.is_better_than(a.1) { b } else { a };
-        places.iter().filter_map(value).reduce(better).map(|(place, _)| place)
+        best_first(places.iter().filter_map(valued)).first().copied()
     }
 
     /// Returns an arm's value by a subset of the repetitions.
     fn claimed(&self, place: usize, repetitions: &[usize]) -> Option<Value> {
-        let samples = &self.records[place].claimed;
+        let samples = self.records[place].samples.get(&Stage::Final)?;
         let samples: Option<Vec<_>> = repetitions.iter().map(|at| samples.get(*at)).collect();
         self.scorer.value(&samples?, Average::Mean)
     }
@@ -368,8 +371,8 @@ impl<M: Measure> Search<'_, M> {
     /// Returns the iterations of the goal's job in the final comparison, and the number that its percentile needs.
     pub(super) fn iterations(&self, place: usize) -> Option<(usize, usize)> {
         let (job, percentile) = self.scorer.percentile()?;
-        let counts = self.records[place].claimed.iter();
-        let found = counts.map(|sample| sample.jobs[job].latencies_us.len()).sum();
+        let samples = self.records[place].samples.get(&Stage::Final).into_iter().flatten();
+        let found = samples.map(|sample| sample.jobs[job].latencies_us.len()).sum();
         Some((found, samples_for(percentile)))
     }
 

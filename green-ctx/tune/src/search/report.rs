@@ -1,8 +1,8 @@
 //! The outcome of a search.
 
+use super::Search;
 use super::alone::HIGH_LOAD;
 use super::finals::Claim;
-use super::{Record, Search};
 use crate::measure::{Measure, Sample};
 use crate::outcome::{ArmReport, JobReport, Latency, Outcome, Stage};
 use crate::stats::{mean, median, quantile, samples_for};
@@ -127,11 +127,15 @@ impl<M: Measure> Search<'_, M> {
 
     fn arm_report(&self, place: usize) -> ArmReport {
         let record = &self.records[place];
-        let (stage, samples) = record.best_known();
+        // The most reliable blocks are those of the last stage.
+        let last = record.samples.iter().rev().find(|(_, samples)| !samples.is_empty());
+        let (stage, samples) = last.map_or((Stage::Search, [].as_slice()), |(stage, samples)| {
+            (*stage, samples.as_slice())
+        });
         let names = || self.question.jobs.iter().map(|job| job.name.clone()).enumerate();
         let rate = |job: usize| mean(samples.iter().map(|sample| sample.jobs[job].rate));
         let value = self.value(place);
-        let blocks = record.searched.len() + record.chosen.len() + record.claimed.len();
+        let blocks = record.samples.values().map(Vec::len).sum();
         ArmReport {
             kind: record.arm.kind(),
             shares: self.shares(&record.arm),
@@ -148,17 +152,6 @@ impl<M: Measure> Search<'_, M> {
             excess: value.map_or(0.0, |value| value.excess),
             blocks,
             skipped: record.skipped.clone(),
-        }
-    }
-}
-
-impl Record {
-    /// Returns the most reliable measurement blocks, and their stage.
-    fn best_known(&self) -> (Stage, &[Sample]) {
-        match self {
-            Record { claimed, .. } if !claimed.is_empty() => (Stage::Final, claimed),
-            Record { chosen, .. } if !chosen.is_empty() => (Stage::Choice, chosen),
-            Record { searched, .. } => (Stage::Search, searched),
         }
     }
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::finals::Claim;
 use super::{Search, is_partition, is_plain};
-use crate::arm::{Arm, ArmKind};
+use crate::arm::Arm;
 use crate::goal::{Goal, percentile_name};
 use crate::measure::Measure;
 use crate::outcome::Verdict;
@@ -168,12 +168,8 @@ impl<M: Measure> Search<'_, M> {
 
     pub(super) fn shares(&self, arm: &Arm) -> BTreeMap<String, String> {
         let sms = self.question.space.pieces.sms;
-        let share = |job: usize| match arm.kind() {
-            ArmKind::Partition => arm.share(job, sms).to_string(),
-            _ => "..".to_owned(),
-        };
         let jobs = self.question.jobs.iter().enumerate();
-        jobs.map(|(job, of)| (of.name.clone(), share(job))).collect()
+        jobs.map(|(job, of)| (of.name.clone(), arm.share(job, sms).to_string())).collect()
     }
 
     pub(super) fn priorities(&self, arm: &Arm) -> BTreeMap<String, i32> {
