@@ -75,7 +75,8 @@ impl<M: Measure> Search<'_, M> {
     }
 
     /// Returns the half-width of a 95 % interval of the errors that the final comparison cannot see.
-    fn between(&self, processes: f64) -> f64 {
+    fn between(&self, is_percentile: bool) -> f64 {
+        let processes = if is_percentile { BETWEEN_TAILS } else { BETWEEN_RATES };
         let part = self.final_block().div_duration_f64(CLAIMED).min(1.0);
         processes.hypot(WITHIN_PERIOD * (1.0 - part))
     }
@@ -120,8 +121,8 @@ impl<M: Measure> Search<'_, M> {
 
     /// Returns the finalists with long blocks, or all partitions if none of these meets the bound.
     fn partitions(&self) -> Vec<usize> {
-        let has_long = |place: &usize| self.has_long_block(*place);
-        let tried: Vec<usize> = self.finalists.iter().copied().filter(has_long).collect();
+        let mut tried = self.finalists.clone();
+        tried.retain(|place| self.has_long_block(*place));
         let is_good = tried.iter().any(|place| self.meets_bound(*place));
         if is_good { tried } else { self.ranked(is_partition) }
     }
@@ -335,14 +336,11 @@ impl<M: Measure> Search<'_, M> {
     /// Returns how far an arm misses the goal's bound, as a fraction of the bound; it meets the bound if this is not
     /// positive. `None` for goals without a bound.
     pub(super) fn excess(&self, claim: &Claim, place: usize) -> Option<Interval> {
-        let besides = match self.question.goal {
-            Goal::Keep { .. } => BETWEEN_TAILS,
-            _ => BETWEEN_RATES,
-        };
         if !self.has_bound() || !self.is_known(place) {
             return None;
         }
-        interval(claim.repetitions, self.between(besides), |kept| {
+        let is_percentile = matches!(self.question.goal, Goal::Keep { .. });
+        interval(claim.repetitions, self.between(is_percentile), |kept| {
             Some(self.claimed(place, kept)?.excess)
         })
     }
@@ -355,11 +353,8 @@ impl<M: Measure> Search<'_, M> {
             let (ours, theirs) = (self.claimed(candidate, kept)?, self.claimed(rival, kept)?);
             Some((ours.score / theirs.score).ln())
         };
-        let between = match self.question.goal {
-            Goal::Least { .. } => BETWEEN_TAILS,
-            _ => BETWEEN_RATES,
-        };
-        interval(claim.repetitions, self.between(between), ratio)
+        let is_percentile = matches!(self.question.goal, Goal::Least { .. });
+        interval(claim.repetitions, self.between(is_percentile), ratio)
             .map(|ratio| ratio.map(f64::exp_m1))
     }
 
