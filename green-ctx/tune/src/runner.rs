@@ -132,11 +132,10 @@ impl<'j> Runner<'j> {
 
     /// Returns new streams for the jobs of a task.
     fn streams(&mut self, task: &Task, as_applied: bool) -> Result<Vec<(usize, Stream)>> {
-        let plain = |priority| StreamOptions::default().priority(priority);
+        let options = |priority| StreamOptions::default().priority(priority);
+        let plain = |priority: &i32| self.primary.create_stream(options(*priority));
         match task {
-            &Task::Alone { job, sms: None } => {
-                Ok(vec![(job, self.primary.create_stream(plain(0))?)])
-            }
+            &Task::Alone { job, sms: None } => Ok(vec![(job, plain(&0)?)]),
             &Task::Alone { job, sms: Some(sms) } => {
                 let name = format!("{job} alone on {sms}");
                 let request = request([(job, Share::from(sms))], false);
@@ -147,14 +146,12 @@ impl<'j> Runner<'j> {
                 let priorities = arm.priorities().iter().enumerate();
                 match arm.kind() {
                     ArmKind::Sequential => {
-                        let one = self.primary.create_stream(plain(0))?;
+                        let one = plain(&0)?;
                         Ok((0..self.jobs.len()).map(|job| (job, one.clone())).collect())
                     }
-                    ArmKind::Streams | ArmKind::Priority => priorities
-                        .map(|(job, priority)| {
-                            Ok((job, self.primary.create_stream(plain(*priority))?))
-                        })
-                        .collect(),
+                    ArmKind::Streams | ArmKind::Priority => {
+                        priorities.map(|(job, priority)| Ok((job, plain(priority)?))).collect()
+                    }
                     ArmKind::Partition => {
                         let shares = shares(arm, self.pieces.sms);
                         let name = shares.iter().map(|(_, share)| share.to_string());

@@ -67,6 +67,10 @@ impl<M: Measure> Search<'_, M> {
         lead_in + duration
     }
 
+    fn repetition_length(&self, claim: &Claim) -> Duration {
+        claim.arms().into_iter().map(|place| self.length(place, Stage::Final)).sum()
+    }
+
     /// Returns the length of a block that claims are based on: as long as the budget allows.
     pub(super) fn final_block(&self) -> Duration {
         let blocks = (self.arms_of_final() * REPETITIONS) as u32;
@@ -176,8 +180,7 @@ impl<M: Measure> Search<'_, M> {
     /// Returns the fraction of the budget at which the choice ends, so that the final comparison has time for an
     /// interval.
     fn choice_ends(&self) -> f64 {
-        let length = |place: &usize| self.length(*place, Stage::Final);
-        let repetition: Duration = self.selected().arms().iter().map(length).sum();
+        let repetition = self.repetition_length(&self.selected());
         let needs = self.preheating() + repetition * REPETITIONS as u32;
         CHOICE_ENDS.min(1.0 - SLACK - needs.div_duration_f64(self.question.budget))
     }
@@ -212,11 +215,9 @@ impl<M: Measure> Search<'_, M> {
         let mut claim = self.contestants();
         self.preheat(&claim)?;
         loop {
-            let arms = claim.arms();
-            let length = |place: &usize| self.length(*place, Stage::Final);
-            let ends: Duration = arms.iter().map(length).sum();
+            let ends = self.repetition_length(&claim);
             let step = "the candidate and the best arms without partitions";
-            if arms.is_empty() || self.is_narrow(&claim) || !self.has_time_for(ends, 1.0, step) {
+            if ends.is_zero() || self.is_narrow(&claim) || !self.has_time_for(ends, 1.0, step) {
                 break;
             }
             if self.repetition(&claim)? {
