@@ -62,16 +62,15 @@ impl<M: Measure> Search<'_, M> {
     /// Runs a job alone in a plain stream. It is an error if the job does not run.
     fn must_run(&mut self, job: usize, block: &Block) -> Found<JobSample, M> {
         let began = self.measure.now();
-        match self.alone(job, None, block)? {
+        let reason = match self.alone(job, None, block)? {
             Ran::Sample(sample) if sample.jobs[0].rate <= 0.0 => {
-                let reason =
-                    format!("it finished no iteration in {:.0?}", self.measure.now() - began);
-                Err(RequestError::Job { job: self.name(job), reason }.into())
+                format!("it finished no iteration in {:.0?}", self.measure.now() - began)
             }
-            Ran::Sample(mut sample) => Ok(sample.jobs.remove(0)),
-            Ran::Skipped(reason) => Err(RequestError::Job { job: self.name(job), reason }.into()),
-            Ran::Interrupted => Err(RequestError::Interrupted.into()),
-        }
+            Ran::Sample(mut sample) => return Ok(sample.jobs.remove(0)),
+            Ran::Skipped(reason) => reason,
+            Ran::Interrupted => return Err(RequestError::Interrupted.into()),
+        };
+        Err(RequestError::Job { job: self.name(job), reason }.into())
     }
 
     /// Measures each job alone: first to check the budget, and then as often as the budget allows.
@@ -167,12 +166,11 @@ impl<M: Measure> Search<'_, M> {
         for job in 0..jobs {
             let possible = median(&self.alone[job].references).unwrap_or(0.0);
             let Some(requested) = self.question.jobs[job].arrival.hz() else { continue };
+            let name = self.name(job);
             if requested >= possible {
-                let job = self.name(job);
-                return Err(RequestError::TooFast { job, requested, possible }.into());
+                return Err(RequestError::TooFast { job: name, requested, possible }.into());
             }
             if requested > HIGH_LOAD * possible {
-                let name = &self.question.jobs[job].name;
                 self.notes.push(format!(
                     "{name} arrives {requested:.0} times per second and could run {possible:.0} times per second \
                      alone; above {:.0} % of this capacity, latencies are sensitive to small changes of the rate",
