@@ -243,8 +243,8 @@ impl<M: Measure> Search<'_, M> {
                 let filling = filling.min(self.question.budget.mul_f64(MOST_FILLING));
                 (filling, self.block.max(filling))
             }
-            Stage::Choice => (filling.max(LEAD_IN), self.sustained().max(filling)),
-            Stage::Final => (filling.max(LEAD_IN), self.final_block().max(filling)),
+            Stage::Choice => (filling.max(LEAD_IN), self.sustained()),
+            Stage::Final => (filling.max(LEAD_IN), self.final_block()),
         }
     }
 

@@ -180,9 +180,7 @@ impl<M: Measure> Search<'_, M> {
     /// Returns the fraction of the budget at which the choice ends, so that the final comparison has time for an
     /// interval.
     fn choice_ends(&self) -> f64 {
-        let repetition = self.repetition_length(&self.selected());
-        let needs = self.preheating() + repetition * REPETITIONS as u32;
-        CHOICE_ENDS.min(1.0 - SLACK - needs.div_duration_f64(self.question.budget))
+        CHOICE_ENDS.min(self.final_begins(&self.selected(), REPETITIONS))
     }
 
     /// Returns a budget that is enough for an interval, however many arms the final comparison has.
@@ -244,9 +242,22 @@ impl<M: Measure> Search<'_, M> {
         self.selected()
     }
 
+    /// Returns the arms of the final comparison. Returns fewer of them if the rest of the budget is too short for an interval
+    /// with all of them.
     fn selected(&self) -> Claim {
-        let candidates = self.several(self.partitions(), self.candidates());
-        Claim { candidates, plain: self.several(self.plain(), RIVALS), repetitions: 0 }
+        let claim = |candidates, rivals| {
+            let candidates = self.several(self.partitions(), candidates);
+            Claim { candidates, plain: self.several(self.plain(), rivals), repetitions: 0 }
+        };
+        let all = claim(self.candidates(), RIVALS);
+        let fits = self.spent() < self.final_begins(&all, LEAST_REPETITIONS);
+        if fits { all } else { claim(1, 1) }
+    }
+
+    /// Returns the fraction of the budget at which the final comparison must begin to have this many repetitions.
+    fn final_begins(&self, claim: &Claim, repetitions: usize) -> f64 {
+        let needs = self.preheating() + self.repetition_length(claim) * repetitions as u32;
+        1.0 - SLACK - needs.div_duration_f64(self.question.budget)
     }
 
     fn preheating(&self) -> Duration {
