@@ -1,6 +1,6 @@
 //! The driver, from which every other object is created.
 
-use std::any::Any;
+use std::any::{Any, TypeId};
 use std::ffi::c_int;
 use std::fmt;
 use std::hash::{Hash, Hasher};
@@ -87,20 +87,25 @@ pub(crate) trait InSlot: Any + Send + Sync + Sized {
 /// A slot's value, and the function that ends it.
 struct InUse {
     value: Box<dyn Any + Send + Sync>,
+    /// The type of the value.
+    kind: TypeId,
     end: fn(&(dyn Any + Send + Sync), &Api, &Reporter),
 }
 
 impl InUse {
     fn new<T: InSlot>(driver: &Driver) -> InUse {
         let end = |value: &(dyn Any + Send + Sync), api: &Api, reporter: &Reporter| {
-            InUse::as_type::<T>(value).end(api, reporter);
+            value.downcast_ref::<T>().into_iter().for_each(|value| value.end(api, reporter));
         };
-        InUse { value: Box::new(T::make(driver)), end }
+        InUse { value: Box::new(T::make(driver)), kind: TypeId::of::<T>(), end }
     }
 
     #[inline]
-    fn as_type<T: InSlot>(value: &(dyn Any + Send + Sync)) -> &T {
-        value.downcast_ref().expect("a slot is one type's")
+    #[allow(unsafe_code, reason = "`downcast_ref` calls the value for its type at each use")]
+    fn get<T: InSlot>(&self) -> &T {
+        assert!(self.kind == TypeId::of::<T>(), "a slot has one type");
+        // SAFETY: `new` stores the type of the value in `kind`, and neither changes afterwards.
+        unsafe { &*(&raw const *self.value).cast::<T>() }
     }
 }
 
@@ -340,7 +345,7 @@ impl Driver {
             None if self.is_forked() => Box::leak(Box::new(make())),
             None => slot.get_or_init(make),
         };
-        InUse::as_type(&*in_use.value)
+        in_use.get()
     }
 
     /// Returns the driver's handles for its devices, by ordinal.

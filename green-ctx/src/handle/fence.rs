@@ -48,15 +48,36 @@ pub(crate) struct Fence {
 impl Fence {
     /// Creates a fence that has no record yet and therefore covers no work.
     pub(crate) fn new(device: &Device) -> Result<Fence> {
+        let _relaxed = RelaxedCapture::enter(device.driver())?;
+        let primary = device.primary_reference()?;
+        Fence::of(device, create_event(device.driver(), primary.context().raw(), FLAGS)?)
+    }
+
+    /// Returns a fence for the work that `record` records in an event, or `None` if that work is done. The caller has
+    /// relaxed the thread's capture mode.
+    pub(crate) fn recorded(
+        device: &Device,
+        record: impl FnOnce(CUevent) -> Result<()>,
+    ) -> Result<Option<Fence>> {
         let (driver, api) = (device.driver(), device.functions()?);
-        let device = device.as_raw();
-        let _relaxed = RelaxedCapture::enter(driver)?;
+        let primary = device.primary_reference()?;
+        let event = create_event(driver, primary.context().raw(), FLAGS)?;
+        let is_done = record(event.as_ptr()).and_then(|()| is_done(api, event));
+        if let Ok(false) = is_done {
+            return Fence::of(device, event).map(Some);
+        }
+        // Most work is done when its last handle is dropped. The fence's own reference would take longer than the event.
+        driver.report(destroy(api, event));
+        is_done.map(|_| None)
+    }
+
+    /// Takes over an event, and retains the primary context for it. Destroys the event if that fails.
+    fn of(device: &Device, event: Raw<CUevent_st>) -> Result<Fence> {
+        let (driver, api, device) = (device.driver(), device.functions()?, device.as_raw());
         let mut primary = ptr::null_mut();
         // SAFETY: `primary` is a live local that the driver writes, and `device` is one of the driver's devices.
-        unsafe { call!(api, cuDevicePrimaryCtxRetain(&raw mut primary, device)) }?;
-        let flags = CUevent_flags::CU_EVENT_DISABLE_TIMING.0;
-        let event = create_event(driver, primary, flags)
-            .inspect_err(|_| driver.report(release(api, device)))?;
+        unsafe { call!(api, cuDevicePrimaryCtxRetain(&raw mut primary, device)) }
+            .inspect_err(|_| driver.report(destroy(api, event)))?;
         Ok(Fence { event, records: AtomicU64::new(0), device, driver: driver.downgrade() })
     }
 
@@ -77,8 +98,7 @@ impl Fence {
     /// Returns whether the covered work is done. The query invalidates captures of other threads in global mode
     /// (recorded on an H200), unless this thread's mode is relaxed.
     pub(crate) fn is_done(&self, api: &Api) -> Result<bool> {
-        // SAFETY: `self` owns the event, which is alive until `self` ends.
-        check_done("cuEventQuery", unsafe { api.cuEventQuery()?(self.raw()) })
+        is_done(api, self.event)
     }
 
     /// Blocks the calling thread until the covered work is done.
@@ -102,25 +122,29 @@ impl Fence {
 
     /// Destroys the event and releases the primary context.
     fn end(&self, api: &Api) -> [Result<()>; 2] {
-        [self.destroy(api), self.release(api)]
-    }
-
-    fn destroy(&self, api: &Api) -> Result<()> {
-        // SAFETY: the fence owns its event. A fence ends only once: in `drop`, or together with the driver, after which
-        // `drop` does nothing.
-        unsafe { call!(api, cuEventDestroy(self.raw())) }
+        [destroy(api, self.event), self.release(api)]
     }
 
     fn release(&self, api: &Api) -> Result<()> {
-        release(api, self.device)
+        // SAFETY: the fence owns its reference. A fence ends only once: in `drop`, or together with the driver, after
+        // which `drop` does nothing.
+        unsafe { call!(api, cuDevicePrimaryCtxRelease(self.device)) }
     }
 }
 
-/// Releases a fence's reference to the primary context. Called once per fence: when the fence ends, or when its event
-/// cannot be created.
-fn release(api: &Api, device: CUdevice) -> Result<()> {
-    // SAFETY: the caller owns the reference that it releases.
-    unsafe { call!(api, cuDevicePrimaryCtxRelease(device)) }
+/// The options of a fence's event.
+const FLAGS: u32 = CUevent_flags::CU_EVENT_DISABLE_TIMING.0;
+
+/// Returns whether the work that was recorded in an event is done. The caller keeps the event alive.
+fn is_done(api: &Api, event: Raw<CUevent_st>) -> Result<bool> {
+    // SAFETY: the caller keeps the event alive.
+    check_done("cuEventQuery", unsafe { api.cuEventQuery()?(event.as_ptr()) })
+}
+
+/// Destroys an event that the caller owns.
+fn destroy(api: &Api, event: Raw<CUevent_st>) -> Result<()> {
+    // SAFETY: the callers own the event and do not use it afterwards.
+    unsafe { call!(api, cuEventDestroy(event.as_ptr())) }
 }
 
 /// Creates an event in a primary context. The caller keeps the context alive.
@@ -151,7 +175,7 @@ impl Drop for Fence {
         // A driver that is being dropped has already ended its fences.
         let Some(driver) = self.driver.upgrade() else { return };
         if !driver.is_forked() {
-            driver.report(driver.functions().and_then(|api| self.destroy(api)));
+            driver.report(driver.functions().and_then(|api| destroy(api, self.event)));
             driver.clean_up(|| self.release(driver.functions()?));
         }
     }

@@ -24,9 +24,8 @@ pub(crate) struct RawGreen {
 /// Returns a fence for the work that still runs in a context without handles, or `None` if all work is done.
 pub(crate) fn record(device: &Device, green: Raw<CUgreenCtx_st>) -> Result<Option<Arc<Fence>>> {
     let _relaxed = RelaxedCapture::enter(device.driver())?;
-    let fence = Fence::new(device)?;
-    record_in(device, green, fence.raw())?;
-    Ok(if fence.is_done(device.functions()?)? { None } else { Some(Arc::new(fence)) })
+    let fence = Fence::recorded(device, |event| record_in(device, green, event))?;
+    Ok(fence.map(Arc::new))
 }
 
 /// Records the work of a context without handles in an event. The event also covers the work of streams that have been
