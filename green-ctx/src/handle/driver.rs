@@ -337,15 +337,16 @@ impl Driver {
     /// Returns the value of type `T` that is attached to the driver. The first call creates the value.
     #[inline]
     pub(crate) fn slot<T: InSlot>(&self) -> &T {
-        let (slot, make) = (&self.inner.slots[T::SLOT as usize], || InUse::new::<T>(self));
-        let in_use = match slot.get() {
-            Some(in_use) => in_use,
-            // A thread that exists only in the parent may have started to fill the slot. Waiting for it would
-            // block forever, so the child gets a new, empty value.
-            None if self.is_forked() => Box::leak(Box::new(make())),
-            None => slot.get_or_init(make),
-        };
-        in_use.get()
+        let slot = &self.inner.slots[T::SLOT as usize];
+        slot.get().unwrap_or_else(|| self.fill::<T>(slot)).get()
+    }
+
+    #[cold]
+    fn fill<'a, T: InSlot>(&self, slot: &'a OnceLock<InUse>) -> &'a InUse {
+        let make = || InUse::new::<T>(self);
+        // A thread that exists only in the parent may have started to fill the slot. Waiting for it would block
+        // forever, so the child gets a new, empty value.
+        if self.is_forked() { Box::leak(Box::new(make())) } else { slot.get_or_init(make) }
     }
 
     /// Returns the driver's handles for its devices, by ordinal.

@@ -60,8 +60,9 @@ impl Fence {
         record: impl FnOnce(CUevent) -> Result<()>,
     ) -> Result<Option<Fence>> {
         let (driver, api) = (device.driver(), device.functions()?);
-        let primary = device.primary_reference()?;
-        let event = create_event(driver, primary.context().raw(), FLAGS)?;
+        // Not a shared reference: those end with the last partition, and this may be its drop.
+        let primary = device.primary_context()?;
+        let event = create_event(driver, primary.raw(), FLAGS)?;
         let is_done = record(event.as_ptr()).and_then(|()| is_done(api, event));
         if let Ok(false) = is_done {
             return Fence::of(device, event).map(Some);

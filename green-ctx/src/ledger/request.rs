@@ -561,6 +561,7 @@ impl SplitRequest {
 impl<T: Into<Share> + Clone> From<&[T]> for SplitRequest {
     fn from(shares: &[T]) -> SplitRequest {
         let mut request = SplitRequest::new();
+        request.groups.reserve_exact(shares.len());
         for (index, share) in shares.iter().cloned().enumerate() {
             request.add(numbered(index), share.into());
         }

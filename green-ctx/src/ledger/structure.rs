@@ -139,7 +139,13 @@ pub(crate) struct Coscheduling {
 impl Structure {
     /// Returns whether the request needs no structured split.
     pub(super) fn is_empty(&self) -> bool {
-        *self == Structure::default()
+        // A comparison with the default would create and drop one, at every split.
+        let Structure { coscheduled, preferred, backfill, locality, supplemental } = self;
+        coscheduled.is_none()
+            && preferred.is_none()
+            && backfill.is_none()
+            && locality.is_none()
+            && supplemental.is_none()
     }
 
     /// Fails if a list has the wrong length, or if supplemental SMs are requested without a locality domain.

@@ -241,6 +241,7 @@ impl UnitSet {
     }
 
     /// Returns the set of all units of a device that has `units` units.
+    #[inline]
     pub(crate) fn all(units: usize) -> UnitSet {
         let mut set = UnitSet(SmallVec::from_elem(u64::MAX, units.div_ceil(WORD)));
         if let Some(last) = set.0.last_mut() {
@@ -255,6 +256,7 @@ impl UnitSet {
     }
 
     /// Removes units.
+    #[inline]
     pub(super) fn take_out<'a>(&mut self, units: impl IntoIterator<Item = &'a usize>) {
         units.into_iter().for_each(|unit| self.0[unit / WORD] &= !(1 << (unit % WORD)));
     }

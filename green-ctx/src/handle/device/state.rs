@@ -214,6 +214,7 @@ impl Device {
         Ok(self.state().ledger.lock())
     }
 
+    #[inline]
     pub(crate) fn state(&self) -> &DeviceState {
         &self.driver.slot::<States>().0[self.index]
     }
