@@ -1,6 +1,5 @@
 //! Stores outcomes in files, so that a program does not have to measure at each start.
 
-use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -185,10 +184,8 @@ impl Store {
         if self.read_only {
             return Ok(false);
         }
-        let mut outcome = Cow::Borrowed(outcome);
-        if !self.libraries.is_empty() {
-            self.add_libraries(outcome.to_mut());
-        }
+        let mut outcome = outcome.clone();
+        self.add_libraries(&mut outcome);
         let contents = Contents { format: FORMAT.to_owned(), outcome };
         let mut text = serde_json::to_vec(&contents)?;
         text.push(b'\n');
