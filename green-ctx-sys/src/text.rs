@@ -1,18 +1,15 @@
 //! Formatting of errors for `Debug`.
 
 use core::error::Error;
-use core::fmt;
+use core::iter;
 
-/// Writes an error's message and the messages of its sources, as `a: b: c`.
+/// Returns an error's message and the messages of its sources, as `a: b: c`.
 #[doc(hidden)]
-pub fn fmt_with_sources(error: &dyn Error, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-    write!(f, "{error}")?;
-    let mut source = error.source();
-    while let Some(error) = source {
-        write!(f, ": {error}")?;
-        source = error.source();
-    }
-    Ok(())
+pub fn with_sources(error: &dyn Error) -> String {
+    let mut text = error.to_string();
+    let sources = iter::successors(error.source(), |error| (*error).source());
+    sources.for_each(|source| text.push_str(&format!(": {source}")));
+    text
 }
 
 /// Implements `Debug` for error types. The output consists of the error's message and the messages of its sources. A
@@ -24,7 +21,7 @@ macro_rules! debug_as_text {
         $(
             impl ::core::fmt::Debug for $error {
                 fn fmt(&self, f: &mut ::core::fmt::Formatter<'_>) -> ::core::fmt::Result {
-                    $crate::fmt_with_sources(self, f)
+                    f.write_str(&$crate::with_sources(self))
                 }
             }
         )*

@@ -186,7 +186,7 @@ impl<T, R: fmt::Display> fmt::Display for Refused<T, R> {
 
 impl<T, R: std::error::Error> fmt::Debug for Refused<T, R> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        green_ctx_sys::fmt_with_sources(self, f)
+        f.write_str(&green_ctx_sys::with_sources(self))
     }
 }
 

@@ -13,6 +13,7 @@ use green_ctx::error::Refused;
 use green_ctx::graph::{GraphCache, GraphExec};
 use green_ctx::plan::{Plan, PlanError, PlanRequest, PlanSet, SwitchOptions};
 use green_ctx::resource::{Granularity, SmGroup};
+use green_ctx::sys::with_sources;
 use green_ctx::{Device, Error, Result, Share, SplitRequest, Stream, StreamOptions};
 
 use self::block::StreamJob;
@@ -174,7 +175,7 @@ impl<'j> Runner<'j> {
     fn executable(&self, job: usize, stream: &Stream) -> Result<Option<GraphExec>, String> {
         let Work::Graph(graph) = &self.jobs[job].work else { return Ok(None) };
         let moved = self.graphs.get(graph, stream.context());
-        moved.map(Some).map_err(|error| chain(&error))
+        moved.map(Some).map_err(|error| with_sources(&error))
     }
 
     /// Returns the reason why a task cannot run. If the task runs several jobs, the reason begins with the name of
@@ -190,7 +191,7 @@ impl<'j> Runner<'j> {
 fn failed(error: Error) -> Refusal<Error> {
     match error.is_sticky() {
         true => Refusal::Stop(error),
-        false => Refusal::Skip(chain(&error)),
+        false => Refusal::Skip(with_sources(&error)),
     }
 }
 
@@ -228,7 +229,9 @@ impl Measure for Runner<'_> {
         ended.map_err(failed)?;
         sample.map_err(|block::Failure { job, error }| match error {
             block::Cause::Driver(error) => failed(error),
-            block::Cause::Job(error) => Refusal::Skip(self.reason(task, ours[job], chain(&*error))),
+            block::Cause::Job(error) => {
+                Refusal::Skip(self.reason(task, ours[job], with_sources(&*error)))
+            }
         })
     }
 
@@ -302,17 +305,6 @@ fn plan_error(error: PlanError) -> Error {
         PlanError::Error(error) => error,
         other => Error::InvalidRequest(other.to_string()),
     }
-}
-
-/// Formats an error with all its sources.
-pub(crate) fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        text = format!("{text}: {cause}");
-        source = cause.source();
-    }
-    text
 }
 
 #[cfg(test)]

@@ -14,7 +14,7 @@ use clap::ValueEnum;
 use crate::machine::Machine;
 use crate::measure::timer;
 use crate::report::{ArmReport, FORMAT, Figure, Report, Sample};
-use crate::setup::{Bench, Result, chain};
+use crate::setup::{Bench, Result};
 
 pub(crate) use latency::MODES;
 pub(crate) use shares::MODES as SHARES_MODES;
@@ -87,7 +87,7 @@ pub(crate) fn run(bench: &Bench, arms: &[Arm], commit: &str) -> Result<Report> {
             let start = bench.progress.seconds();
             let (found, error) = match run(bench) {
                 Ok(found) => (found, None),
-                Err(failure) => (Found::default(), Some(chain(&*failure))),
+                Err(failure) => (Found::default(), Some(green_ctx::sys::with_sources(&*failure))),
             };
             if let Some(error) = &error {
                 bench.progress.step(&format!("{name} failed: {error}"));

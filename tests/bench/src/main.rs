@@ -124,7 +124,7 @@ fn main() -> ExitCode {
     match result {
         Ok(status) => ExitCode::from(status),
         Err(failure) => {
-            eprintln!("green-ctx-bench: {}", setup::chain(&*failure));
+            eprintln!("green-ctx-bench: {}", green_ctx::sys::with_sources(&*failure));
             ExitCode::from(USAGE)
         }
     }
@@ -153,7 +153,7 @@ fn run(options: &Run) -> Result<u8> {
 }
 
 fn no_driver(error: &green_ctx::Error) -> Result<u8> {
-    eprintln!("green-ctx-bench: {}", setup::chain(error));
+    eprintln!("green-ctx-bench: {}", green_ctx::sys::with_sources(error));
     Ok(NO_DRIVER)
 }
 

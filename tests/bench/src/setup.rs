@@ -88,14 +88,3 @@ fn calibrate(primary: &Context, kernels: &Kernels) -> Result<f64> {
     }
     Ok(per_us)
 }
-
-/// Returns an error and its sources in one line.
-pub(crate) fn chain(error: &(dyn Error + 'static)) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(error) = source {
-        text = format!("{text}: {error}");
-        source = error.source();
-    }
-    text
-}

@@ -68,17 +68,21 @@ impl Question {
     /// Returns models of the jobs. An iteration of a model takes approximately as long as an iteration of the job on an
     /// H200.
     pub(super) fn models(&self, pieces: UnitSizes) -> Vec<ModelJob> {
-        let model = |job: &Named| ModelJob {
-            arrival: job.profile.arrival_for(self.request.goal()),
-            ..jobs::model(&job.spec, pieces)
+        let model = |job: &Named| {
+            let mut model = jobs::model(&job.spec, pieces);
+            model.arrival = job.profile.arrival_for(self.request.goal());
+            model
         };
         self.jobs.iter().map(model).collect()
     }
 
     /// Builds the jobs on a device.
     pub(super) fn jobs(&self, builder: &Builder) -> Result<Vec<Job>, Failure> {
-        let build = |job: &Named| builder.job(job.profile.name(), &job.spec);
-        self.jobs.iter().map(|job| Ok(build(job)?.profile(job.profile.clone()))).collect()
+        let build = |job: &Named| {
+            let built = builder.job(job.profile.name(), &job.spec)?;
+            Ok(built.profile(job.profile.clone()))
+        };
+        self.jobs.iter().map(build).collect()
     }
 }
 

@@ -1,9 +1,10 @@
 //! Checks whether the jobs submit work, before any job is measured.
 
 use green_ctx::graph::CaptureMode;
+use green_ctx::sys::with_sources;
 use green_ctx::{Error, Stream, StreamOptions};
 
-use super::{Runner, chain};
+use super::Runner;
 use crate::job::{Job, JobError, Work};
 use crate::request::{RequestError, TuneError};
 
@@ -32,7 +33,7 @@ fn try_job(job: &mut Job, stream: &Stream) -> Result<Option<String>, String> {
     let nothing = || Err("it submits nothing to the stream that it is given".to_owned());
     let submit = match &mut job.work {
         Work::Graph(graph) => {
-            return match graph.node_count().map_err(|error| chain(&error))? {
+            return match graph.node_count().map_err(|error| with_sources(&error))? {
                 0 => nothing(),
                 _ => Ok(None),
             };
@@ -40,8 +41,8 @@ fn try_job(job: &mut Job, stream: &Stream) -> Result<Option<String>, String> {
         Work::Submit(submit) => submit,
     };
     if let Some(before) = &mut job.before {
-        before(stream).map_err(|error| chain(&*error))?;
-        stream.synchronize().map_err(|error| chain(&error))?;
+        before(stream).map_err(|error| with_sources(&*error))?;
+        stream.synchronize().map_err(|error| with_sources(&error))?;
     }
     let captured = stream
         .capture(CaptureMode::Relaxed, || submit(stream))
@@ -51,9 +52,9 @@ fn try_job(job: &mut Job, stream: &Stream) -> Result<Option<String>, String> {
         Ok(_) => Ok(None),
         Err(error) => {
             // Submit without a capture: if this fails too, the cause is not the capture.
-            submit(stream).map_err(|error| chain(&*error))?;
-            stream.synchronize().map_err(|error| chain(&error))?;
-            let (name, error) = (&job.profile.name, chain(&*error));
+            submit(stream).map_err(|error| with_sources(&*error))?;
+            stream.synchronize().map_err(|error| with_sources(&error))?;
+            let (name, error) = (&job.profile.name, with_sources(&*error));
             let error = error.lines().next().unwrap_or_default();
             Ok(Some(format!(
                 "{name} cannot be captured, as what waits for the device cannot ({error}): its iterations are \
