@@ -438,10 +438,9 @@ impl SplitRequest {
         if self.groups.is_empty() && self.rests.is_empty() {
             return Err(Refusal::invalid("a split needs at least one group"));
         }
-        if self.names().any(|name| name.is_empty()) {
-            return Err(Refusal::invalid(
-                "every group needs a name, but one group of the request has none",
-            ));
+        if self.names().any(str::is_empty) {
+            let reason = "every group needs a name, but one group of the request has none";
+            return Err(Refusal::invalid(reason));
         }
         if let Some(name) = self.names().find(|name| name.contains(char::is_control)) {
             return Err(Refusal::invalid(format!(
