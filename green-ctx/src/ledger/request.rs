@@ -438,14 +438,12 @@ impl SplitRequest {
         if self.groups.is_empty() && self.rests.is_empty() {
             return Err(Refusal::invalid("a split needs at least one group"));
         }
-        if self.names().any(str::is_empty) {
-            let reason = "every group needs a name, but one group of the request has none";
-            return Err(Refusal::invalid(reason));
-        }
-        if let Some(name) = self.names().find(|name| name.contains(char::is_control)) {
-            return Err(Refusal::invalid(format!(
-                "the name {name:?} contains a control character; remove it"
-            )));
+        let is_unfit = |name: &&str| name.is_empty() || name.contains(char::is_control);
+        if let Some(name) = self.names().find(is_unfit) {
+            return Err(Refusal::invalid(match name {
+                "" => "every group needs a name, but one group of the request has none".to_owned(),
+                name => format!("the name {name:?} contains a control character; remove it"),
+            }));
         }
         for RequestedGroup { name, share, .. } in &self.groups {
             if let Some(fault) = share.fault() {

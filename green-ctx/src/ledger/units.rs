@@ -38,7 +38,7 @@ impl fmt::Display for Granularity {
 }
 
 /// The way in which a device is cut into units.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Eq)]
 pub(crate) enum Cut {
     /// Pieces of equal size. The pieces are the smallest possible, unless the driver cannot create a context
     /// from several pieces.
@@ -55,6 +55,24 @@ pub(crate) enum Cut {
         within: Option<Arc<Placement>>,
         groups: Arc<[GroupParams]>,
     },
+}
+
+/// Written by hand because the derived function is not inlined, and every split compares cuts several times.
+impl PartialEq for Cut {
+    #[inline]
+    fn eq(&self, other: &Cut) -> bool {
+        match (self, other) {
+            (
+                Cut::Equal { granularity, size, pieces },
+                Cut::Equal { granularity: other_granularity, size: other_size, pieces: others },
+            ) => (granularity, size, pieces) == (other_granularity, other_size, others),
+            (
+                Cut::Structured { within, groups },
+                Cut::Structured { within: other_within, groups: other_groups },
+            ) => within == other_within && groups == other_groups,
+            _ => false,
+        }
+    }
 }
 
 impl Cut {
