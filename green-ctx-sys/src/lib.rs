@@ -54,5 +54,5 @@ mod text;
 pub use api::SYMBOLS;
 pub use bindings::*;
 pub use load::{Api, GetProcAddress, LIBRARY, LoadError, OLDEST, Unsupported};
-pub use text::with_sources;
+pub use text::{with_sources, write_with_sources};
 pub use version::{Version, kernel_driver};

@@ -186,7 +186,7 @@ impl<T, R: fmt::Display> fmt::Display for Refused<T, R> {
 
 impl<T, R: std::error::Error> fmt::Debug for Refused<T, R> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&green_ctx_sys::with_sources(self))
+        green_ctx_sys::write_with_sources(self, f)
     }
 }
 

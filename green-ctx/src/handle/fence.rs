@@ -60,19 +60,19 @@ impl Fence {
         record: impl FnOnce(CUevent) -> Result<()>,
     ) -> Result<Option<Fence>> {
         let (driver, api) = (device.driver(), device.functions()?);
-        // Not a shared reference: those end with the last partition, and this may be its drop.
+        // Not a shared reference: at the drop of the last partition, that would be made anew each time.
         let primary = device.primary_context()?;
         let event = create_event(driver, primary.raw(), FLAGS)?;
         let is_done = record(event.as_ptr()).and_then(|()| is_done(api, event));
         if let Ok(false) = is_done {
             return Fence::of(device, event).map(Some);
         }
-        // Most work is done when its last handle is dropped. The fence's own reference would take longer than the event.
+        // Usually the work is done. Retaining the primary context takes longer than creating an event.
         driver.report(destroy(api, event));
         is_done.map(|_| None)
     }
 
-    /// Takes over an event, and retains the primary context for it. Destroys the event if that fails.
+    /// Takes over an event, and retains the primary context for it. If the driver refuses that, destroys the event.
     fn of(device: &Device, event: Raw<CUevent_st>) -> Result<Fence> {
         let (driver, api, device) = (device.driver(), device.functions()?, device.as_raw());
         let mut primary = ptr::null_mut();
