@@ -194,10 +194,10 @@ def tune(
                 step()
 
     The tuner measures several ways to run all jobs, called arms: one job after the other, plain streams, priorities,
-    and partitions of many sizes. At the end it compares the best partitions with the two best arms without
-    partitions, in long alternating blocks. The gain and its interval come from these blocks
-    only. The tuner partitions the SMs that are free, and closes its partitions at the end. Other work on the GPU
-    distorts the result; `outcome.drift` shows how much the jobs' rates changed during the search.
+    and partitions of many sizes. At the end it compares the best partitions with the two best arms without partitions,
+    in long alternating blocks. The gain and its interval come from these blocks only. The tuner partitions the SMs that
+    are free, and closes its partitions at the end. Other work on the GPU distorts the result; `outcome.drift` shows how
+    much the jobs' rates changed during the search.
 
     A function is called once to warm up, and once more to be captured in a graph, which is then measured. A function
     that cannot be captured is called for each iteration, and `outcome.notes` gives the reason. The calls for the

@@ -364,7 +364,7 @@ green_ctx::sys::debug_as_text!(RequestError);
 
 impl<E: std::error::Error + 'static> std::fmt::Debug for TuneError<E> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(&green_ctx::sys::with_sources(self))
+        green_ctx::sys::write_with_sources(self, f)
     }
 }
 

@@ -20,6 +20,7 @@ use std::time::Duration;
 
 use self::alone::Alone;
 use crate::arm::{Arm, ArmKind};
+use crate::arrival::Arrival;
 use crate::goal::Goal;
 use crate::measure::{Block, Measure, Refusal, Sample, Task};
 use crate::outcome::{Outcome, Stage};
@@ -231,7 +232,7 @@ impl<M: Measure> Search<'_, M> {
     fn filling(&self, record: &Record) -> Duration {
         let jobs = self.question.jobs.iter().zip(&record.capacities);
         let time =
-            |(job, capacity): (&Known, &Option<f64>)| filling_time(job.arrival.hz()?, (*capacity)?);
+            |(job, capacity): (&Known, &Option<f64>)| filling_time(&job.arrival, (*capacity)?);
         jobs.filter_map(time).max().unwrap_or_default().min(LONGEST_LEAD_IN)
     }
 
@@ -243,8 +244,8 @@ impl<M: Measure> Search<'_, M> {
                 let filling = filling.min(self.question.budget.mul_f64(MOST_FILLING));
                 (filling, self.block.max(filling))
             }
-            Stage::Choice => (filling.max(LEAD_IN), self.sustained()),
-            Stage::Final => (filling.max(LEAD_IN), self.final_block()),
+            Stage::Choice => (filling.max(LEAD_IN), self.sustained().max(filling)),
+            Stage::Final => (filling.max(LEAD_IN), self.final_block().max(filling)),
         }
     }
 
@@ -419,17 +420,16 @@ impl<M: Measure> Search<'_, M> {
 
     /// Returns arms that narrowly miss the bound and would be better than the best arm that meets it.
     fn near_misses(&self) -> Vec<usize> {
-        let arms = self.ranked(|arm| arm.kind() != ArmKind::Sequential);
+        let mut arms = self.ranked(|arm| arm.kind() != ArmKind::Sequential);
         let best = arms.first().and_then(|place| self.value(*place));
         let Some(best) = best.filter(|best| best.meets()) else { return Vec::new() };
-        let mut near: Vec<usize> = arms;
-        near.retain(|place| {
+        arms.retain(|place| {
             self.value(*place).is_some_and(|value| {
                 !value.meets() && value.excess < NEAR_MISS && value.score > best.score
             })
         });
-        near.truncate(3);
-        near
+        arms.truncate(3);
+        arms
     }
 
     /// Returns an arm's value by its most reliable blocks.
@@ -490,9 +490,11 @@ fn is_plain(arm: &Arm) -> bool {
 }
 
 /// Returns the time after which the length of a queue no longer depends on its initial state: four times the relaxation
-/// time of a queue with random arrivals and random service times. `None` if the queue never settles.
-pub(crate) fn filling_time(hz: f64, capacity: f64) -> Option<Duration> {
-    let load = hz / capacity;
-    let relaxations = 4.0 / (1.0 - load.sqrt()).powi(2);
+/// time of a queue with random service times. In heavy traffic, that is proportional to the sum of the variances of
+/// arrivals and service times, and so half as long for arrivals at equal intervals. `None` if the queue never settles.
+pub(crate) fn filling_time(arrival: &Arrival, capacity: f64) -> Option<Duration> {
+    let load = arrival.hz()? / capacity;
+    let times = if matches!(arrival, Arrival::Rate { .. }) { 2.0 } else { 4.0 };
+    let relaxations = times / (1.0 - load.sqrt()).powi(2);
     (load < 1.0).then(|| Duration::try_from_secs_f64(relaxations / capacity).ok()).flatten()
 }

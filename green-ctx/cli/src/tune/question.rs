@@ -78,11 +78,8 @@ impl Question {
 
     /// Builds the jobs on a device.
     pub(super) fn jobs(&self, builder: &Builder) -> Result<Vec<Job>, Failure> {
-        let build = |job: &Named| {
-            let built = builder.job(job.profile.name(), &job.spec)?;
-            Ok(built.profile(job.profile.clone()))
-        };
-        self.jobs.iter().map(build).collect()
+        let build = |job: &Named| builder.job(job.profile.name(), &job.spec);
+        self.jobs.iter().map(|job| Ok(build(job)?.profile(job.profile.clone()))).collect()
     }
 }
 

@@ -13,8 +13,8 @@ use crate::stats::{Interval, LEAST_REPETITIONS, interval, samples_for};
 /// The arms of the final comparison. Each runs for one block in every repetition.
 #[derive(Clone, Debug)]
 pub(super) struct Claim {
-    /// The indices of the best partitions in the records: one and, under a goal with a bound, another one with a
-    /// greater margin to the bound.
+    /// The indices of the best partitions in the records: one and, under a goal with a bound and if there is time,
+    /// another one with a greater margin to the bound.
     pub(super) candidates: Vec<usize>,
     /// The indices of the best arms without partitions in which the goal's job keeps up with its arrivals.
     pub(super) plain: Vec<usize>,
@@ -55,7 +55,7 @@ const BETWEEN_TAILS: f64 = 0.02;
 const WITHIN_PERIOD: f64 = 0.015;
 
 impl Claim {
-    fn arms(&self) -> Vec<usize> {
+    pub(super) fn arms(&self) -> Vec<usize> {
         self.candidates.iter().chain(&self.plain).copied().collect()
     }
 }
@@ -90,12 +90,12 @@ impl<M: Measure> Search<'_, M> {
         self.candidates() + RIVALS
     }
 
-    fn candidates(&self) -> usize {
+    pub(super) fn candidates(&self) -> usize {
         if self.has_bound() { DISTANCES.len() } else { 1 }
     }
 
-    /// Runs the best arms without partitions for one long block each, and the best partitions in turns. Each turn has half
-    /// as many partitions as the one before.
+    /// Runs the best arms without partitions for one long block each, and the best partitions in turns. Each turn has
+    /// half as many partitions as the one before.
     pub(super) fn choose(&mut self) -> Found<(), M> {
         self.settled()?;
         let until = self.choice_ends();
@@ -180,7 +180,7 @@ impl<M: Measure> Search<'_, M> {
     /// Returns the fraction of the budget at which the choice ends, so that the final comparison has time for an
     /// interval.
     fn choice_ends(&self) -> f64 {
-        CHOICE_ENDS.min(self.final_begins(&self.selected(), REPETITIONS))
+        CHOICE_ENDS.min(self.final_begins(&self.selected()))
     }
 
     /// Returns a budget that is enough for an interval, however many arms the final comparison has.
@@ -242,21 +242,22 @@ impl<M: Measure> Search<'_, M> {
         self.selected()
     }
 
-    /// Returns the arms of the final comparison. Returns fewer of them if the rest of the budget is too short for an interval
-    /// with all of them.
+    /// Returns the arms of the final comparison. If the rest of the budget is too short for two candidates, returns
+    /// only the one with the greater margin to the bound.
     fn selected(&self) -> Claim {
-        let claim = |candidates, rivals| {
-            let candidates = self.several(self.partitions(), candidates);
-            Claim { candidates, plain: self.several(self.plain(), rivals), repetitions: 0 }
-        };
-        let all = claim(self.candidates(), RIVALS);
-        let fits = self.spent() < self.final_begins(&all, LEAST_REPETITIONS);
-        if fits { all } else { claim(1, 1) }
+        let candidates = self.several(self.partitions(), self.candidates());
+        let plain = self.several(self.plain(), RIVALS);
+        let mut claim = Claim { candidates, plain, repetitions: 0 };
+        if self.spent() > self.final_begins(&claim) {
+            let partitions = self.partitions();
+            claim.candidates = Vec::from_iter(self.best_with_margin(&partitions, DISTANCES[1]));
+        }
+        claim
     }
 
-    /// Returns the fraction of the budget at which the final comparison must begin to have this many repetitions.
-    fn final_begins(&self, claim: &Claim, repetitions: usize) -> f64 {
-        let needs = self.preheating() + self.repetition_length(claim) * repetitions as u32;
+    /// Returns the fraction of the budget at which the final comparison must begin to have all its repetitions.
+    fn final_begins(&self, claim: &Claim) -> f64 {
+        let needs = self.preheating() + self.repetition_length(claim) * REPETITIONS as u32;
         1.0 - SLACK - needs.div_duration_f64(self.question.budget)
     }
 
