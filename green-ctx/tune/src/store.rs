@@ -128,10 +128,8 @@ impl Store {
         let contents: Contents<Outcome> =
             serde_json::from_slice(&text).map_err(|error| wrong(&error))?;
         if contents.format != FORMAT {
-            return Err(wrong(&format_args!(
-                "its format is {:?}, not {FORMAT:?}",
-                contents.format
-            )));
+            let format = contents.format;
+            return Err(wrong(&format!("its format is {format:?}, not {FORMAT:?}")));
         }
         Ok(contents.outcome)
     }
@@ -313,11 +311,8 @@ fn check(
     request: &Request,
 ) -> Result<(), Miss> {
     let differs = |what: &str, there: String, here: String| {
-        if there == here {
-            Ok(())
-        } else {
-            Err(Miss::new(format!("{what} was {there} and is {here}")))
-        }
+        let miss = || Miss::new(format!("{what} was {there} and is {here}"));
+        (there == here).then_some(()).ok_or_else(miss)
     };
     if !outcome.complete {
         return Err(Miss::new("the search was interrupted"));

@@ -42,13 +42,8 @@ pub fn tuning_table(outcome: &Outcome, all: bool) -> String {
             (None, None) => "-".to_owned(),
         };
         let from = if arm.meets() { arm.stage.as_str() } else { "misses" };
-        rows.push(row(
-            &shortened(&outcome.describe(arm), WIDEST),
-            &rates,
-            p99.as_deref(),
-            &score,
-            from,
-        ));
+        let how = shortened(&outcome.describe(arm), WIDEST);
+        rows.push(row(&how, &rates, p99.as_deref(), &score, from));
     }
     let mut text = rows.concat();
     if shown < places.len() {

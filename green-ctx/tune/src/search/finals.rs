@@ -78,11 +78,23 @@ impl<M: Measure> Search<'_, M> {
         affordable.saturating_sub(LEAD_IN).min(CLAIMED).max(self.sustained())
     }
 
-    /// Returns the half-width of a 95 % interval of the errors that the final comparison cannot see.
-    fn between(&self, is_percentile: bool) -> f64 {
-        let processes = if is_percentile { BETWEEN_TAILS } else { BETWEEN_RATES };
+    /// Returns the half-width of a 95 % interval of the errors that the final comparison cannot see. `places` are the
+    /// arms whose percentile counts. If there are none, rates count.
+    fn between(&self, places: &[usize]) -> f64 {
         let part = self.final_block().div_duration_f64(CLAIMED).min(1.0);
-        processes.hypot(WITHIN_PERIOD * (1.0 - part))
+        let processes = if places.is_empty() { BETWEEN_RATES } else { BETWEEN_TAILS };
+        let queues = places.iter().map(|place| self.queueing(*place));
+        queues.fold(processes.hypot(WITHIN_PERIOD * (1.0 - part)), f64::hypot)
+    }
+
+    /// Returns the part of this error that a queue causes: the capacity differs between processes as other rates do,
+    /// and a latency in a queue is proportional to 1 / (1 - load).
+    fn queueing(&self, place: usize) -> f64 {
+        let Some((job, _)) = self.scorer.percentile() else { return 0.0 };
+        let (hz, capacity) =
+            (self.question.jobs[job].arrival.hz(), self.records[place].capacities[job]);
+        let load = hz.zip(capacity).map_or(0.0, |(hz, capacity)| (hz / capacity).min(0.999));
+        BETWEEN_RATES * load / (1.0 - load)
     }
 
     /// Returns the maximum number of arms in the final comparison.
@@ -353,7 +365,8 @@ impl<M: Measure> Search<'_, M> {
             return None;
         }
         let is_percentile = matches!(self.question.goal, Goal::Keep { .. });
-        interval(claim.repetitions, self.between(is_percentile), |kept| {
+        let places = if is_percentile { &[place][..] } else { &[] };
+        interval(claim.repetitions, self.between(places), |kept| {
             Some(self.claimed(place, kept)?.excess)
         })
     }
@@ -367,8 +380,8 @@ impl<M: Measure> Search<'_, M> {
             Some((ours.score / theirs.score).ln())
         };
         let is_percentile = matches!(self.question.goal, Goal::Least { .. });
-        interval(claim.repetitions, self.between(is_percentile), ratio)
-            .map(|ratio| ratio.map(f64::exp_m1))
+        let places = if is_percentile { &[candidate, rival][..] } else { &[] };
+        interval(claim.repetitions, self.between(places), ratio).map(|ratio| ratio.map(f64::exp_m1))
     }
 
     /// Returns whether the final comparison had enough iterations for the goal's percentile.

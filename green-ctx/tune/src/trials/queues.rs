@@ -86,6 +86,19 @@ fn a_short_budget_is_enough_near_the_capacity() {
 }
 
 #[test]
+fn a_bound_just_below_the_percentile_of_a_queue_is_not_met() {
+    // The 99th percentile at this load is 37.8 service times, by ten minutes of measurement.
+    let others = ArmKind::ALL.into_iter().filter(|kind| *kind != ArmKind::Partition);
+    let meets = |seed: &u64| {
+        let jobs = queue(Arrival::poisson(5000.0 * 0.94, *seed), false);
+        let request = others.clone().fold(keep(0.95 * 37.8 * 200.0, 60.0), Request::leave_out);
+        tune(*seed, &jobs, &request).expect("it keeps up").verdict.meets
+    };
+    // Without the term for queues, ten of forty.
+    assert!((0..40).filter(meets).count() <= 3);
+}
+
+#[test]
 fn an_arm_that_a_job_cannot_keep_up_in_is_not_chosen() {
     // Alone it needs half of the device. In a plain stream next to the other job it gets less.
     let mut jobs = short_beside_long();
