@@ -166,13 +166,12 @@ impl<F: Clone + PartialEq, C> Ledger<F, C> {
         let is_known = self.is_out() && !is_other;
         let free = if is_known { self.free(units) } else { UnitSet::all(units.counts().len()) };
         let load = |unit: usize| if is_known { self.units[unit].load() } else { Some(0) };
-        let quarantined = || self.sm_counts().filter(|_| is_known).map_or(0, |sms| sms.quarantined);
-        let recycler = (!request.deterministic).then_some(&self.recycler);
-        let supply = Supply { units, cut, free, load, preferred: &[], recycler };
+        let idle = if request.deterministic { &[] } else { self.recycler.idle() };
+        let supply = Supply { units, cut, free, load, preferred: &[], idle };
         supply.assign(request, || NotEnoughSms {
             holders: self.holders(),
             sharers: self.sharers(None),
-            quarantined: quarantined(),
+            quarantined: if is_known { self.quarantined_sms() } else { 0 },
             ..NotEnoughSms::default()
         })
     }
@@ -231,9 +230,9 @@ impl<F: Clone + PartialEq, C> Ledger<F, C> {
             has.contains(unit).then(beside)
         };
         let cut = &placement.cut;
-        let recycler = (!request.deterministic).then_some(&self.recycler);
+        let idle = if request.deterministic { &[] } else { self.recycler.idle() };
         let preferred = if request.deterministic { &[] } else { preferred };
-        let supply = Supply { units, cut, free, load, preferred, recycler };
+        let supply = Supply { units, cut, free, load, preferred, idle };
         supply.assign(request, || NotEnoughSms {
             within: Some(sms.name.to_string()),
             sharers: number.map_or_else(Vec::new, |number| self.sharers(Some((pool, number)))),
@@ -457,6 +456,10 @@ impl<F: Clone + PartialEq, C> Ledger<F, C> {
         Some(sms)
     }
 
+    pub(crate) fn quarantined_sms(&self) -> u32 {
+        if self.quarantined == 0 { 0 } else { self.sm_counts().map_or(0, |sms| sms.quarantined) }
+    }
+
     /// Returns whether any unit is not free, so that the cut cannot change.
     fn is_out(&self) -> bool {
         self.held + self.quarantined > 0
@@ -465,11 +468,9 @@ impl<F: Clone + PartialEq, C> Ledger<F, C> {
     #[cold]
     fn describe_cut(&self) -> String {
         let cut = &self.cut;
-        match self.sm_counts() {
-            Some(SmCounts { quarantined, .. }) if quarantined > 0 => {
-                format!("{cut} ({quarantined} SMs wait for work that could not be recorded)")
-            }
-            _ => cut.to_string(),
+        match self.quarantined_sms() {
+            0 => cut.to_string(),
+            sms => format!("{cut} ({sms} SMs wait for work that could not be recorded)"),
         }
     }
 

@@ -19,7 +19,7 @@ use std::sync::Arc;
 
 use super::choose::{Parts, choose, fill};
 use super::dry_run::GroupSms;
-use super::recycle::Recycler;
+use super::recycle::Idle;
 use super::refusal::{NotEnoughSms, Refusal};
 use super::request::{RequestedGroup, SplitRequest};
 use super::share::Share;
@@ -100,9 +100,9 @@ pub(super) struct Supply<'a, C, L> {
     pub(super) load: L,
     /// Placements to prefer among those with the same count.
     pub(super) preferred: &'a [Placement],
-    /// The idle contexts, whose units come second in preference, after `preferred`. `None` if the choice must not
-    /// depend on them.
-    pub(super) recycler: Option<&'a Recycler<C>>,
+    /// The idle contexts, whose units come second in preference, after `preferred`. Empty if the choice must not depend
+    /// on them.
+    pub(super) idle: &'a [Idle<C>],
 }
 
 /// The reason why a request cannot be met.
@@ -258,9 +258,9 @@ impl<C, L: Fn(usize) -> Option<u32>> Supply<'_, C, L> {
 
     /// Returns the units of existing contexts: the preferred ones, then the idle ones.
     fn existing(&self) -> impl Iterator<Item = &[usize]> {
-        let preferred = self.preferred.iter().map(|placement| placement.members.as_slice());
-        preferred
-            .chain(self.recycler.into_iter().flat_map(|recycler| recycler.placements(self.cut)))
+        let idle = self.idle.iter().map(|idle| &idle.placement);
+        let of_cut = idle.filter(|placement| placement.cut == *self.cut);
+        self.preferred.iter().chain(of_cut).map(|placement| placement.members.as_slice())
     }
 
     /// Chooses free units for a floor. If the group has no units above its floor (`is_all`), the units of an

@@ -39,11 +39,11 @@ pub(super) fn choose(
         }
     }
     odd.truncate(most_odd(wanted.len()));
-    let mut rank: Vec<Rank> = Vec::with_capacity(wanted.len());
-    rank.extend(wanted.iter().enumerate().filter_map(|(group, share)| {
+    let rank = wanted.iter().enumerate().filter_map(|(group, share)| {
         let (least, most) = share.wanted();
         (least > 0).then_some(Rank { least, most, share: *share, group: Reverse(group) })
-    }));
+    });
+    let mut rank: SmallVec<[Rank; 4]> = rank.collect();
     rank.sort_unstable();
     let ways = Ways { odd: &odd, rank: &rank };
 
@@ -113,11 +113,12 @@ impl Ways<'_> {
         (self.rank.len() + 1).pow(self.odd.len() as u32)
     }
 
-    /// Returns each odd unit with its digit: 0 if the unit is not used, otherwise the place of its count plus
-    /// 1.
+    /// Returns the odd units with their digits: 0 if the unit is not used, otherwise the place of its count plus 1.
+    /// Way 0, which uses no odd unit, is the most frequent one and has no digits.
     fn digits(&self, mut way: usize) -> impl Iterator<Item = (usize, usize)> {
         let base = self.rank.len() + 1;
-        self.odd.iter().map(move |unit| {
+        let odd = if way == 0 { &[] } else { self.odd };
+        odd.iter().map(move |unit| {
             let digit = way % base;
             way /= base;
             (*unit, digit)

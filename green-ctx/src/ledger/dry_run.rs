@@ -47,14 +47,10 @@ impl DryRun {
     pub(crate) fn new(units: &UnitCounts, mut free: UnitSet, chosen: Vec<GroupUnits>) -> DryRun {
         free.take_out(chosen.iter().flat_map(|group| &group.placement.members));
         let left = free.iter().map(|unit| units.counts()[unit]).sum();
-        let mut remainder = left;
-        let mut groups = Vec::with_capacity(chosen.len());
-        for GroupUnits { sms, .. } in chosen {
-            match sms.share == Share::REST {
-                true => remainder += sms.sm_count,
-                false => groups.push(sms),
-            }
-        }
+        let mut groups: Vec<GroupSms> = chosen.into_iter().map(|group| group.sms).collect();
+        // The group that takes the rest is the last one.
+        let rest = groups.pop_if(|group| group.share == Share::REST);
+        let remainder = left + rest.map_or(0, |group| group.sm_count);
         DryRun { unit: units.size(), groups, remainder, free_for_floors: left, quarantined: 0 }
     }
 }

@@ -7,7 +7,7 @@
 
 use std::fmt;
 
-use super::units::{Cut, Placement};
+use super::units::Placement;
 
 /// The maximum number of idle contexts that a device keeps by default.
 const DEFAULT_LIMIT: usize = 64;
@@ -116,10 +116,9 @@ impl<C> Recycler<C> {
         self.idle.extract_if(.., |idle| !idle.kept).collect()
     }
 
-    /// Returns the units of the idle contexts of a cut.
-    pub(super) fn placements(&self, cut: &Cut) -> impl Iterator<Item = &[usize]> {
-        let of_cut = self.idle.iter().filter(move |idle| idle.placement.cut == *cut);
-        of_cut.map(|idle| idle.placement.members.as_slice())
+    /// Returns the idle contexts, oldest first.
+    pub(super) fn idle(&self) -> &[Idle<C>] {
+        &self.idle
     }
 
     pub(crate) fn count_created(&mut self) {

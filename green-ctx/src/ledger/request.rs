@@ -349,7 +349,7 @@ impl SplitRequest {
 
     /// Returns the shares of all groups except the one that takes the rest, in order. The shares are counts
     /// if the request was [counted](SplitRequest::counted).
-    pub(crate) fn shares(&self) -> Vec<Share> {
+    pub(crate) fn shares(&self) -> smallvec::SmallVec<[Share; 4]> {
         self.groups.iter().map(|group| group.counted).collect()
     }
 
@@ -424,9 +424,9 @@ impl SplitRequest {
     /// Returns a name that two groups have, if there is one.
     pub(crate) fn twice(&self) -> Option<&str> {
         // Requests have few names, so comparing all pairs is cheaper than a set.
-        let earlier =
-            |index: usize, name: &str| self.names().take(index).any(|other| other == name);
-        self.names().enumerate().find(|(index, name)| earlier(*index, name)).map(|(_, name)| name)
+        let names: smallvec::SmallVec<[&str; 4]> = self.names().collect();
+        let index = (1..names.len()).find(|index| names[..*index].contains(&names[*index]))?;
+        Some(names[index])
     }
 
     fn names(&self) -> impl Iterator<Item = &str> {

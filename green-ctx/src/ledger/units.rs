@@ -254,7 +254,8 @@ impl UnitSet {
     /// Returns the set of `members` on the same device.
     pub(crate) fn subset(&self, members: impl IntoIterator<Item = usize>) -> UnitSet {
         let mut set = UnitSet(SmallVec::from_elem(0, self.0.len()));
-        members.into_iter().for_each(|unit| set.0[unit / WORD] |= 1 << (unit % WORD));
+        let words = set.0.as_mut_slice();
+        members.into_iter().for_each(|unit| words[unit / WORD] |= 1 << (unit % WORD));
         set
     }
 
@@ -276,7 +277,8 @@ impl UnitSet {
     /// Removes units.
     #[inline]
     pub(super) fn take_out<'a>(&mut self, units: impl IntoIterator<Item = &'a usize>) {
-        units.into_iter().for_each(|unit| self.0[unit / WORD] &= !(1 << (unit % WORD)));
+        let words = self.0.as_mut_slice();
+        units.into_iter().for_each(|unit| words[unit / WORD] &= !(1 << (unit % WORD)));
     }
 
     /// Adds the units of another set.

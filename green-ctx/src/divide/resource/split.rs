@@ -37,18 +37,14 @@ impl Split {
         chosen: Vec<GroupUnits>,
         holds: impl IntoIterator<Item = (Fences, Hold)>,
     ) -> Split {
-        let mut split = Split { groups: Vec::with_capacity(chosen.len()), remainder: None };
-        for (chosen, (fences, hold)) in chosen.into_iter().zip(holds) {
-            let share = chosen.sms.share;
-            let priority = request.priority_of(&chosen.sms.name);
-            let (device, units) = (device.clone(), Arc::clone(units));
-            let group = SmGroup::new(device, units, chosen, priority, fences, hold);
-            match share == Share::REST {
-                true => split.remainder = Some(group),
-                false => split.groups.push(group),
-            }
-        }
-        split
+        let group = |(record, (fences, hold)): (GroupUnits, _)| {
+            let priority = request.priority_of(&record.sms.name);
+            SmGroup::new(device.clone(), Arc::clone(units), record, priority, fences, hold)
+        };
+        let mut groups: Vec<SmGroup> = chosen.into_iter().zip(holds).map(group).collect();
+        // The group that takes the rest is the last one.
+        let remainder = groups.pop_if(|group| group.share() == Share::REST);
+        Split { groups, remainder }
     }
 }
 
@@ -66,7 +62,7 @@ pub(super) fn would_give(
         let ledger = sms.device.ledger()?;
         let rest = (!gone.is_empty()).then(|| ledger.without(&gone));
         let ledger = rest.as_ref().unwrap_or(&ledger);
-        let quarantined = ledger.sm_counts().map_or(0, |counts| counts.quarantined);
+        let quarantined = ledger.quarantined_sms();
         let chosen = ledger.choose(units.counts(), &cut, request)?;
         (chosen, ledger.free(units.counts()), quarantined)
     };
