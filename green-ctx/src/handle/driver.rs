@@ -89,15 +89,16 @@ struct InUse {
     value: Box<dyn Any + Send + Sync>,
     /// The type of the value.
     kind: TypeId,
-    end: fn(&(dyn Any + Send + Sync), &Api, &Reporter),
+    end: fn(&InUse, &Api, &Reporter),
 }
 
 impl InUse {
     fn new<T: InSlot>(driver: &Driver) -> InUse {
-        let end = |value: &(dyn Any + Send + Sync), api: &Api, reporter: &Reporter| {
-            value.downcast_ref::<T>().into_iter().for_each(|value| value.end(api, reporter));
-        };
-        InUse { value: Box::new(T::make(driver)), kind: TypeId::of::<T>(), end }
+        InUse {
+            value: Box::new(T::make(driver)),
+            kind: TypeId::of::<T>(),
+            end: |slot, api, reporter| slot.get::<T>().end(api, reporter),
+        }
     }
 
     #[inline]
@@ -403,7 +404,7 @@ impl Drop for Inner {
             return;
         }
         for in_use in self.slots.iter().filter_map(OnceLock::get) {
-            (in_use.end)(&*in_use.value, &self.api, &self.reporter);
+            (in_use.end)(in_use, &self.api, &self.reporter);
         }
     }
 }
