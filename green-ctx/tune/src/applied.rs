@@ -20,8 +20,10 @@ pub struct Applied {
 impl Applied {
     pub(crate) fn new(outcome: &Outcome, device: &Device) -> Result<Applied> {
         let kind = outcome.verdict.kind;
-        let primary = device.primary_context()?;
-        let plain = |priority| primary.create_stream(StreamOptions::default().priority(priority));
+        let plain = |priority| {
+            let options = StreamOptions::default().priority(priority);
+            device.primary_context()?.create_stream(options)
+        };
         let shared = (kind == ArmKind::Sequential).then(|| plain(0)).transpose()?;
         let is_partition = kind == ArmKind::Partition;
         let partitions = is_partition.then(|| outcome.partitions(device)).transpose()?;
