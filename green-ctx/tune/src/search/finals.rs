@@ -99,11 +99,7 @@ impl<M: Measure> Search<'_, M> {
 
     /// Returns the maximum number of arms in the final comparison.
     fn arms_of_final(&self) -> usize {
-        self.candidates() + RIVALS
-    }
-
-    pub(super) fn candidates(&self) -> usize {
-        if self.has_bound() { DISTANCES.len() } else { 1 }
+        RIVALS + if self.has_bound() { DISTANCES.len() } else { 1 }
     }
 
     /// Runs the best arms without partitions for one long block each, and the best partitions in turns. Each turn has
@@ -257,14 +253,18 @@ impl<M: Measure> Search<'_, M> {
     /// Returns the arms of the final comparison. If the rest of the budget is too short for two candidates, returns
     /// only the one with the greater margin to the bound.
     fn selected(&self) -> Claim {
-        let candidates = self.several(self.partitions(), self.candidates());
-        let plain = self.several(self.plain(), RIVALS);
-        let mut claim = Claim { candidates, plain, repetitions: 0 };
+        let mut claim = self.wanted();
         if self.spent() > self.final_begins(&claim) {
             let partitions = self.partitions();
             claim.candidates = Vec::from_iter(self.best_with_margin(&partitions, DISTANCES[1]));
         }
         claim
+    }
+
+    /// Returns the arms of a final comparison that has time for all of them.
+    pub(super) fn wanted(&self) -> Claim {
+        let candidates = self.several(self.partitions(), self.arms_of_final() - RIVALS);
+        Claim { candidates, plain: self.several(self.plain(), RIVALS), repetitions: 0 }
     }
 
     /// Returns the fraction of the budget at which the final comparison must begin to have all its repetitions.

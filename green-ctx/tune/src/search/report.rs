@@ -80,9 +80,9 @@ impl<M: Measure> Search<'_, M> {
     /// Returns a note with a sufficient budget, if the budget was too small.
     fn budget(&self, claim: Option<&Claim>, place: usize) -> Option<String> {
         // A larger budget may have time for a further candidate.
-        let arms = claim.map_or(1, |claim| claim.arms().len().max(1));
-        let most = claim.map_or(1, |claim| self.candidates() + claim.plain.len()).max(arms);
-        let budget = self.question.budget.as_secs_f64() * most as f64 / arms as f64;
+        let arms = |claim: &Claim| claim.arms().len().max(1) as f64;
+        let more = claim.map_or(1.0, |claim| (arms(&self.wanted()) / arms(claim)).max(1.0));
+        let budget = self.question.budget.as_secs_f64() * more;
         if let Some((found, needed)) =
             self.iterations(place).filter(|(found, needed)| (1..*needed).contains(found))
         {

@@ -123,6 +123,14 @@ fn too_few_iterations_say_nothing_about_a_percentile() {
     assert!(verdict.sentence.starts_with("Too few iterations to know"), "{}", verdict.sentence);
     let names = |note: &String| note.contains("needs 500 iterations") && note.contains("a budget");
     assert!(notes.iter().any(names), "{notes:?}");
+    // Without partitions, a larger budget runs the same arms for longer.
+    let request = request.leave_out(ArmKind::Partition).budget(Duration::from_secs(20));
+    let notes = tuned(|_| [40_000.0, 100.0], 0.02, &request, 1).notes;
+    let note = notes.into_iter().find(|note| names(note)).expect("a note");
+    let numbers = note.split(|c: char| !c.is_ascii_digit()).filter_map(|part| part.parse().ok());
+    let [needed, found, budget] = numbers.collect::<Vec<f64>>()[..] else { panic!("{note}") };
+    let enough = 20.0 * needed / found;
+    assert!((budget - enough).abs() <= 0.5, "{note}");
 }
 
 #[test]

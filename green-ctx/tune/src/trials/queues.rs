@@ -87,7 +87,7 @@ fn a_short_budget_is_enough_near_the_capacity() {
 
 #[test]
 fn a_bound_just_below_the_percentile_of_a_queue_is_not_met() {
-    // The 99th percentile at this load is 37.8 service times, by ten minutes of measurement.
+    // The 99th percentile at this load is 37.8 service times, by twenty minutes of the model's time.
     let others = ArmKind::ALL.into_iter().filter(|kind| *kind != ArmKind::Partition);
     let meets = |seed: &u64| {
         let jobs = queue(Arrival::poisson(5000.0 * 0.94, *seed), false);
