@@ -92,10 +92,9 @@ const SHORTEST: Duration = Duration::from_millis(8);
 const SUSTAINED: Duration = Duration::from_millis(250);
 /// The time before such a block counts. Until then, the clocks still follow the previous load.
 const LEAD_IN: Duration = Duration::from_millis(100);
-/// The maximum time that a queue gets to fill before a block counts.
-const LONGEST_LEAD_IN: Duration = Duration::from_secs(2);
-/// The same in a block of the search, as a fraction of the budget. A single arm that barely keeps up must not use up the
-/// budget.
+/// The maximum time that a queue gets to fill before such a block counts, as a fraction of the budget.
+const MOST_LEAD_IN: f64 = 0.1;
+/// The same in a block of the search. A single arm that barely keeps up must not use up the budget.
 const MOST_FILLING: f64 = 0.01;
 /// The number of partitions measured because the jobs' rates alone predict them to be good.
 const PREDICTED: usize = 10;
@@ -231,21 +230,18 @@ impl<M: Measure> Search<'_, M> {
     /// Returns the time that an arm's queues need to fill.
     fn filling(&self, record: &Record) -> Duration {
         let jobs = self.question.jobs.iter().zip(&record.capacities);
-        let time =
-            |(job, capacity): (&Known, &Option<f64>)| filling_time(&job.arrival, (*capacity)?);
-        jobs.filter_map(time).max().unwrap_or_default().min(LONGEST_LEAD_IN)
+        let times = jobs.filter_map(|(job, capacity)| filling_time(&job.arrival, (*capacity)?));
+        times.max().unwrap_or_default()
     }
 
     /// Returns how long an arm runs in a block of a stage: the lead-in, which does not count, and the measured time.
     fn times(&self, place: usize, stage: Stage) -> (Duration, Duration) {
-        let filling = self.filling(&self.records[place]);
+        let most = if stage == Stage::Search { MOST_FILLING } else { MOST_LEAD_IN };
+        let filling = self.filling(&self.records[place]).min(self.question.budget.mul_f64(most));
         match stage {
-            Stage::Search => {
-                let filling = filling.min(self.question.budget.mul_f64(MOST_FILLING));
-                (filling, self.block.max(filling))
-            }
-            Stage::Choice => (filling.max(LEAD_IN), self.sustained().max(filling)),
-            Stage::Final => (filling.max(LEAD_IN), self.final_block().max(filling)),
+            Stage::Search => (filling, self.block.max(filling)),
+            Stage::Choice => (filling.max(LEAD_IN), self.sustained()),
+            Stage::Final => (filling.max(LEAD_IN), self.final_block()),
         }
     }
 
@@ -293,7 +289,10 @@ impl<M: Measure> Search<'_, M> {
             if self.question.jobs[job].arrival.hz().is_none() || is_known {
                 continue;
             }
-            let (task, block) = (Task::Together(record.arm.clone()), self.saturating(job));
+            let task = Task::Together(record.arm.clone());
+            // A short block in which the job runs as fast as it can.
+            let block = self.block(job, Duration::ZERO, self.block);
+            let block = Block { rounds: false, saturated: Some(job), iterations: 4, ..block };
             match self.run(&task, &block)? {
                 Ran::Sample(sample) => {
                     self.records[place].capacities[job] = Some(sample.jobs[job].rate);
@@ -303,12 +302,6 @@ impl<M: Measure> Search<'_, M> {
             }
         }
         Ok(())
-    }
-
-    /// Returns a short block in which a job runs as fast as it can.
-    fn saturating(&self, job: usize) -> Block {
-        let block = self.block(job, Duration::ZERO, self.block);
-        Block { rounds: false, saturated: Some(job), iterations: 4, ..block }
     }
 
     /// Measures arms for one short block each while there is time.
@@ -454,16 +447,17 @@ impl<M: Measure> Search<'_, M> {
 
     /// Recomputes the values of all arms.
     fn value_all(&mut self) {
-        for place in 0..self.records.len() {
-            self.records[place].value = self.valued(place);
-        }
+        (0..self.records.len()).for_each(|place| self.records[place].value = self.valued(place));
     }
 
-    /// Returns the load of the goal's job relative to its capacity in an arm, if its queue grows without limit.
+    /// Returns a job's arrival rate as a fraction of its capacity in an arm.
+    fn load(&self, record: &Record, job: usize) -> Option<f64> {
+        Some(self.question.jobs[job].arrival.hz()? / record.capacities[job]?.max(1e-9))
+    }
+
+    /// Returns the load of the goal's job in an arm, if its queue grows without limit.
     fn overload(&self, record: &Record) -> Option<f64> {
-        let (job, _) = self.scorer.percentile()?;
-        let (hz, capacity) = (self.question.jobs[job].arrival.hz()?, record.capacities[job]?);
-        (hz >= capacity).then(|| hz / capacity.max(1e-9))
+        self.load(record, self.scorer.percentile()?.0).filter(|load| *load >= 1.0)
     }
 
     /// Returns the measured arms that match, the best first. Partitions without the minimum floors are left out.

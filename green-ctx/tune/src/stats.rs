@@ -53,6 +53,13 @@ impl Interval {
         Interval { low: of(self.low), middle: of(self.middle), high: of(self.high) }
     }
 
+    /// Adds an independent error, given by its 95 % limits below and above the value.
+    pub(crate) fn widened(self, [below, above]: [f64; 2]) -> Interval {
+        let Interval { low, middle, high } = self;
+        let low = middle - (middle - low).hypot(below);
+        Interval { low, middle, high: middle + (high - middle).hypot(above) }
+    }
+
     pub(crate) fn half_width(self) -> f64 {
         (self.high - self.low) / 2.0
     }

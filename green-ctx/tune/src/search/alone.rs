@@ -250,13 +250,8 @@ impl<M: Measure> Search<'_, M> {
     }
 
     /// Measures a job's rate alone in a plain stream.
-    fn rate_alone(
-        &mut self,
-        job: usize,
-        lead_in: Duration,
-        time: Duration,
-    ) -> Found<Option<f64>, M> {
-        let block = self.block(0, lead_in, time);
+    fn rate_alone(&mut self, job: usize, lead: Duration, time: Duration) -> Found<Option<f64>, M> {
+        let block = self.block(0, lead, time);
         let ran = self.alone(job, None, &block)?;
         Ok(if let Ran::Sample(sample) = ran { Some(sample.jobs[0].rate) } else { None })
     }

@@ -8,7 +8,7 @@ use crate::goal::Goal;
 use crate::measure::{Block, Measure, Task};
 use crate::outcome::Stage;
 use crate::score::{Average, Value, best_first};
-use crate::stats::{Interval, LEAST_REPETITIONS, interval, samples_for};
+use crate::stats::{Interval, LEAST_REPETITIONS, interval, reachable, samples_for};
 
 /// The arms of the final comparison. Each runs for one block in every repetition.
 #[derive(Clone, Debug)]
@@ -49,10 +49,15 @@ const DISTANCES: [f64; 2] = [0.01, 0.05];
 /// The difference of rates and percentiles between processes that run the same jobs, as the half-width of a relative
 /// 95 % interval. It cannot be measured within one process. On an H200, 23 of 24 claims differed from another process's
 /// measurement by 0.6 % (root mean square).
-const BETWEEN_RATES: f64 = 0.0135;
+pub(super) const BETWEEN_RATES: f64 = 0.0135;
 const BETWEEN_TAILS: f64 = 0.02;
 /// The same for the change of the clocks within a period, if blocks are much shorter than the period.
 const WITHIN_PERIOD: f64 = 0.015;
+/// The time after which latencies in a queue are independent of those before, as a fraction of the time that the queue
+/// needs to fill. If a percentile is based on fewer independent latencies than a percentile needs, it is usually too low,
+/// because long queues are rare and last long. In the model, with random arrivals, at most 6 of 100 bounds 5 % below the
+/// 99th percentile are called met.
+const INDEPENDENT: f64 = 1.0 / 16.0;
 
 impl Claim {
     pub(super) fn arms(&self) -> Vec<usize> {
@@ -78,23 +83,20 @@ impl<M: Measure> Search<'_, M> {
         affordable.saturating_sub(LEAD_IN).min(CLAIMED).max(self.sustained())
     }
 
-    /// Returns the half-width of a 95 % interval of the errors that the final comparison cannot see. `places` are the
-    /// arms whose percentile counts. If there are none, rates count.
-    fn between(&self, places: &[usize]) -> f64 {
+    /// Returns the half-width of a 95 % interval of the errors that the final comparison cannot see. `processes` is the
+    /// difference between processes.
+    fn between(&self, processes: f64) -> f64 {
         let part = self.final_block().div_duration_f64(CLAIMED).min(1.0);
-        let processes = if places.is_empty() { BETWEEN_RATES } else { BETWEEN_TAILS };
-        let queues = places.iter().map(|place| self.queueing(*place));
-        queues.fold(processes.hypot(WITHIN_PERIOD * (1.0 - part)), f64::hypot)
+        processes.hypot(WITHIN_PERIOD * (1.0 - part))
     }
 
-    /// Returns the part of this error that a queue causes: the capacity differs between processes as other rates do,
-    /// and a latency in a queue is proportional to 1 / (1 - load).
-    fn queueing(&self, place: usize) -> f64 {
-        let Some((job, _)) = self.scorer.percentile() else { return 0.0 };
-        let (hz, capacity) =
-            (self.question.jobs[job].arrival.hz(), self.records[place].capacities[job]);
-        let load = hz.zip(capacity).map_or(0.0, |(hz, capacity)| (hz / capacity).min(0.999));
-        BETWEEN_RATES * load / (1.0 - load)
+    /// Returns how far, as logarithms, a latency can be below and above the measured one because of a queue: the capacity
+    /// differs between processes as other rates do, and a latency in a queue is at most proportional to 1 / (1 - load).
+    fn queueing(&self, place: usize) -> [f64; 2] {
+        let job = self.scorer.percentile().map_or(0, |(job, _)| job);
+        let load = self.load(&self.records[place], job).unwrap_or(0.0).min(0.999);
+        let factor = |part: f64| (1.0 - load) / (1.0 - load / part).max(0.0);
+        [-factor(1.0 + BETWEEN_RATES).ln(), factor(1.0 - BETWEEN_RATES).ln()]
     }
 
     /// Returns the maximum number of arms in the final comparison.
@@ -106,7 +108,8 @@ impl<M: Measure> Search<'_, M> {
     /// half as many partitions as the one before.
     pub(super) fn choose(&mut self) -> Found<(), M> {
         self.settled()?;
-        let until = self.choice_ends();
+        // The final comparison needs time for an interval.
+        let until = CHOICE_ENDS.min(self.final_begins(&self.selected(), REPETITIONS));
         for place in self.plain() {
             self.long_block(place, 0, until)?;
         }
@@ -185,17 +188,12 @@ impl<M: Measure> Search<'_, M> {
         plain
     }
 
-    /// Returns the fraction of the budget at which the choice ends, so that the final comparison has time for an
-    /// interval.
-    fn choice_ends(&self) -> f64 {
-        CHOICE_ENDS.min(self.final_begins(&self.selected()))
-    }
-
     /// Returns a budget that is enough for an interval, however many arms the final comparison has.
     pub(super) fn enough_budget(&self) -> Duration {
-        let length = |place| self.length(place, Stage::Final);
-        let block = self.best(|_| true).map_or(Duration::ZERO, length);
-        let finals = block * (self.arms_of_final() * REPETITIONS) as u32;
+        let filling = |place: &usize| self.filling(&self.records[*place]);
+        let filling = self.wanted().arms().iter().map(filling).max().unwrap_or_default();
+        let blocks = (self.arms_of_final() * REPETITIONS) as u32;
+        let finals = (filling.max(LEAD_IN) + self.final_block()) * blocks;
         let alone = (LEAD_IN + self.sustained()) * self.alone.len() as u32;
         (alone + self.preheating() + finals).div_f64(1.0 - ROUNDS_END - SLACK)
     }
@@ -251,12 +249,15 @@ impl<M: Measure> Search<'_, M> {
     }
 
     /// Returns the arms of the final comparison. If the rest of the budget is too short for two candidates, returns
-    /// only the one with the greater margin to the bound.
+    /// only the one with the greater margin to the bound, and if it is too short even for an interval, only one rival.
     fn selected(&self) -> Claim {
         let mut claim = self.wanted();
-        if self.spent() > self.final_begins(&claim) {
+        if self.spent() > self.final_begins(&claim, REPETITIONS) {
             let partitions = self.partitions();
             claim.candidates = Vec::from_iter(self.best_with_margin(&partitions, DISTANCES[1]));
+        }
+        if self.spent() > self.final_begins(&claim, LEAST_REPETITIONS) {
+            claim.plain.truncate(1);
         }
         claim
     }
@@ -267,9 +268,9 @@ impl<M: Measure> Search<'_, M> {
         Claim { candidates, plain: self.several(self.plain(), RIVALS), repetitions: 0 }
     }
 
-    /// Returns the fraction of the budget at which the final comparison must begin to have all its repetitions.
-    fn final_begins(&self, claim: &Claim) -> f64 {
-        let needs = self.preheating() + self.repetition_length(claim) * REPETITIONS as u32;
+    /// Returns the fraction of the budget at which the final comparison must begin to have this many repetitions.
+    fn final_begins(&self, claim: &Claim, repetitions: usize) -> f64 {
+        let needs = self.preheating() + self.repetition_length(claim) * repetitions as u32;
         1.0 - SLACK - needs.div_duration_f64(self.question.budget)
     }
 
@@ -364,11 +365,14 @@ impl<M: Measure> Search<'_, M> {
         if !self.has_bound() || !self.is_known(place) {
             return None;
         }
-        let is_percentile = matches!(self.question.goal, Goal::Keep { .. });
-        let places = if is_percentile { &[place][..] } else { &[] };
-        interval(claim.repetitions, self.between(places), |kept| {
-            Some(self.claimed(place, kept)?.excess)
-        })
+        let excess = |kept: &[usize]| Some(self.claimed(place, kept)?.excess);
+        if let Goal::Least { .. } = self.question.goal {
+            return interval(claim.repetitions, self.between(BETWEEN_RATES), excess);
+        }
+        // The errors of a percentile are relative.
+        let ratio = |kept: &[usize]| Some(excess(kept)?.ln_1p());
+        let ratio = interval(claim.repetitions, self.between(BETWEEN_TAILS), ratio)?;
+        Some(ratio.widened(self.queueing(place)).map(f64::exp_m1))
     }
 
     /// Returns the ratio of the candidate's score to that of the best arm without partitions, minus 1.
@@ -379,9 +383,13 @@ impl<M: Measure> Search<'_, M> {
             let (ours, theirs) = (self.claimed(candidate, kept)?, self.claimed(rival, kept)?);
             Some((ours.score / theirs.score).ln())
         };
-        let is_percentile = matches!(self.question.goal, Goal::Least { .. });
-        let places = if is_percentile { &[candidate, rival][..] } else { &[] };
-        interval(claim.repetitions, self.between(places), ratio).map(|ratio| ratio.map(f64::exp_m1))
+        let (processes, [ours, theirs]) = match self.question.goal {
+            Goal::Least { .. } => (BETWEEN_TAILS, [candidate, rival].map(|of| self.queueing(of))),
+            _ => (BETWEEN_RATES, [[0.0; 2]; 2]),
+        };
+        let gain = interval(claim.repetitions, self.between(processes), ratio)?;
+        let queues = [ours[1].hypot(theirs[0]), ours[0].hypot(theirs[1])];
+        Some(gain.widened(queues).map(f64::exp_m1)).filter(|gain| gain.high.is_finite())
     }
 
     /// Returns whether the final comparison had enough iterations for the goal's percentile.
@@ -392,14 +400,14 @@ impl<M: Measure> Search<'_, M> {
     /// Returns the iterations of the goal's job in the final comparison, and the number that its percentile needs.
     pub(super) fn iterations(&self, place: usize) -> Option<(usize, usize)> {
         let (job, percentile) = self.scorer.percentile()?;
-        let samples = self.records[place].samples.get(&Stage::Final).into_iter().flatten();
-        let found = samples.map(|sample| sample.jobs[job].latencies_us.len()).sum();
-        Some((found, samples_for(percentile)))
-    }
-
-    /// Returns the number of repetitions after which an interval of this width would become narrow.
-    pub(super) fn needed_repetitions(claim: &Claim, gain: Interval) -> f64 {
-        let ratio = gain.half_width() / NARROW;
-        claim.repetitions.max(LEAST_REPETITIONS) as f64 * ratio.powi(2)
+        let record = &self.records[place];
+        let samples = record.samples.get(&Stage::Final).into_iter().flatten();
+        let latencies: Vec<f64> =
+            samples.flat_map(|sample| &sample.jobs[job].latencies_us).copied().collect();
+        let waits = |capacity| Some(reachable(&latencies, percentile)? > 2e6 / capacity);
+        let is_queue = record.capacities[job].and_then(waits).unwrap_or(false);
+        let hz = self.question.jobs[job].arrival.hz().filter(|_| is_queue).unwrap_or(0.0);
+        let each = (hz * INDEPENDENT * self.filling(record).as_secs_f64()).max(1.0);
+        Some((latencies.len(), (samples_for(percentile) as f64 * each) as usize))
     }
 }

@@ -79,7 +79,7 @@ impl<M: Measure> Search<'_, M> {
         if is_partition(&self.records[best].arm) {
             let rest = match (self.rival(claim), gain) {
                 (Some(rival), _) if misses(rival) => {
-                    ". Without partitions, the bound is not met.".to_owned()
+                    ". Without partitions, the bound is not met with certainty.".to_owned()
                 }
                 (Some(rival), Some(gain)) => format!(
                     "; gain over the best arm without partitions ({}): {}.",
@@ -96,7 +96,7 @@ impl<M: Measure> Search<'_, M> {
         }
         let rest = match (self.winner(claim), gain) {
             (Some(candidate), _) if misses(candidate) => {
-                " No partitions meet the bound.".to_owned()
+                " No partitions meet the bound with certainty.".to_owned()
             }
             (Some(candidate), Some(gain)) => format!(
                 " The best partitions ({}) gain {}.",

@@ -62,40 +62,60 @@ fn what_cannot_keep_up_is_refused_with_every_budget() {
 
 #[test]
 fn a_queue_has_one_answer_with_every_budget() {
-    for (load, meets) in [(0.5, true), (0.85, false)] {
+    let random = |load: f64| Arrival::poisson(5000.0 * load, 7);
+    // Near its capacity a queue takes long to fill.
+    let near = Arrival::rate(5000.0 * 0.94);
+    for (arrival, meets) in [(random(0.5), true), (random(0.85), false), (near, true)] {
         let answers = [10.0, 60.0, 600.0].map(|budget| {
-            let jobs = queue(Arrival::poisson(5000.0 * load, 7), false);
-            let outcome = tune(1, &jobs, &keep(2000.0, budget)).expect("it keeps up");
-            assert_eq!(outcome.notes.iter().any(|note| note.contains("above 80 %")), load > 0.8);
+            let outcome = tune(1, &queue(arrival.clone(), false), &keep(2000.0, budget));
+            let outcome = outcome.expect("it keeps up");
+            let is_near = outcome.notes.iter().any(|note| note.contains("above 80 %"));
+            assert_eq!(is_near, arrival.hz() > Some(4000.0));
             (outcome.verdict.meets, outcome.verdict.sentence)
         });
-        assert!(answers.iter().all(|(met, _)| *met == meets), "{load}: {answers:#?}");
+        assert!(answers.iter().all(|(met, _)| *met == meets), "{arrival}: {answers:#?}");
     }
 }
 
 #[test]
 fn a_short_budget_is_enough_near_the_capacity() {
-    // Only partitions, as for a job that keeps up in no other arm. Near its capacity a queue takes long to fill.
     let jobs = queue(Arrival::rate(5000.0 * 0.94), false);
-    let others = ArmKind::ALL.into_iter().filter(|kind| *kind != ArmKind::Partition);
-    for budget in [10.0, 60.0, 600.0] {
-        let request = others.clone().fold(keep(2000.0, budget), Request::leave_out);
-        let verdict = tune(1, &jobs, &request).expect("it keeps up").verdict;
-        assert!(verdict.meets, "{budget} s: {verdict:?}");
+    let meets =
+        |seed: &u64| tune(*seed, &jobs, &keep(2000.0, 10.0)).expect("it keeps up").verdict.meets;
+    assert!((0..16).filter(meets).count() >= 15);
+}
+
+#[test]
+fn the_interval_of_a_latency_does_not_depend_on_the_bound() {
+    // With a capacity that is 1.35 % lower, the load is 95.3 % and a latency in a queue is 27 % longer.
+    let jobs = queue(Arrival::rate(5000.0 * 0.94), false);
+    for bound_us in [2000.0, 20_000.0] {
+        let sentence = tune(1, &jobs, &keep(bound_us, 60.0)).expect("it keeps up").verdict.sentence;
+        let (_, rest) = sentence.split_once("p99 of a at ").expect("a latency");
+        let numbers = rest.split(|c: char| !c.is_ascii_digit());
+        let numbers: Vec<f64> = numbers.filter_map(|number| number.parse().ok()).collect();
+        let [p99, _, low, high, ..] = numbers[..] else { panic!("{sentence}") };
+        assert!((1.2..1.45).contains(&(high / p99)), "{sentence}");
+        assert!((0.75..0.88).contains(&(low / p99)), "{sentence}");
     }
 }
 
 #[test]
-fn a_bound_just_below_the_percentile_of_a_queue_is_not_met() {
-    // The 99th percentile at this load is 37.8 service times, by twenty minutes of the model's time.
-    let others = ArmKind::ALL.into_iter().filter(|kind| *kind != ArmKind::Partition);
-    let meets = |seed: &u64| {
-        let jobs = queue(Arrival::poisson(5000.0 * 0.94, *seed), false);
-        let request = others.clone().fold(keep(0.95 * 37.8 * 200.0, 60.0), Request::leave_out);
-        tune(*seed, &jobs, &request).expect("it keeps up").verdict.meets
-    };
-    // Without the term for queues, ten of forty.
-    assert!((0..40).filter(meets).count() <= 3);
+fn bounds_near_the_percentile_of_a_queue_are_not_met() {
+    // The 99th percentiles in service times. Near the capacity, the budget has too few independent iterations.
+    for (load, p99, most) in [(0.8, 11.356, 2), (0.94, 37.8, 0)] {
+        let met = |part: f64| {
+            let others = ArmKind::ALL.into_iter().filter(|kind| *kind != ArmKind::Partition);
+            let request = others.fold(keep(part * p99 * 200.0, 19.5), Request::leave_out);
+            let meets = |seed: &u64| {
+                let jobs = queue(Arrival::poisson(5000.0 * load, *seed), false);
+                tune(*seed, &jobs, &request).expect("it keeps up").verdict.meets
+            };
+            (0..20).filter(meets).count()
+        };
+        let (below, above) = (met(0.95), met(1.8));
+        assert!(below <= most && (above > 15) == (most > 0), "{load}: {below}, {above} of 20");
+    }
 }
 
 #[test]
