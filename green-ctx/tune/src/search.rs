@@ -93,7 +93,7 @@ const SUSTAINED: Duration = Duration::from_millis(250);
 /// The time before such a block counts. Until then, the clocks still follow the previous load.
 const LEAD_IN: Duration = Duration::from_millis(100);
 /// The maximum time that a queue gets to fill before such a block counts, as a fraction of the budget.
-const MOST_LEAD_IN: f64 = 0.1;
+const MOST_LEAD_IN: f64 = 0.05;
 /// The same in a block of the search. A single arm that barely keeps up must not use up the budget.
 const MOST_FILLING: f64 = 0.01;
 /// The number of partitions measured because the jobs' rates alone predict them to be good.

@@ -27,8 +27,6 @@ const PATIENCE: f64 = 0.1;
 const LEAST_BLOCKS: u32 = 50;
 /// The number of short blocks that a budget is divided into.
 const BLOCKS: f64 = 900.0;
-/// The fraction of its capacity above which a job's latencies are sensitive to small changes of its rate.
-pub(super) const HIGH_LOAD: f64 = 0.8;
 
 /// The figures of a job alone.
 #[derive(Clone, Debug, Default)]
@@ -165,18 +163,9 @@ impl<M: Measure> Search<'_, M> {
         }
         for job in 0..jobs {
             let possible = median(&self.alone[job].references).unwrap_or(0.0);
-            let Some(requested) = self.question.jobs[job].arrival.hz() else { continue };
-            let name = self.name(job);
-            if requested >= possible {
-                return Err(RequestError::TooFast { job: name, requested, possible }.into());
-            }
-            if requested > HIGH_LOAD * possible {
-                self.notes.push(format!(
-                    "{name} arrives {requested:.0} times per second and could run {possible:.0} times per second \
-                     alone; above {:.0} % of this capacity, latencies are sensitive to small changes of the rate",
-                    100.0 * HIGH_LOAD
-                ));
-            }
+            let hz = self.question.jobs[job].arrival.hz();
+            let Some(requested) = hz.filter(|hz| *hz >= possible) else { continue };
+            return Err(RequestError::TooFast { job: self.name(job), requested, possible }.into());
         }
         self.compare_with_references();
         Ok(())

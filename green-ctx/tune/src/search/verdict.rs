@@ -50,7 +50,7 @@ impl<M: Measure> Search<'_, M> {
     }
 
     /// Returns whether the upper end of an arm's interval meets the goal's bound.
-    fn meets(&self, claim: &Claim, place: usize) -> bool {
+    pub(super) fn meets(&self, claim: &Claim, place: usize) -> bool {
         match self.question.goal {
             Goal::Throughput { .. } | Goal::Makespan => true,
             _ => self.excess(claim, place).is_some_and(|excess| excess.high <= 0.0),
