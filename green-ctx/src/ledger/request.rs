@@ -1,6 +1,5 @@
 //! Requests to split SMs.
 
-use std::borrow::Cow;
 use std::sync::Arc;
 
 use super::percent::{self, Others, Rounding};
@@ -375,16 +374,16 @@ impl SplitRequest {
         Ok(Rounding { sms, unit, units: available(unit)? / unit, odd: 0, is_equal: false })
     }
 
-    /// Returns the request with counts in place of percentages. Calls `rounding` only if there are
-    /// percentages.
+    /// Returns the request with counts in place of percentages. Returns `None`, without calling `rounding`,
+    /// if there are no percentages. A `Cow` would be copied whole by every caller, even a borrowed one.
     pub(crate) fn counted<E: From<Refusal>>(
         &self,
         rounding: impl FnOnce() -> Result<Rounding, E>,
-    ) -> Result<Cow<'_, SplitRequest>, E> {
+    ) -> Result<Option<Box<SplitRequest>>, E> {
         if !self.groups.iter().any(|group| group.share.has_percent()) {
-            return Ok(Cow::Borrowed(self));
+            return Ok(None);
         }
-        let mut request = self.clone();
+        let mut request = Box::new(self.clone());
         let rounding = rounding()?;
         self.groups
             .iter()
@@ -392,7 +391,7 @@ impl SplitRequest {
         request.rounding = Some(rounding);
         let counted = request.first_shares(self.groups.len());
         request.groups.iter_mut().zip(counted).for_each(|(group, share)| group.counted = share);
-        Ok(Cow::Owned(request))
+        Ok(Some(request))
     }
 
     /// Returns the shares as requested.
@@ -424,9 +423,10 @@ impl SplitRequest {
     /// Returns a name that two groups have, if there is one.
     pub(crate) fn twice(&self) -> Option<&str> {
         // Requests have few names, so comparing all pairs is cheaper than a set.
-        let names: smallvec::SmallVec<[&str; 4]> = self.names().collect();
-        let index = (1..names.len()).find(|index| names[..*index].contains(&names[*index]))?;
-        Some(names[index])
+        let mut names = self.names().enumerate();
+        names
+            .find(|(index, name)| self.names().take(*index).any(|other| other == *name))
+            .map(|(_, name)| name)
     }
 
     fn names(&self) -> impl Iterator<Item = &str> {

@@ -113,7 +113,7 @@ impl SmGroup {
         if Some(request.granularity) != cut.granularity() {
             return Err(Error::CutInUse { held: cut.to_string(), holders: Vec::new() });
         }
-        let request = &*request.counted(|| {
+        let counted = request.counted(|| {
             // Percentages refer to the group's floor, since new floors come from it, or to what it shares if
             // it has no floor.
             let (counts, own) = (self.units().counts().counts(), self.floor_unit_indices());
@@ -121,6 +121,7 @@ impl SmGroup {
             let counts: Vec<u32> = members.iter().map(|unit| counts[*unit]).collect();
             Ok::<_, Error>(UnitSizes::of(&counts).into())
         })?;
+        let request = counted.as_deref().unwrap_or(request);
         let ledger = self.device().ledger()?;
         let divided = self.divided(quarantined);
         Ok(ledger.choose_within(self.units().counts(), &divided, request, preferred)?)

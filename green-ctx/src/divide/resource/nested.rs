@@ -12,7 +12,6 @@
 //!
 //! A dry run makes the same split but takes no SMs, and leaves the context for reuse.
 
-use std::borrow::Cow;
 use std::sync::Arc;
 
 use green_ctx_sys::CUdevResourceType;
@@ -75,13 +74,14 @@ fn pieces(group: &SmGroup, request: &SplitRequest) -> Result<Pieces> {
     let sms = SmResource::of_device(device)?;
     // Check before creating a context, so that an invalid request leaves none behind.
     let guess = |sets: u32| Ok::<_, Error>(group.sm_count() / sets * sets);
-    params(group, &sms, &*counted(group, &sms, request, guess)?)?;
+    params(group, &sms, counted(group, &sms, request, guess)?.as_deref().unwrap_or(request))?;
     let context = obtain(device, group.units(), group.placement(), None, group.sm_count())?;
     let split = || {
         let kind = CUdevResourceType::CU_DEV_RESOURCE_TYPE_SM;
         let resource = || dev_resource::of_green(device.functions()?, context.green, kind);
         let available = |sets| cut::available(device, &resource()?, sets);
-        let request = &*counted(group, &sms, request, available)?;
+        let counted = counted(group, &sms, request, available)?;
+        let request = counted.as_deref().unwrap_or(request);
         let groups = params(group, &sms, request)?;
         let within = Some(Arc::new(group.placement().clone()));
         let cut = Cut::Structured { within, groups: Arc::clone(&groups) };
@@ -99,13 +99,13 @@ fn pieces(group: &SmGroup, request: &SplitRequest) -> Result<Pieces> {
     })
 }
 
-/// Returns the request with counts in place of percentages of the group's SMs.
-fn counted<'a>(
+/// Returns the request with counts in place of percentages of the group's SMs, or `None` if it has no percentages.
+fn counted(
     group: &SmGroup,
     sms: &SmResource,
-    request: &'a SplitRequest,
+    request: &SplitRequest,
     available: impl FnOnce(u32) -> Result<u32>,
-) -> Result<Cow<'a, SplitRequest>> {
+) -> Result<Option<Box<SplitRequest>>> {
     request.counted(|| {
         if request.is_structured() {
             return request.structured_rounding(group.sm_count(), sms.coscheduling()?, available);

@@ -206,7 +206,9 @@ impl SmResource {
             let reason = "only a structured request has counts that do not depend on free SMs; use `dry_run`";
             return Err(Error::InvalidRequest(reason.to_owned()));
         }
-        Ok(split::units_for(self, &*split::counted(self, &request)?)?.1.counts().counts().to_vec())
+        let counted = split::counted(self, &request)?;
+        let request = counted.as_deref().unwrap_or(&request);
+        Ok(split::units_for(self, request)?.1.counts().counts().to_vec())
     }
 
     /// Returns the result that a split would have now, without taking SMs.

@@ -1,6 +1,5 @@
 //! Splits of a device: choosing the units for a request, and creating the groups.
 
-use std::borrow::Cow;
 use std::sync::Arc;
 
 use green_ctx_sys::CUdevResourceType;
@@ -54,7 +53,8 @@ pub(super) fn would_give(
     without: &[&SmGroup],
 ) -> Result<DryRun> {
     request.validate()?;
-    let request = &*counted(sms, request)?;
+    let counted = counted(sms, request)?;
+    let request = counted.as_deref().unwrap_or(request);
     let (cut, units) = units_for(sms, request)?;
     let gone = without.iter().filter(|group| *group.device() == sms.device);
     let gone: Vec<_> = gone.filter_map(|group| group.entry()).collect();
@@ -118,7 +118,8 @@ pub(super) fn take(sms: &SmResource, request: &SplitRequest) -> Result<Split> {
     request.validate()?;
     sms.device.driver().reclaim();
     sms.device.retry_quarantine();
-    let request = &*counted(sms, request)?;
+    let counted = counted(sms, request)?;
+    let request = counted.as_deref().unwrap_or(request);
     let (cut, units) = units_for(sms, request)?;
     let (chosen, taken) = {
         let mut ledger = sms.device.ledger()?;
@@ -132,11 +133,11 @@ pub(super) fn take(sms: &SmResource, request: &SplitRequest) -> Result<Split> {
     Ok(Split::of(&sms.device, &units, request, chosen, holds))
 }
 
-/// Returns the request with counts in place of percentages of the device's SMs. The request must be valid.
-pub(super) fn counted<'a>(
+/// Returns a valid request with counts in place of percentages of the device's SMs, or `None` if it has no percentages.
+pub(super) fn counted(
     sms: &SmResource,
-    request: &'a SplitRequest,
-) -> Result<Cow<'a, SplitRequest>> {
+    request: &SplitRequest,
+) -> Result<Option<Box<SplitRequest>>> {
     request.counted(|| {
         if request.is_structured() {
             let kind = CUdevResourceType::CU_DEV_RESOURCE_TYPE_SM;
