@@ -111,7 +111,7 @@ struct Borrowed {
 }
 
 struct Green {
-    raw: Raw<CUgreenCtx_st>,
+    raw: RawGreen,
     calls: Calls,
     group: SmGroup,
     workqueue: Option<WorkqueueConfig>,
@@ -287,7 +287,7 @@ impl Context {
     /// directly to their owner, so no chains of contexts form.
     pub(crate) fn owner_of_queues(&self) -> Context {
         match &self.inner.kind {
-            Kind::Green(Green { queues: Some(owner), .. }) => owner.clone(),
+            Kind::Green(green) => green.queues.as_ref().unwrap_or(self).clone(),
             _ => self.clone(),
         }
     }
@@ -302,9 +302,8 @@ impl Context {
         primary: Arc<PrimaryShares>,
     ) -> Context {
         let device = group.device().clone();
-        let RawGreen { green, context } = raw;
         let green = Green {
-            raw: green,
+            raw,
             calls: Calls::default(),
             fencing: Fencing::new(group.fences()),
             group,
@@ -312,8 +311,7 @@ impl Context {
             queues,
             primary,
         };
-        let kind = Kind::Green(green);
-        Context::enter(Inner { raw: context, kind, device })
+        Context::enter(Inner { raw: raw.context, kind: Kind::Green(green), device })
     }
 
     fn enter(inner: Inner) -> Context {
@@ -428,7 +426,7 @@ impl Context {
     /// ```
     #[doc(alias = "cuCtxSynchronize")]
     pub fn synchronize(&self) -> Result<()> {
-        self.inner.synchronize()
+        synchronize(self.device(), self.inner.raw)
     }
 
     /// Returns the resource of type `kind` that the context was created with.
@@ -466,19 +464,10 @@ impl Inner {
     #[inline]
     fn green(&self) -> Option<(Raw<CUgreenCtx_st>, &Calls)> {
         match &self.kind {
-            Kind::Green(green) => Some((green.raw, &green.calls)),
+            Kind::Green(green) => Some((green.raw.green, &green.calls)),
             Kind::Borrowed(borrowed) => borrowed.green.map(|raw| (raw, &borrowed.calls)),
             Kind::Primary | Kind::Closed => None,
         }
-    }
-
-    fn synchronize(&self) -> Result<()> {
-        let driver = self.device.driver();
-        let _relaxed = RelaxedCapture::enter(driver)?;
-        let _scope = Scope::enter(driver, self.raw.as_ptr())?;
-        // SAFETY: the call has no arguments, and the context is current while `_scope` lives.
-        unsafe { call!(driver.functions()?, cuCtxSynchronize()) }
-            .inspect_err(|error| self.device.note(error))
     }
 
     /// Releases the reference that `retain_primary` took.
@@ -487,66 +476,76 @@ impl Inner {
         // by a close that succeeds and then sets `kind` to `Closed`.
         unsafe { call!(self.device.functions()?, cuDevicePrimaryCtxRelease(self.device.as_raw())) }
     }
+}
 
+/// Blocks the calling thread until all work of a context is done. The caller keeps the context alive.
+fn synchronize(device: &Device, context: Raw<CUctx_st>) -> Result<()> {
+    let driver = device.driver();
+    let _relaxed = RelaxedCapture::enter(driver)?;
+    let _scope = Scope::enter(driver, context.as_ptr())?;
+    // SAFETY: the call has no arguments, and the context is current while `_scope` lives.
+    unsafe { call!(driver.functions()?, cuCtxSynchronize()) }
+        .inspect_err(|error| device.note(error))
+}
+
+impl Green {
     /// Makes the driver's context available for reuse by the next partition on the same SMs.
-    fn leave(&self, green: &mut Green) {
+    fn leave(&mut self, device: &Device) {
         // The gate stream belongs to the context, so it must be destroyed before the context is given away.
-        green.fencing.end_guests();
-        let raw = RawGreen { green: green.raw, context: self.raw };
-        let (placement, sm_count) = (green.group.placement(), green.group.sm_count());
-        green::leave(&self.device, raw, placement, green.workqueue, sm_count);
+        self.fencing.end_guests();
+        let (placement, sm_count) = (self.group.placement(), self.group.sm_count());
+        green::leave(device, self.raw, placement, self.workqueue, sm_count);
     }
 
     /// Ends a green context whose last handle is dropped.
-    fn give_up(&self, mut green: Green) {
-        let driver = self.device.driver();
+    fn give_up(&mut self, device: &Device) {
+        let driver = device.driver();
         // The next owner must not find its context current on this thread, where work could be submitted with it. The
         // driver does not report contexts deeper on this thread's stack, or on the stacks of other threads.
-        let primary = green.primary.context().raw();
-        driver.report(current::replace(driver, self.raw.as_ptr(), primary));
+        let primary = self.primary.context().raw();
+        driver.report(current::replace(driver, self.raw.context.as_ptr(), primary));
         // Recording would invalidate a capture of foreign code, so in that case it is postponed.
-        let is_captured = matches!(green.has_kept_captures(&self.device), Ok(true));
-        let recorded = (!is_captured).then(|| green.record(&self.device));
+        let is_captured = matches!(self.has_kept_captures(device), Ok(true));
+        let recorded = (!is_captured).then(|| self.record(device));
         // A record of the context's own work may cover neither the fences that it still waits for nor graphs
         // that other contexts launched in it.
-        green.group.add_fences(green.fencing.take_pending());
-        let guests = green.fencing.record_guests(driver);
-        green.group.add_fences(guests);
-        green.fencing.end_guests();
+        self.group.add_fences(self.fencing.take_pending());
+        let guests = self.fencing.record_guests(driver);
+        self.group.add_fences(guests);
+        self.fencing.end_guests();
         match recorded {
             Some(Ok(running)) => {
-                green.group.add_fences(running);
-                self.leave(&mut green);
+                self.group.add_fences(running);
+                self.leave(device);
             }
             Some(Err(error)) => {
                 driver.report(Err(error));
-                self.give_up_unrecorded(green);
+                self.give_up_unrecorded(device);
             }
-            None => self.quarantine(green),
+            None => self.quarantine(device),
         }
     }
 
     /// Ends a context whose work could not be recorded. If that work is still running, the SMs are put into quarantine,
     /// since it is unknown when the work will end.
-    fn give_up_unrecorded(&self, green: Green) {
-        let driver = self.device.driver();
-        let done = RelaxedCapture::enter(driver).and_then(|_relaxed| self.synchronize());
-        let raw = RawGreen { green: green.raw, context: self.raw };
-        if done.is_ok() || self.device.has_failed() {
+    fn give_up_unrecorded(&mut self, device: &Device) {
+        let driver = device.driver();
+        let done = RelaxedCapture::enter(driver)
+            .and_then(|_relaxed| synchronize(device, self.raw.context));
+        if done.is_ok() || device.has_failed() {
             driver.report(done);
             // No work is running. The reason for the failed record is unknown, so the context is not reused.
-            return green::end(&self.device, raw.green);
+            return green::end(device, self.raw.green);
         }
-        self.quarantine(green);
+        self.quarantine(device);
     }
 
     /// Puts the SMs into quarantine until the context's work has been recorded.
-    fn quarantine(&self, mut green: Green) {
-        let raw = RawGreen { green: green.raw, context: self.raw };
-        let (placement, sm_count) = (green.group.placement().clone(), green.group.sm_count());
-        let kept = self.device.state().kept.keeps(raw.green);
-        let stuck = Stuck { placement, workqueue: green.workqueue, sm_count, kept, raw };
-        green.group.quarantine(vec![stuck]);
+    fn quarantine(&mut self, device: &Device) {
+        let (placement, sm_count) = (self.group.placement().clone(), self.group.sm_count());
+        let kept = device.state().kept.keeps(self.raw.green);
+        let stuck = Stuck { placement, workqueue: self.workqueue, sm_count, kept, raw: self.raw };
+        self.group.quarantine(vec![stuck]);
     }
 }
 
@@ -558,8 +557,9 @@ impl Drop for Inner {
         }
         // Remove the entry before ending the context: another thread may get the same handle immediately.
         self.device.driver().contexts().forget(self.raw.address(), self);
-        match mem::replace(&mut self.kind, Kind::Closed) {
-            Kind::Green(green) => self.give_up(green),
+        match &mut self.kind {
+            // Dropping the field returns the group's SMs afterwards.
+            Kind::Green(green) => green.give_up(&self.device),
             Kind::Primary => self.device.driver().report(self.release()),
             Kind::Borrowed(_) | Kind::Closed => {}
         }

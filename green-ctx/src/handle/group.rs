@@ -51,6 +51,11 @@ use crate::ledger::{Divided, GroupNumber, GroupUnits, Holder, Ledger, Placement,
 /// }
 /// ```
 pub struct SmGroup {
+    /// On the heap, because a group is moved several times before it is in a context.
+    inner: Box<Inner>,
+}
+
+struct Inner {
     device: Device,
     units: Arc<Units>,
     record: GroupUnits,
@@ -80,42 +85,43 @@ impl SmGroup {
         fences: Fences,
         hold: Hold,
     ) -> SmGroup {
-        SmGroup { device, units, record, priority, fences, hold }
+        let inner = Box::new(Inner { device, units, record, priority, fences, hold });
+        SmGroup { inner }
     }
 
     /// Returns the device that the SMs belong to.
     #[must_use]
     pub fn device(&self) -> &Device {
-        &self.device
+        &self.inner.device
     }
 
     /// Returns the group's name: the name from the request, or `p0`, `p1`, … for a list of counts.
     #[must_use]
     pub fn name(&self) -> &str {
-        &self.record.sms.name
+        &self.inner.record.sms.name
     }
 
     /// Returns the ledger's record of the group.
     pub(crate) fn record(&self) -> &GroupUnits {
-        &self.record
+        &self.inner.record
     }
 
     /// Returns the requested share, or [`Share::REST`] for a group of the remaining SMs.
     #[must_use]
     pub fn share(&self) -> Share {
-        self.record.sms.share
+        self.inner.record.sms.share
     }
 
     /// Returns the group's floor: the number of its SMs that no other partition may use.
     #[must_use]
     pub fn floor(&self) -> u32 {
-        self.record.sms.floor
+        self.inner.record.sms.floor
     }
 
     /// Returns the group's ceiling: the number of SMs that the group may use, including shared SMs.
     #[must_use]
     pub fn sm_count(&self) -> u32 {
-        self.record.sms.sm_count
+        self.inner.record.sms.sm_count
     }
 
     /// Returns the units of the group, as indices into
@@ -123,13 +129,13 @@ impl SmGroup {
     /// to the groups of that split.
     #[must_use]
     pub fn unit_indices(&self) -> &[usize] {
-        &self.record.placement.members
+        &self.inner.record.placement.members
     }
 
     /// Returns the units of the floor, as indices into the same list as [`unit_indices`](SmGroup::unit_indices).
     #[must_use]
     pub fn floor_unit_indices(&self) -> Vec<usize> {
-        self.record.floor_units().collect()
+        self.inner.record.floor_units().collect()
     }
 
     /// Returns the other groups that may use SMs of this group, each with the number of shared SMs. If another group
@@ -150,21 +156,21 @@ impl SmGroup {
     /// ```
     #[must_use]
     pub fn shared_with(&self) -> Vec<Holder> {
-        self.sharers_of(&self.record.pool)
+        self.sharers_of(&self.inner.record.pool)
     }
 
     /// Returns the other groups that may use some of the given units of this group.
     pub(crate) fn sharers_of(&self, units: &[usize]) -> Vec<Holder> {
-        match &self.hold {
+        match &self.inner.hold {
             Hold::Ledger(group) => {
-                let Ok(ledger) = self.device.ledger() else { return Vec::new() };
+                let Ok(ledger) = self.inner.device.ledger() else { return Vec::new() };
                 ledger.sharers(Some((units, *group)))
             }
             Hold::Parent(parent, number) => {
                 let mut sharers = number.map_or_else(Vec::new, |number| {
                     parent.account.lock().sharers(Some((units, number)))
                 });
-                let outside = &parent.group().record.pool;
+                let outside = &parent.group().inner.record.pool;
                 let units: Vec<_> =
                     units.iter().copied().filter(|unit| outside.contains(unit)).collect();
                 if !units.is_empty() {
@@ -177,70 +183,66 @@ impl SmGroup {
 
     /// Returns the priority that the request sets for the partition's first stream.
     pub(crate) fn priority(&self) -> i32 {
-        self.priority
+        self.inner.priority
     }
 
     pub(crate) fn pool(&self) -> &[usize] {
-        &self.record.pool
+        &self.inner.record.pool
     }
 
     /// Returns the data that a further split of this group needs.
     pub(crate) fn divided<'a>(&'a self, quarantined: &'a [usize]) -> Divided<'a> {
         let number = self.entry().map(|(number, _)| number);
-        Divided { group: &self.record, number, quarantined }
+        Divided { group: &self.inner.record, number, quarantined }
     }
 
     pub(crate) fn units(&self) -> &Arc<Units> {
-        &self.units
+        &self.inner.units
     }
 
     /// Returns the group's number in the device's ledger, and its units. Returns `None` for a part of another group.
     pub(crate) fn entry(&self) -> Option<(GroupNumber, &[usize])> {
-        match self.hold {
-            Hold::Ledger(number) => Some((number, &self.record.placement.members)),
+        match self.inner.hold {
+            Hold::Ledger(number) => Some((number, &self.inner.record.placement.members)),
             Hold::Parent(..) => None,
         }
     }
 
     pub(crate) fn placement(&self) -> &Placement {
-        &self.record.placement
+        &self.inner.record.placement
     }
 
     pub(crate) fn fences(&self) -> &Fences {
-        &self.fences
+        &self.inner.fences
     }
 
     /// Adds fences for work that is still running on the group's SMs.
     pub(crate) fn add_fences(&mut self, more: impl IntoIterator<Item = Arc<Fence>>) {
-        self.fences.add(self.device.driver(), more);
+        self.inner.fences.add(self.inner.device.driver(), more);
     }
 
     /// Moves the SMs and the fences into a new group, and leaves this group without SMs.
     fn take(&mut self) -> SmGroup {
-        let members = mem::take(&mut self.record.placement.members);
-        SmGroup {
-            device: self.device.clone(),
-            units: Arc::clone(&self.units),
-            record: GroupUnits {
-                sms: self.record.sms.clone(),
-                placement: Placement { cut: self.record.placement.cut.clone(), members },
-                pool: mem::take(&mut self.record.pool),
-            },
-            priority: self.priority,
-            fences: mem::take(&mut self.fences),
-            hold: self.hold.clone(),
-        }
+        let members = mem::take(&mut self.inner.record.placement.members);
+        let record = GroupUnits {
+            sms: self.inner.record.sms.clone(),
+            placement: Placement { cut: self.inner.record.placement.cut.clone(), members },
+            pool: mem::take(&mut self.inner.record.pool),
+        };
+        let (device, units) = (self.inner.device.clone(), Arc::clone(&self.inner.units));
+        let (fences, hold) = (mem::take(&mut self.inner.fences), self.inner.hold.clone());
+        SmGroup::new(device, units, record, self.inner.priority, fences, hold)
     }
 
     /// Returns the SMs to the account and puts them into quarantine. No partition gets these SMs as its floor until the
     /// work of `contexts` has been recorded.
     pub(crate) fn quarantine(&mut self, contexts: Vec<Stuck>) {
-        let members = mem::take(&mut self.record.placement.members);
-        let fences = mem::take(&mut self.fences);
-        let state = self.device.state();
-        match &self.hold {
+        let members = mem::take(&mut self.inner.record.placement.members);
+        let fences = mem::take(&mut self.inner.fences);
+        let state = self.inner.device.state();
+        match &self.inner.hold {
             Hold::Ledger(group) => {
-                let Ok(mut ledger) = self.device.ledger() else { return };
+                let Ok(mut ledger) = self.inner.device.ledger() else { return };
                 let (ended, members) = ledger.quarantine(*group, &members);
                 drop(ledger);
                 drop(ended);
@@ -256,7 +258,7 @@ impl SmGroup {
     /// Returns whether both groups are recorded in the same account, which guarantees that no unit belongs to both
     /// floors.
     pub(crate) fn has_account_of(&self, other: &SmGroup) -> bool {
-        match (&self.hold, &other.hold) {
+        match (&self.inner.hold, &other.inner.hold) {
             (Hold::Ledger(_), Hold::Ledger(_)) => true,
             (Hold::Parent(own, Some(_)), Hold::Parent(others, Some(_))) => Arc::ptr_eq(own, others),
             _ => false,
@@ -266,10 +268,10 @@ impl SmGroup {
     /// Moves the floor of `other` into this group. Both groups must be in the same account, and must have no shared
     /// SMs.
     pub(crate) fn absorb(&mut self, mut other: SmGroup) {
-        let mut members = mem::take(&mut other.record.placement.members);
-        let ended = match (&self.hold, &other.hold) {
+        let mut members = mem::take(&mut other.inner.record.placement.members);
+        let ended = match (&self.inner.hold, &other.inner.hold) {
             (Hold::Ledger(into), Hold::Ledger(from)) => {
-                let Ok(mut ledger) = self.device.ledger() else { return };
+                let Ok(mut ledger) = self.inner.device.ledger() else { return };
                 ledger.join(*into, *from, &members)
             }
             (Hold::Parent(parent, Some(into)), Hold::Parent(_, Some(from))) => {
@@ -278,13 +280,13 @@ impl SmGroup {
             _ => unreachable!("they have one account"),
         };
         drop(ended);
-        self.record.placement.members.append(&mut members);
-        self.record.placement.members.sort_unstable();
-        let sms = &mut self.record.sms;
+        self.inner.record.placement.members.append(&mut members);
+        self.inner.record.placement.members.sort_unstable();
+        let sms = &mut self.inner.record.sms;
         sms.sm_count += other.sm_count();
         sms.floor += other.floor();
         sms.share = Share::from(sms.sm_count);
-        self.add_fences(other.fences.as_slice().iter().cloned());
+        self.add_fences(other.inner.fences.as_slice().iter().cloned());
     }
 
     /// Hands units of the floor over to the smaller groups in `chosen`. Returns the fences that every new group waits
@@ -292,9 +294,9 @@ impl SmGroup {
     pub(crate) fn hand_over(mut self, chosen: &[GroupUnits]) -> (Fences, Vec<Hold>) {
         let is_chosen =
             |index: &usize| chosen.iter().any(|group| group.placement.members.contains(index));
-        let holds = match &self.hold {
+        let holds = match &self.inner.hold {
             Hold::Ledger(own) => {
-                let Ok(mut ledger) = self.device.ledger() else {
+                let Ok(mut ledger) = self.inner.device.ledger() else {
                     unreachable!("the caller has chosen these units of this ledger")
                 };
                 let (groups, ended): (Vec<_>, Vec<_>) =
@@ -310,12 +312,12 @@ impl SmGroup {
             }
         };
         // The remaining units return when `self` is dropped.
-        self.record.placement.members.retain(|index| !is_chosen(index));
-        (self.fences.clone(), holds)
+        self.inner.record.placement.members.retain(|index| !is_chosen(index));
+        (self.inner.fences.clone(), holds)
     }
 }
 
-impl Drop for SmGroup {
+impl Drop for Inner {
     fn drop(&mut self) {
         if self.record.placement.members.is_empty() || self.device.driver().is_forked() {
             return;
@@ -437,7 +439,7 @@ impl Parent {
         // The list is not locked during the queries, and it still has all fences. A group that takes SMs now waits for
         // all of them.
         let mut running = Fences::gather(&known);
-        running.settle(self.group.device.driver());
+        running.settle(self.group.device().driver());
         let is_done =
             |fence: &mut Arc<Fence>| known.contains(fence) && !running.as_slice().contains(fence);
         let done: Vec<_> = self.fences.lock().extract_if(.., is_done).collect();

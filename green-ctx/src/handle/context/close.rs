@@ -207,7 +207,7 @@ impl Context {
         match mem::replace(&mut inner.kind, Kind::Closed) {
             Kind::Green(mut green) => {
                 green.group.add_fences(green.fencing.take_pending());
-                inner.leave(&mut green);
+                green.leave(&inner.device);
                 Some(green.group)
             }
             // Dropping `inner` drops the owner of a borrowed context.

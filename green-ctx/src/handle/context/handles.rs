@@ -19,7 +19,7 @@ impl Context {
     #[inline]
     fn own_green(&self) -> Option<Raw<CUgreenCtx_st>> {
         match &self.inner.kind {
-            Kind::Green(green) => Some(green.raw),
+            Kind::Green(green) => Some(green.raw.green),
             Kind::Primary | Kind::Borrowed(_) | Kind::Closed => None,
         }
     }

@@ -41,18 +41,20 @@ use crate::work::stream::DefaultStream;
 impl Green {
     /// Returns whether foreign code is capturing a kept stream of this context.
     pub(super) fn has_kept_captures(&self, device: &Device) -> Result<bool> {
-        device.state().kept.are_capturing(device.functions()?, self.raw)
+        device.state().kept.are_capturing(device.functions()?, self.raw.green)
     }
 
     /// Records all work of the context after its last handle was dropped. Returns `None` if all work is done.
     pub(super) fn record(&self, device: &Device) -> Result<Option<Arc<Fence>>> {
         let Some(Shared { work, .. }) = self.fencing.shared.get() else {
-            return green::record(device, self.raw);
+            return green::record(device, self.raw.green);
         };
         // Record the existing fence again. A context that waits for the earlier record relies on the work it covered,
         // and the new record covers that too.
-        self.fencing.pending.wait_as_a_whole(|fence| green::wait_for(device, self.raw, fence))?;
-        green::record_in(device, self.raw, work.raw())?;
+        self.fencing
+            .pending
+            .wait_as_a_whole(|fence| green::wait_for(device, self.raw.green, fence))?;
+        green::record_in(device, self.raw.green, work.raw())?;
         work.note_record();
         Ok(Some(Arc::clone(work)))
     }

@@ -28,7 +28,6 @@ use crate::handle::error::Result;
 /// between plans.
 ///
 /// No driver call is made, and no fence is dropped, while the lock is held.
-#[derive(Default)]
 pub(crate) struct Pending {
     waits: Mutex<Vec<Wait>>,
     /// False only if the list is empty.
@@ -46,9 +45,10 @@ struct Wait {
 
 impl Pending {
     pub(crate) fn new(fences: &Fences) -> Pending {
-        let pending = Pending::default();
-        fences.iter().for_each(|fence| pending.add(fence));
-        pending
+        let waits =
+            fences.iter().map(|fence| Wait { fence: Arc::clone(fence), record: 0, whole: false });
+        let waits: Vec<Wait> = waits.collect();
+        Pending { any: AtomicBool::new(!waits.is_empty()), waits: Mutex::new(waits) }
     }
 
     /// Returns whether no fence is pending. Takes no lock.
