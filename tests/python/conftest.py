@@ -2,6 +2,7 @@
 
 import gc
 import os
+import signal
 import subprocess
 import sys
 from contextlib import closing
@@ -22,10 +23,12 @@ if "GREEN_CTX_SIM" not in os.environ:
 
 
 def pytest_configure(config):
-    """Ignores the warnings that only test_green_contexts.py and test_captures.py test."""
+    """Ignores the warnings that only test_green_contexts.py and test_captures.py test, and allows interrupts."""
     config.addinivalue_line("filterwarnings", "ignore:GreenContext.set_context:FutureWarning")
     # Most substitutes for torch have no graphs.
     config.addinivalue_line("filterwarnings", "ignore:torch .* is not what:RuntimeWarning")
+    # A shell starts its background jobs with interrupts ignored, and some tests interrupt themselves.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(autouse=True)
