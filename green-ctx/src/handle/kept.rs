@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 
 use crate::handle::error::Result;
 use crate::handle::raw::Raw;
-use crate::handle::raw_stream::is_capturing;
+use crate::handle::raw_stream::are_capturing;
 
 /// The kept contexts of a device, and the kept streams of these contexts that have no `Stream` object.
 #[derive(Default)]
@@ -67,12 +67,8 @@ impl KeptStreams {
         }
         // The lock is held during the queries, so that no thread takes a stream out. The queries do not wait.
         let contexts = self.idle.lock();
-        for idle in contexts.get(&context.address()).into_iter().flatten() {
-            if is_capturing(api, idle.raw.as_ptr())? {
-                return Ok(true);
-            }
-        }
-        Ok(false)
+        let streams = contexts.get(&context.address()).into_iter().flatten();
+        are_capturing(api, streams.map(|idle| idle.raw.as_ptr()))
     }
 
     #[cold]

@@ -4,8 +4,7 @@
 use green_ctx_sys::{Api, CUevent, CUstream, CUstreamCaptureStatus};
 
 use crate::handle::driver::Driver;
-use crate::handle::error::Result;
-use crate::handle::error::call;
+use crate::handle::error::{Result, call, check};
 
 /// A raw stream and its driver. The creator of this value keeps the stream alive while the value exists.
 #[derive(Clone, Copy)]
@@ -47,15 +46,25 @@ impl<'a> RawStream<'a> {
 
     /// Returns whether the stream is being captured. Also returns true if the capture was invalidated.
     pub(crate) fn is_capturing(&self) -> Result<bool> {
-        is_capturing(self.driver.functions()?, self.raw)
+        are_capturing(self.driver.functions()?, [self.raw])
     }
 }
 
-/// Returns whether a stream is being captured. Also returns true if the capture was invalidated. The caller keeps the
-/// stream alive.
-pub(crate) fn is_capturing(api: &Api, stream: CUstream) -> Result<bool> {
-    let mut status = CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE;
-    // SAFETY: the caller keeps the stream alive, and `status` is a live local that the driver writes.
-    unsafe { call!(api, cuStreamIsCapturing(stream, &raw mut status)) }?;
-    Ok(status != CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE)
+/// Returns whether one of the streams is being captured. Also returns true if its capture was invalidated. The caller
+/// keeps the streams alive.
+pub(crate) fn are_capturing(
+    api: &Api,
+    streams: impl IntoIterator<Item = CUstream>,
+) -> Result<bool> {
+    const NONE: CUstreamCaptureStatus = CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE;
+    let query = api.cuStreamIsCapturing()?;
+    for stream in streams {
+        let mut status = NONE;
+        // SAFETY: the caller keeps the stream alive, and `status` is a live local that the driver writes.
+        check("cuStreamIsCapturing", unsafe { query(stream, &raw mut status) })?;
+        if status != NONE {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }

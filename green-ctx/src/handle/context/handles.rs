@@ -10,7 +10,7 @@ use crate::handle::current::Scope;
 use crate::handle::error::call;
 use crate::handle::error::{Error, Result};
 use crate::handle::raw::Raw;
-use crate::handle::raw_stream::is_capturing;
+use crate::handle::raw_stream::are_capturing;
 
 const FLAGS: u32 = CUstream_flags::CU_STREAM_NON_BLOCKING.0;
 
@@ -42,7 +42,7 @@ impl Context {
         let (stream, priority) = kept.take(green, priority)?;
         // Do not reuse the stream if foreign code captures it, or if the driver cannot answer.
         let functions = self.device().functions().ok()?;
-        if !matches!(is_capturing(functions, stream.as_ptr()), Ok(false)) {
+        if !matches!(are_capturing(functions, [stream.as_ptr()]), Ok(false)) {
             self.put_kept_stream(stream, priority);
             return None;
         }

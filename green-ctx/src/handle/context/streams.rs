@@ -5,7 +5,7 @@ use parking_lot::Mutex;
 
 use crate::handle::error::Result;
 use crate::handle::raw::Raw;
-use crate::handle::raw_stream::is_capturing;
+use crate::handle::raw_stream::are_capturing;
 
 /// The raw handles of the streams of a context that takes turns on its SMs. A stream is in the list from its creation
 /// until just before it is destroyed.
@@ -57,12 +57,7 @@ impl Streams {
     /// Returns whether one of the streams is being captured.
     pub(super) fn are_capturing(&self, api: &Api) -> Result<bool> {
         let list = self.list.lock();
-        for stream in list.slots.iter().flatten() {
-            // The stream is alive: it is removed from the list, under the lock, before it is destroyed.
-            if is_capturing(api, stream.as_ptr())? {
-                return Ok(true);
-            }
-        }
-        Ok(false)
+        // The streams are alive: a stream leaves the list, under the lock, before it is destroyed.
+        are_capturing(api, list.slots.iter().flatten().map(|stream| stream.as_ptr()))
     }
 }
