@@ -310,9 +310,9 @@ fn check(
     jobs: &[Profile],
     request: &Request,
 ) -> Result<(), Miss> {
-    let differs = |what: &str, there: String, here: String| {
-        let miss = || Miss::new(format!("{what} was {there} and is {here}"));
-        (there == here).then_some(()).ok_or_else(miss)
+    let differs = |what: &str, there: String, here: String| match there == here {
+        true => Ok(()),
+        false => Err(Miss::new(format!("{what} was {there} and is {here}"))),
     };
     if !outcome.complete {
         return Err(Miss::new("the search was interrupted"));
