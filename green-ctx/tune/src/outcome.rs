@@ -310,7 +310,8 @@ pub struct ArmReport {
     /// The arm's score under the goal; a higher score is better. `None` if the arm was not measured.
     pub score: Option<f64>,
     /// How far the arm misses the goal's bound, as a fraction of the bound. The value is positive if the arm misses the
-    /// bound, and 0 or negative if the arm meets the bound.
+    /// bound, and 0 or negative if the arm meets the bound. The value is at least 10⁹ if the goal's job cannot keep up
+    /// with its arrivals, because its queue then grows without limit.
     pub excess: f64,
     /// The number of measurement blocks in which this arm ran.
     pub blocks: usize,

@@ -118,7 +118,8 @@ impl Scorer {
             }
             Goal::Makespan => {
                 let round = |sample: &Sample| average.of(&sample.rounds_us).unwrap_or(f64::NAN);
-                Value { excess: 0.0, score: 1e6 / over_blocks(&round)? }
+                let round_us = over_blocks(&round).filter(|us| us.is_finite())?;
+                Value { excess: 0.0, score: 1e6 / round_us }
             }
             Goal::Keep { job, bound_us, .. } => {
                 let job = self.place(job);

@@ -103,6 +103,9 @@ const NEAR: usize = 8;
 /// How far a partition may miss the bound for its neighbours to be tried, as a fraction of the bound. They may meet it
 /// and be better than the best.
 const NEAR_MISS: f64 = 0.25;
+/// How far an arm misses the bound if the queue of the goal's job grows without limit, at a load of 1: further than any
+/// arm in which the job keeps up.
+const OVERLOADED: f64 = 1e9;
 /// The number of partitions in the first turn of long blocks.
 const FINALISTS: usize = 8;
 
@@ -437,7 +440,7 @@ impl<M: Measure> Search<'_, M> {
             return None;
         }
         if let Some(excess) = self.overload(record) {
-            return Some(Value { excess, score: 0.0 });
+            return Some(Value { excess: OVERLOADED * excess, score: 0.0 });
         }
         record.samples.iter().rev().find_map(|(stage, samples)| {
             let average = if *stage == Stage::Search { Average::Median } else { Average::Mean };

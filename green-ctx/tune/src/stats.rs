@@ -63,6 +63,11 @@ impl Interval {
     pub(crate) fn half_width(self) -> f64 {
         (self.high - self.low) / 2.0
     }
+
+    /// Returns the half-width relative to the ratio, if the interval is of a ratio minus 1.
+    pub(crate) fn relative_half_width(self) -> f64 {
+        self.half_width() / (1.0 + self.middle)
+    }
 }
 
 /// The minimum number of repetitions that an interval requires.

@@ -91,6 +91,23 @@ fn changed(
     on(&mut Changed { model: model(1, jobs, request.goal()), run }, jobs, request)
 }
 
+#[test]
+fn blocks_without_rounds_have_no_makespan() {
+    let (jobs, mut rng) = (short_beside_long(), Rng::with_seed(1));
+    let request = Request::new(Goal::Makespan);
+    for _ in 0..20 {
+        let run = |model: &mut Model, task: &Task, block: &Block| {
+            let mut sample = model.run(task, block)?;
+            if rng.u8(..) % 3 == 0 {
+                sample.rounds_us.clear();
+            }
+            Ok(sample)
+        };
+        let verdict = changed(&jobs, &request, run).expect("it runs").verdict;
+        assert!(verdict.gain.is_none_or(f64::is_finite), "{verdict:?}");
+    }
+}
+
 /// Returns the true value of an arm. For arms without partitions, returns the average over many starts, because starts
 /// differ.
 fn worth(jobs: &[ModelJob], goal: &Goal, arm: &Arm) -> Value {

@@ -7,6 +7,7 @@ use super::{
     is_plain,
 };
 use crate::arm::Arm;
+use crate::arrival::Arrival;
 use crate::goal::Goal;
 use crate::measure::{Block, Measure, Task};
 use crate::outcome::Stage;
@@ -45,7 +46,7 @@ const CLAIMS: f64 = 0.53;
 const SLACK: f64 = 0.01;
 /// The number of repetitions after which a narrow interval ends the final comparison.
 const ENOUGH: usize = 8;
-/// The maximum half-width of a narrow interval, as a fraction of the rival's score.
+/// The maximum half-width of a narrow interval, as a fraction of the bound or of the ratio of the scores.
 const NARROW: f64 = 0.015;
 /// The margins to the bound that candidates should keep in the blocks they are chosen by, as fractions of the bound.
 const DISTANCES: [f64; 2] = [0.01, 0.05];
@@ -61,6 +62,14 @@ const WITHIN_PERIOD: f64 = 0.015;
 /// fraction is fitted to the model: with random arrivals and bounds 5 % below the 99th percentile, at most 6 of 100
 /// bounds are called met if service times are fixed, and 13 if they are random too.
 const INDEPENDENT: f64 = 1.0 / 16.0;
+/// The latency up to which a job has no queue, in service times.
+const NO_QUEUE: f64 = 2.0;
+/// The bound from which it is certain that a queue meets it, in service times divided by 1 - load: four times the 99th
+/// percentile of a queue with random service times.
+const CLEAR: f64 = 20.0;
+/// How often a trace must have been played before its percentiles are known. A trace can have bursts, and blocks begin
+/// anywhere in it.
+const PLAYED: usize = 2;
 
 impl Claim {
     pub(super) fn arms(&self) -> Vec<usize> {
@@ -81,7 +90,7 @@ impl<M: Measure> Search<'_, M> {
 
     /// Returns the length of a block that claims are based on: as long as the budget allows.
     pub(super) fn final_block(&self) -> Duration {
-        let blocks = (self.arms_of_final() * REPETITIONS) as u32;
+        let blocks = ((RIVALS + self.candidates_of_final()) * REPETITIONS) as u32;
         let affordable = self.question.budget.mul_f64(CLAIMS) / blocks;
         affordable.saturating_sub(LEAD_IN).min(CLAIMED).max(self.sustained())
     }
@@ -102,9 +111,9 @@ impl<M: Measure> Search<'_, M> {
         [-factor(1.0 + BETWEEN_RATES).ln(), factor(1.0 - BETWEEN_RATES).ln()]
     }
 
-    /// Returns the maximum number of arms in the final comparison.
-    fn arms_of_final(&self) -> usize {
-        RIVALS + if self.has_bound() { DISTANCES.len() } else { 1 }
+    /// Returns the maximum number of partitions in the final comparison.
+    fn candidates_of_final(&self) -> usize {
+        if self.has_bound() { DISTANCES.len() } else { 1 }
     }
 
     /// Runs the best arms without partitions for one long block each, and the best partitions in turns. Each turn has
@@ -264,7 +273,7 @@ impl<M: Measure> Search<'_, M> {
 
     /// Returns the arms of a final comparison that has time for all of them.
     pub(super) fn wanted(&self) -> Claim {
-        let candidates = self.several(self.partitions(), self.arms_of_final() - RIVALS);
+        let candidates = self.several(self.partitions(), self.candidates_of_final());
         Claim { candidates, plain: self.several(self.plain(), RIVALS), repetitions: 0 }
     }
 
@@ -321,7 +330,7 @@ impl<M: Measure> Search<'_, M> {
             || claim.arms().iter().all(|place| self.is_known(*place) && decided(*place));
         let is_gain_known = claim.candidates.is_empty()
             || claim.plain.is_empty()
-            || self.gain(claim).is_some_and(|gain| gain.half_width() <= NARROW);
+            || self.gain(claim).is_some_and(|gain| gain.relative_half_width() <= NARROW);
         is_bound_known && is_gain_known
     }
 
@@ -363,14 +372,18 @@ impl<M: Measure> Search<'_, M> {
     }
 
     /// Returns how far an arm misses the goal's bound, as a fraction of the bound; it meets the bound if this is not
-    /// positive. `None` for goals without a bound.
+    /// positive. `None` for goals without a bound, and if the queue of the goal's job grows without limit.
     pub(super) fn excess(&self, claim: &Claim, place: usize) -> Option<Interval> {
-        if !self.has_bound() || !self.is_known(place) {
+        let grows = self.overload(&self.records[place]).is_some();
+        if !self.has_bound() || grows || !self.is_known(place) {
             return None;
         }
         let excess = |kept: &[usize]| Some(self.claimed(place, kept)?.excess);
         if let Goal::Least { .. } = self.question.goal {
-            return interval(claim.repetitions, self.between(BETWEEN_RATES), excess);
+            // The errors of a rate are relative.
+            let all: Vec<usize> = (0..claim.repetitions).collect();
+            let rate = 1.0 - excess(&all)?;
+            return interval(claim.repetitions, rate * self.between(BETWEEN_RATES), excess);
         }
         // The errors of a percentile are relative.
         let ratio = |kept: &[usize]| Some(excess(kept)?.ln_1p());
@@ -403,23 +416,36 @@ impl<M: Measure> Search<'_, M> {
     /// Returns the iterations of the goal's job in the final comparison, and the number that its percentile needs.
     pub(super) fn iterations(&self, place: usize) -> Option<(usize, usize)> {
         let (job, percentile) = self.scorer.percentile()?;
-        let (record, arrival) = (&self.records[place], &self.question.jobs[job].arrival);
-        let samples = record.samples.get(&Stage::Final).into_iter().flatten();
+        let samples = self.records[place].samples.get(&Stage::Final).into_iter().flatten();
         let latencies: Vec<f64> =
             samples.flat_map(|sample| &sample.jobs[job].latencies_us).copied().collect();
-        // The number of iterations per independent one. A percentile that is too low is enough to show that the bound is
-        // missed, and bounds far above that of a queue with random service times are met.
-        let each = |capacity: f64| {
-            let (hz, filling) = (arrival.hz()?, filling_time(arrival, capacity)?);
-            let (service_us, tail_us) = (1e6 / capacity, reachable(&latencies, percentile)?);
-            let most_us = 20.0 * service_us / (1.0 - hz / capacity);
-            let mut waits = tail_us > 2.0 * service_us;
-            if let Goal::Keep { bound_us, .. } = self.question.goal {
-                waits &= (tail_us..most_us).contains(&bound_us);
-            }
-            waits.then_some(hz * INDEPENDENT * filling.as_secs_f64())
+        let each = reachable(&latencies, percentile)
+            .and_then(|tail_us| self.per_independent(place, job, tail_us));
+        let needed = (samples_for(percentile) as f64 * each.unwrap_or(1.0).max(1.0)) as usize;
+        let in_trace = match &self.question.jobs[job].arrival {
+            Arrival::Trace { seconds } => PLAYED * seconds.len(),
+            _ => 0,
         };
-        let each = record.capacities[job].and_then(each).unwrap_or(1.0).max(1.0);
-        Some((latencies.len(), (samples_for(percentile) as f64 * each) as usize))
+        Some((latencies.len(), needed.max(in_trace)))
+    }
+
+    /// Returns the number of a job's iterations per independent one, if a queue makes them depend on each other and
+    /// the bound is so close to the percentile that this matters.
+    fn per_independent(&self, place: usize, job: usize, tail_us: f64) -> Option<f64> {
+        let (capacity, arrival) =
+            (self.records[place].capacities[job]?, &self.question.jobs[job].arrival);
+        let (hz, filling) = (arrival.hz()?, filling_time(arrival, capacity)?);
+        let service_us = 1e6 / capacity;
+        if tail_us <= NO_QUEUE * service_us {
+            return None;
+        }
+        if let Goal::Keep { bound_us, .. } = self.question.goal {
+            // A percentile that is too low is enough to show that the bound is missed.
+            let clear_us = CLEAR * service_us / (1.0 - hz / capacity);
+            if bound_us < tail_us || bound_us >= clear_us {
+                return None;
+            }
+        }
+        Some(hz * INDEPENDENT * filling.as_secs_f64())
     }
 }

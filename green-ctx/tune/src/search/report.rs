@@ -14,7 +14,7 @@ const MOST_DRIFT: f64 = 0.05;
 /// The fraction of an iteration's time spent on submitting it from which a job counts as host-bound. The rest is the
 /// driver's own time between two launches.
 const HOST_BOUND: f64 = 0.9;
-/// The half-width above which an interval is wider than most uses need.
+/// The half-width above which an interval is wider than most uses need, relative to the ratio of the scores.
 const WIDE: f64 = 0.02;
 
 impl<M: Measure> Search<'_, M> {
@@ -66,8 +66,7 @@ impl<M: Measure> Search<'_, M> {
         let jobs = self.question.jobs.iter().zip(&self.records[place].capacities);
         let note = |(job, capacity): (&super::Known, &Option<f64>)| {
             let (requested, possible) = (job.arrival.hz()?, (*capacity)?);
-            let is_high = requested > HIGH_LOAD * possible && requested < possible;
-            is_high.then(|| {
+            (requested > HIGH_LOAD * possible).then(|| {
                 format!(
                     "{} runs at {:.0} % of its capacity with {}: {requested:.0}/s of {possible:.0}/s",
                     job.name,
@@ -98,9 +97,10 @@ impl<M: Measure> Search<'_, M> {
         let scatter = |half: f64| half.powi(2) - BETWEEN_RATES.powi(2);
         let is_tail = matches!(self.question.goal, Goal::Least { .. });
         match claim.and_then(|claim| self.gain(claim)) {
-            Some(gain) if gain.half_width() > WIDE && !is_tail => Some(format!(
-                "the interval of the gain is wide; a budget of {:.0} s would narrow it to about ±2 %",
-                budget * (0.5 + 0.5 * scatter(gain.half_width()) / scatter(WIDE))
+            Some(gain) if gain.relative_half_width() > WIDE && !is_tail => Some(format!(
+                "the interval of the gain is wide; a budget of {:.0} s would narrow it to about ±2 % of the ratio of \
+                 the scores",
+                budget * (0.5 + 0.5 * scatter(gain.relative_half_width()) / scatter(WIDE))
             )),
             None if claim
                 .is_none_or(|claim| !claim.candidates.is_empty() && !claim.plain.is_empty()) =>

@@ -139,3 +139,22 @@ fn the_gain_of_a_percentile_is_that_of_all_iterations() {
     assert!(verdict.gain.is_some_and(|gain| (gain - 0.25).abs() < 0.02), "{verdict:?}");
     assert!(verdict.meets, "{verdict:?}");
 }
+
+#[test]
+fn the_interval_of_a_rate_does_not_depend_on_the_bound() {
+    let us = |kind| if kind == ArmKind::Partition { [100.0, 60.0] } else { [400.0, 55.0] };
+    for keep in [0.05, 0.7] {
+        let goal = Goal::least("a", 0.5, "b", keep);
+        let sentence = verdict(us, 0.0, goal).sentence;
+        // 50 of 60 µs, with the difference between processes.
+        assert!(sentence.contains("b at 83 % of its rate alone (95 %: 82 to 85)"), "{sentence}");
+    }
+}
+
+#[test]
+fn a_large_gain_is_known_when_its_ratio_is() {
+    let us = |kind| if kind == ArmKind::Partition { [40.0, 40.0] } else { [100.0, 100.0] };
+    let outcome = tuned(us, 0.0, &Request::new(Goal::default()), 1);
+    assert!(outcome.verdict.gain > Some(1.4), "{:?}", outcome.verdict);
+    assert_eq!(outcome.notes, [""; 0]);
+}

@@ -165,3 +165,49 @@ fn an_arm_that_a_job_cannot_keep_up_in_is_not_chosen() {
     let chosen = &outcome.arms[outcome.verdict.arm.expect("one runs")];
     assert!(outcome.verdict.meets && chosen.capacity["a"] > 4000.0, "{}", outcome.verdict.sentence);
 }
+
+#[test]
+fn a_burst_in_a_trace_is_not_overlooked() {
+    // In 20 s, 1000 arrivals per second, and 1500 within 10 ms.
+    let regular = (0..20_000).map(|index| f64::from(index) / 1e3);
+    let mut seconds: Vec<f64> =
+        regular.chain((0..1500).map(|index| 7.0 + f64::from(index) / 150e3)).collect();
+    seconds.sort_by(f64::total_cmp);
+    let jobs = queue(Arrival::Trace { seconds }, false);
+    let meets =
+        |seed: &u64| tune(*seed, &jobs, &keep(1000.0, 19.5)).is_ok_and(|it| it.verdict.meets);
+    assert_eq!((0..4).filter(meets).count(), 0);
+}
+
+#[test]
+fn no_goal_is_met_by_a_queue_that_grows() {
+    let mut jobs = short_beside_long();
+    jobs[0] = ModelJob { blocks: 132, block_us: 100.0, ..ModelJob::default() };
+    jobs[0].arrival = Arrival::rate(9000.0);
+    jobs[1] = ModelJob { blocks: 1320, block_us: 100.0, ..ModelJob::default() };
+    let goals = ["least:a:p99:keep:b:0.05", "keep:a:p99:900000000us"];
+    for goal in goals.map(|goal| goal.parse().expect("a goal")) {
+        let outcome = tune(1, &jobs, &Request::new(goal)).expect("it keeps up alone");
+        let best = &outcome.arms[outcome.verdict.arm.expect("one runs")];
+        assert!(!outcome.verdict.meets || best.capacity["a"] > 9000.0, "{:?}", outcome.verdict);
+    }
+}
+
+#[test]
+fn an_arm_in_which_a_job_keeps_up_is_closer_to_the_bound() {
+    let mut jobs = short_beside_long();
+    jobs[0] = ModelJob { blocks: 132, block_us: 100.0, ..ModelJob::default() };
+    jobs[0].arrival = Arrival::poisson(3000.0, 7);
+    jobs[1] = ModelJob { blocks: 1320, block_us: 150.0, ..ModelJob::default() };
+    let verdict = tune(1, &jobs, &keep(100.0, 19.5)).expect("it keeps up alone").verdict;
+    assert!(!verdict.sentence.contains("cannot keep up"), "{}", verdict.sentence);
+}
+
+#[test]
+fn every_job_that_cannot_keep_up_is_noted() {
+    let mut jobs = vec![ModelJob { blocks: 132, block_us: 100.0, ..ModelJob::default() }; 2];
+    jobs.iter_mut().for_each(|job| job.arrival = Arrival::rate(8000.0));
+    let outcome = tune(1, &jobs, &Request::new(Goal::default())).expect("they keep up alone");
+    let notes = outcome.notes.iter().filter(|note| note.contains("of its capacity with"));
+    assert_eq!(notes.count(), 2, "{:?}", outcome.notes);
+}
