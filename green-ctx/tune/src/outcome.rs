@@ -39,6 +39,8 @@ pub struct Outcome {
     pub drift: f64,
     /// Warnings for the reader, for example that a job is close to its capacity.
     pub notes: Vec<String>,
+    /// The time budget of tuning in seconds; `None` if a file does not contain it.
+    pub budget: Option<f64>,
     /// The duration of tuning in seconds.
     pub seconds: f64,
     /// True if tuning was completed; false if tuning was interrupted and the verdict is the best result up to that

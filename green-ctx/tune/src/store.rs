@@ -135,7 +135,8 @@ impl Store {
     }
 
     /// Reads the outcome and checks that it applies. The jobs, request, device, driver, crate version and
-    /// [libraries](Store::library) must be the same, and enough SMs must be free.
+    /// [libraries](Store::library) must be the same, except that the request may set a smaller budget or none. Enough
+    /// SMs must be free.
     ///
     /// # Errors
     ///
@@ -339,6 +340,11 @@ fn check(
     }
     if outcome.limits != *request.limits() {
         return Err(Miss::new("the limits were different: step, floors or kinds of arm"));
+    }
+    if let (Some(then), Some(now)) = (outcome.budget, request.wanted_budget())
+        && now > then
+    {
+        return Err(Miss::new(format!("the budget was {then} s and is {now} s")));
     }
     let names = |names: &mut dyn Iterator<Item = &str>| names.collect::<Vec<_>>().join(", ");
     let then = names(&mut outcome.jobs.iter().map(|job| job.name.as_str()));

@@ -244,11 +244,14 @@ fn files_keep_outcomes() -> Tested {
         (&[a], short(), "the list of jobs was a, b and is a"),
         (&profiles(), Request::new(Goal::Makespan), "the goal was throughput and is makespan"),
         (&profiles(), short().leave_out(ArmKind::Priority), "the limits were different"),
+        (&profiles(), short().budget(Duration::from_secs(2)), "the budget was 1 s and is 2 s"),
     ] {
         let miss = store.load(&device, jobs, &request).expect_err(words).to_string();
         assert!(miss.contains(words), "{miss}");
     }
     misses(&simulated("h200@13.1")?.1, &store, "the driver was");
+    let smaller = short().budget(Duration::from_millis(900));
+    assert_eq!(store.load(&device, &profiles(), &smaller).as_ref(), Ok(&outcome));
 
     // Threads that write at the same time leave one of their files.
     thread::scope(|scope| {

@@ -56,6 +56,7 @@ impl<M: Measure> Search<'_, M> {
             arms: (0..self.records.len()).map(|place| self.arm_report(place)).collect(),
             drift,
             notes,
+            budget: Some(self.question.budget.as_secs_f64()),
             seconds,
             complete: !self.interrupted,
         }
