@@ -112,7 +112,7 @@ impl Device {
     pub fn create_context(
         &self,
         resources: impl Into<ContextResources>,
-    ) -> Result<Context, Refused<Box<ContextResources>>> {
+    ) -> Result<Context, Refused<ContextResources>> {
         create::context(self, resources.into())
     }
 
@@ -139,7 +139,7 @@ impl Device {
     pub fn create_partition(
         &self,
         resources: impl Into<ContextResources>,
-    ) -> Result<Partition, Refused<Option<Box<ContextResources>>>> {
+    ) -> Result<Partition, Refused<Option<ContextResources>>> {
         let resources = resources.into();
         let (record, priority) = (resources.group.record().clone(), resources.group.priority());
         let workqueue = resources.workqueue.clone();
@@ -152,7 +152,7 @@ impl Device {
             Err((context, reason)) => {
                 // No work was submitted to the context yet, so closing it needs no wait.
                 let group = if context.seclude(None) { context.finish_close() } else { None };
-                let resources = group.map(|group| Box::new(ContextResources { group, workqueue }));
+                let resources = group.map(|group| ContextResources { group, workqueue });
                 Err(Refused { given: resources, reason })
             }
         }

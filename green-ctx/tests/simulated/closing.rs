@@ -132,7 +132,7 @@ fn a_partition_that_is_not_made_gives_its_group_back() -> Outcome {
             assert!(error.to_string().starts_with(&format!("{call} failed: ")), "{error}");
             let provision = error.given.ok_or("the error has no group")?;
             assert_eq!((provision.group.sm_count(), machine.free()?), (16, 116));
-            drop(machine.device.create_partition(*provision)?);
+            drop(machine.device.create_partition(provision)?);
         }
         Ok(())
     })

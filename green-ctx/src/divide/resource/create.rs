@@ -49,7 +49,7 @@ impl SmGroup {
 pub(crate) fn context(
     device: &Device,
     resources: ContextResources,
-) -> Result<Context, Refused<Box<ContextResources>>> {
+) -> Result<Context, Refused<ContextResources>> {
     let made = check(device, &resources).and_then(|()| {
         trace::span!(
             "create_context",
@@ -70,7 +70,7 @@ pub(crate) fn context(
             let queues = workqueue.and_then(Workqueue::into_owner);
             Ok(Context::of_green(raw, group, config, queues, primary))
         }
-        Err(reason) => Err(Refused { given: Box::new(resources), reason }),
+        Err(reason) => Err(Refused { given: resources, reason }),
     }
 }
 
