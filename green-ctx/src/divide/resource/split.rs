@@ -133,7 +133,8 @@ pub(super) fn take(sms: &SmResource, request: &SplitRequest) -> Result<Split> {
     Ok(Split::of(&sms.device, &units, request, chosen, holds))
 }
 
-/// Returns a valid request with counts in place of percentages of the device's SMs, or `None` if it has no percentages.
+/// Returns the request with counts in place of percentages of the device's SMs, or `None` if it has no percentages. The
+/// request must be valid.
 pub(super) fn counted(
     sms: &SmResource,
     request: &SplitRequest,
