@@ -89,7 +89,7 @@ impl Device {
     ///
     /// # Errors
     ///
-    /// [`Refused`], which returns the group, with one of these reasons: [`Error::DeviceMismatch`] if the
+    /// [`Refused`], which returns the resources, with one of these reasons: [`Error::DeviceMismatch`] if the
     /// group or the workqueue belongs to another device, [`Error::WrongSmCount`] if the driver provided a
     /// different number of SMs than requested, [`Error::Forked`], or [`Error::Driver`].
     ///
@@ -121,7 +121,7 @@ impl Device {
     ///
     /// # Errors
     ///
-    /// The errors of [`create_context`](Device::create_context). The error returns the group, unless the
+    /// The errors of [`create_context`](Device::create_context). The error returns the resources, unless the
     /// stream cannot be created and the new context cannot be closed.
     ///
     /// # Examples

@@ -497,7 +497,8 @@ impl Green {
         green::leave(device, self.raw, placement, self.workqueue, sm_count);
     }
 
-    /// Ends a green context whose last handle is dropped.
+    /// Ends a green context whose last handle is dropped. Only `drop` calls this function, once. Afterwards the raw
+    /// handles are invalid or belong to the recycler, and dropping the fields does not use them.
     fn give_up(&mut self, device: &Device) {
         let driver = device.driver();
         // The next owner must not find its context current on this thread, where work could be submitted with it. The
@@ -529,11 +530,9 @@ impl Green {
     /// Ends a context whose work could not be recorded. If that work is still running, the SMs are put into quarantine,
     /// since it is unknown when the work will end.
     fn give_up_unrecorded(&mut self, device: &Device) {
-        let driver = device.driver();
-        let done = RelaxedCapture::enter(driver)
-            .and_then(|_relaxed| synchronize(device, self.raw.context));
+        let done = synchronize(device, self.raw.context);
         if done.is_ok() || device.has_failed() {
-            driver.report(done);
+            device.driver().report(done);
             // No work is running. The reason for the failed record is unknown, so the context is not reused.
             return green::end(device, self.raw.green);
         }

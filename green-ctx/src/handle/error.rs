@@ -202,12 +202,6 @@ impl<T> From<Refused<T>> for Error {
     }
 }
 
-impl<T> From<Box<Refused<T>>> for Error {
-    fn from(refused: Box<Refused<T>>) -> Error {
-        refused.reason
-    }
-}
-
 /// The class of an [`Error`], on which a program can base its reaction to the error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]

@@ -190,6 +190,7 @@ pub(crate) struct Fences {
 }
 
 impl From<Vec<Arc<Fence>>> for Fences {
+    /// The list must have no duplicates.
     fn from(fences: Vec<Arc<Fence>>) -> Fences {
         Fences { fences }
     }

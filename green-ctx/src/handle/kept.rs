@@ -65,7 +65,8 @@ impl KeptStreams {
         if !self.any.load(Ordering::Acquire) {
             return Ok(false);
         }
-        // The lock is held during the queries, so that no thread takes a stream out. The queries do not wait.
+        // Kept streams are never destroyed. The lock is held during the queries, so that no thread takes a stream out.
+        // The queries do not wait.
         let contexts = self.idle.lock();
         let streams = contexts.get(&context.address()).into_iter().flatten();
         are_capturing(api, streams.map(|idle| idle.raw.as_ptr()))

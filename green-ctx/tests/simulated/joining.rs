@@ -14,7 +14,7 @@ use crate::{
 fn refused(one: SmGroup, other: SmGroup) -> ([SmGroup; 2], Error) {
     let what = |group: &SmGroup| (group.name().to_owned(), group.unit_indices().to_vec());
     let before = [what(&one), what(&other)];
-    let Refused { given: groups, reason: error } = *one.join(other).expect_err("they do not join");
+    let Refused { given: groups, reason: error } = one.join(other).expect_err("they do not join");
     assert_eq!([what(&groups[0]), what(&groups[1])], before);
     (groups, error)
 }

@@ -144,14 +144,13 @@ impl PlanSet {
     pub fn new(
         group: SmGroup,
         first: PlanRequest,
-    ) -> Result<PlanSet, Refused<Option<Box<SmGroup>>, PlanError>> {
+    ) -> Result<PlanSet, Refused<Option<SmGroup>, PlanError>> {
         let base = Parent::of(group);
         let contexts = Contexts::default();
         let first = match build(&base, &contexts, first) {
             Ok(first) => first,
             Err(reason) => {
-                let group = Parent::into_group(base).map(Box::new);
-                return Err(Refused { given: group, reason });
+                return Err(Refused { given: Parent::into_group(base), reason });
             }
         };
         let inner = Inner {

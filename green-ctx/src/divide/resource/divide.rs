@@ -42,11 +42,11 @@ impl SmGroup {
     /// # Ok(())
     /// # }
     /// ```
-    pub fn split(self, request: impl Into<SplitRequest>) -> Result<Split, Box<Refused<SmGroup>>> {
+    pub fn split(self, request: impl Into<SplitRequest>) -> Result<Split, Refused<SmGroup>> {
         crate::handle::trace::span!("split", device = self.device().ordinal(), group = self.name());
         let request = request.into();
         if let Err(error) = self.check_request(&request) {
-            return Err(Box::new(Refused { given: self, reason: error }));
+            return Err(Refused { given: self, reason: error });
         }
         self.device().retry_quarantine();
         if self.needs_driver(&request) {
@@ -54,7 +54,7 @@ impl SmGroup {
         }
         let chosen = match self.choose(&request, &[], &[]) {
             Ok(chosen) => chosen,
-            Err(error) => return Err(Box::new(Refused { given: self, reason: error })),
+            Err(error) => return Err(Refused { given: self, reason: error }),
         };
         let (device, units) = (self.device().clone(), Arc::clone(self.units()));
         let holds: Vec<_> = if request.is_exclusive() {

@@ -45,13 +45,13 @@ impl SmGroup {
     /// # }
     /// ```
     #[doc(alias = "cuDevResourceGenerateDesc")]
-    pub fn join(mut self, other: SmGroup) -> Result<SmGroup, Box<Refused<[SmGroup; 2]>>> {
+    pub fn join(mut self, other: SmGroup) -> Result<SmGroup, Refused<[SmGroup; 2]>> {
         match check(&self, &other) {
             Ok(()) => {
                 self.absorb(other);
                 Ok(self)
             }
-            Err(error) => Err(Box::new(Refused { given: [self, other], reason: error })),
+            Err(error) => Err(Refused { given: [self, other], reason: error }),
         }
     }
 }

@@ -32,13 +32,10 @@ use crate::ledger::{
 };
 
 /// Splits a group. If the split fails, the error returns the group.
-pub(super) fn split(
-    group: SmGroup,
-    request: &SplitRequest,
-) -> Result<Split, Box<Refused<SmGroup>>> {
+pub(super) fn split(group: SmGroup, request: &SplitRequest) -> Result<Split, Refused<SmGroup>> {
     let Pieces { context, units, chosen } = match pieces(&group, request) {
         Ok(pieces) => pieces,
-        Err(error) => return Err(Box::new(Refused { given: group, reason: error })),
+        Err(error) => return Err(Refused { given: group, reason: error }),
     };
     let device = group.device().clone();
     let fences = group.fences().clone();

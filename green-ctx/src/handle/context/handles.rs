@@ -10,7 +10,7 @@ use crate::handle::current::Scope;
 use crate::handle::error::call;
 use crate::handle::error::{Error, Result};
 use crate::handle::raw::Raw;
-use crate::handle::raw_stream::are_capturing;
+use crate::handle::raw_stream::RawStream;
 
 const FLAGS: u32 = CUstream_flags::CU_STREAM_NON_BLOCKING.0;
 
@@ -41,8 +41,8 @@ impl Context {
         let (green, kept) = (self.own_green()?, &self.device().state().kept);
         let (stream, priority) = kept.take(green, priority)?;
         // Do not reuse the stream if foreign code captures it, or if the driver cannot answer.
-        let functions = self.device().functions().ok()?;
-        if !matches!(are_capturing(functions, [stream.as_ptr()]), Ok(false)) {
+        let raw = RawStream::new(self.device().driver(), stream.as_ptr());
+        if !matches!(raw.is_capturing(), Ok(false)) {
             self.put_kept_stream(stream, priority);
             return None;
         }

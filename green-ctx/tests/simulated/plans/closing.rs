@@ -26,11 +26,11 @@ fn a_set_that_is_not_made_gives_its_group_back() -> Outcome {
     let group = error.given.ok_or("nothing ran")?;
     // Creating the second context fails after the first one was created.
     sim.fail(Fault::on("cuGreenCtxCreate").nth(2))?;
-    let error = PlanSet::new(*group, plan("day", 16)).expect_err("the driver fails");
+    let error = PlanSet::new(group, plan("day", 16)).expect_err("the driver fails");
     let group = error.given.ok_or("nothing ran")?;
     assert_eq!((group.sm_count(), device.resources().sm()?.free_sm_count()), (64, 68));
     sim.clear_faults();
-    let set = PlanSet::new(*group, plan("day", 16))?;
+    let set = PlanSet::new(group, plan("day", 16))?;
     assert_eq!(set.sm_count(), 64);
     drop(set);
     assert_eq!(device.resources().sm()?.free_sm_count(), 132);

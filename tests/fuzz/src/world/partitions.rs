@@ -349,7 +349,7 @@ impl World {
                 Ok(Done::Ok)
             }
             Err(error) => {
-                let done = Done::refused(&*error);
+                let done = Done::refused(&error);
                 let [first, second] = error.given;
                 if [first.sm_count(), second.sm_count()] != counts {
                     return Err(wrong(format!(
