@@ -1,10 +1,13 @@
 //! Switches between prepared plans.
 
 use std::hint::black_box;
+use std::iter;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use green_ctx::{Plan, PlanSet, Stream, StreamOptions, plan::SwitchOptions};
+use green_ctx::event::{Event, EventOptions};
+use green_ctx::plan::SwitchOptions;
+use green_ctx::{Partition, Plan, PlanSet, Stream, StreamOptions};
 
 use super::Found;
 use crate::measure::Times;
@@ -14,17 +17,19 @@ use crate::setup::{Bench, Result};
 
 pub(super) const ABOUT: &str = "Host time of a switch between plans of two partitions each, \
     which have none in common, with and without fences. `idle`: no work runs. `in flight`: each \
-    partition of the plan that is left has 20 µs of work in flight; with several streams per \
-    partition, every stream has. Switches are timed one by one, reads of the active plan 1000 at \
-    a time.";
+    partition of the plan that is left has 20 µs of work in flight. With several streams per \
+    partition, one has a kernel that lasts until the switch, and the others wait for it. Switches \
+    are timed one by one, reads of the active plan 1000 at a time.";
 
 /// The duration of the work in each partition.
 pub(super) const WORK: Duration = Duration::from_micros(20);
 /// The number of switches between waits for all work, so that no queue is ever full.
 pub(super) const SETTLE: usize = 64;
 const READS: u32 = 1000;
-/// The longest time of submitting a launch. The work on one stream lasts until all other streams have theirs.
-const SUBMIT: Duration = Duration::from_micros(4);
+/// The longest time of submitting a wait. The kernel lasts until all other streams wait for it, which
+/// [`Plans::switch`] checks. Kernels in all streams would not do: of 256 kernels of 4 ms, an H200 (driver 580.159.04)
+/// had finished the first one before 26 to 112 of 112 switches.
+const SUBMIT: Duration = Duration::from_micros(8);
 /// The streams per partition, and the number of switches in a whole run and in a quick one.
 const STREAMS: [(u32, usize, usize); 4] =
     [(2, 2500, 20), (8, 1000, 10), (32, 250, 4), (128, 100, 2)];
@@ -33,10 +38,20 @@ const STREAMS: [(u32, usize, usize); 4] =
 struct Plans {
     set: PlanSet,
     plans: Vec<Arc<Plan>>,
-    /// The streams of each plan, and the SMs that the work on each of them fills.
-    streams: Vec<Vec<(Stream, u32)>>,
+    /// The jobs of each plan.
+    jobs: Vec<Vec<Job>>,
     /// Streams per partition.
     each: u32,
+}
+
+/// The streams of a partition.
+struct Job {
+    first: Stream,
+    /// The SMs that the work on the first stream fills.
+    sm_count: u32,
+    others: Vec<Stream>,
+    /// The end of the work on the first stream.
+    done: Event,
 }
 
 pub(super) fn run(bench: &Bench) -> Result<Found> {
@@ -50,8 +65,8 @@ pub(super) fn run(bench: &Bench) -> Result<Found> {
         if count == 2 {
             samples.push(reads(bench, &plans.set).sample("active plan read"));
             // Real programs give the streams' handles to PyTorch and cuBLAS.
-            for (stream, _) in plans.streams.iter().flatten() {
-                black_box(stream.as_raw());
+            for job in plans.jobs.iter().flatten() {
+                black_box(job.first.as_raw());
             }
             let name = format!("{name}, fences, handles given out");
             samples.extend(plans.measure(bench, true, &name, counts)?);
@@ -70,19 +85,16 @@ impl Plans {
     /// Creates a set with all SMs of the device, and `plans` plans with `each` streams per partition.
     fn prepare(bench: &Bench, plans: u32, each: u32) -> Result<Plans> {
         let (set, plans) = plans::prepare(&bench.device, plans)?;
-        let mut streams = Vec::new();
-        for plan in &plans {
-            let mut of_plan = Vec::new();
-            for partition in plan.partitions() {
-                let sms = (partition.sm_count() / each).max(1);
-                of_plan.push((partition.stream().clone(), sms));
-                for _ in 1..each {
-                    of_plan.push((partition.create_stream(StreamOptions::default())?, sms));
-                }
-            }
-            streams.push(of_plan);
-        }
-        Ok(Plans { set, plans, streams, each })
+        let job = |partition: &Partition| -> Result<Job> {
+            let other = |_| partition.create_stream(StreamOptions::default());
+            let others = (1..each).map(other).collect::<green_ctx::Result<_>>()?;
+            let (first, sm_count) = (partition.stream().clone(), partition.sm_count());
+            let done = bench.device.create_event(EventOptions::default())?;
+            Ok(Job { first, sm_count, others, done })
+        };
+        let jobs = plans.iter().map(|plan| plan.partitions().iter().map(job).collect());
+        let jobs = jobs.collect::<Result<_>>()?;
+        Ok(Plans { set, plans, jobs, each })
     }
 
     /// Measures switches with idle partitions and with busy ones.
@@ -114,17 +126,20 @@ impl Plans {
         let settle = (SETTLE / self.each as usize).max(1);
         let mut turns = Turns::new(&self.set, &self.plans);
         let mut times = Times::with_capacity(count);
+        let mut ended = 0;
         for round in 0..warm_up + count {
+            let left = &self.jobs[turns.at()];
             if busy {
-                for (stream, sms) in &self.streams[turns.at()] {
-                    bench.kernels.busy(stream, *sms, 1, rounds)?;
-                }
+                left.iter().try_for_each(|job| job.submit(bench, rounds))?;
             }
             let plan = turns.next();
             let start = Instant::now();
             let switched = self.set.switch(plan, options);
             let time = start.elapsed();
             switched?;
+            if busy && self.each > 1 {
+                ended += usize::from(left[0].first.is_idle()?);
+            }
             if round >= warm_up {
                 times.push(time);
             }
@@ -133,15 +148,30 @@ impl Plans {
             }
         }
         self.synchronize()?;
+        if ended > count / 4 {
+            let all = warm_up + count;
+            return Err(format!("work had ended before {ended} of {all} switches").into());
+        }
         Ok(times)
     }
 
     /// Waits for the work of all streams.
     fn synchronize(&self) -> Result<()> {
-        for (stream, _) in self.streams.iter().flatten() {
-            stream.synchronize()?;
+        for job in self.jobs.iter().flatten() {
+            iter::once(&job.first).chain(&job.others).try_for_each(Stream::synchronize)?;
         }
         Ok(())
+    }
+}
+
+impl Job {
+    /// Submits work to the first stream, and makes the other streams wait for it.
+    fn submit(&self, bench: &Bench, rounds: u32) -> Result<()> {
+        bench.kernels.busy(&self.first, self.sm_count, 1, rounds)?;
+        if !self.others.is_empty() {
+            self.first.record(&self.done)?;
+        }
+        Ok(self.others.iter().try_for_each(|stream| stream.wait(&self.done))?)
     }
 }
 
