@@ -91,7 +91,7 @@ impl<M: Measure> Search<'_, M> {
             let budget = budget * needed as f64 / found as f64;
             return Some(format!(
                 "the percentile needs {needed} iterations, but the final comparison had {found}; a budget of \
-                 {budget:.0} s would be enough"
+                 about {budget:.0} s would be enough"
             ));
         }
         // A larger budget reduces only the scatter, and two percentiles differ by more between processes.
@@ -99,16 +99,18 @@ impl<M: Measure> Search<'_, M> {
         let is_tail = matches!(self.question.goal, Goal::Least { .. });
         match claim.and_then(|claim| self.gain(claim)) {
             Some(gain) if gain.relative_half_width() > WIDE && !is_tail => Some(format!(
-                "the interval of the gain is wide; a budget of {:.0} s would narrow it to about ±2 % of the ratio of \
+                "the interval of the gain is wide; a budget of about {:.0} s would narrow it to about ±2 % of the ratio of \
                  the scores",
                 budget * (0.5 + 0.5 * scatter(gain.relative_half_width()) / scatter(WIDE))
             )),
-            None if claim
-                .is_none_or(|claim| !claim.candidates.is_empty() && !claim.plain.is_empty()) =>
+            None if claim.is_none_or(|claim| {
+                let are_measured = !claim.candidates.is_empty() && !claim.plain.is_empty();
+                are_measured && !claim.arms().into_iter().any(|place| self.is_starving(place))
+            }) =>
             {
                 let needed = self.enough_budget().as_secs_f64();
                 Some(format!(
-                    "the final comparison was too short for an interval; a budget of {:.0} s would be enough",
+                    "the final comparison was too short for an interval; a budget of about {:.0} s would be enough",
                     needed.max(1.5 * budget).ceil()
                 ))
             }

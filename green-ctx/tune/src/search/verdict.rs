@@ -24,6 +24,7 @@ impl<M: Measure> Search<'_, M> {
         let best = match (candidate, allowed) {
             (Some(ours), Some(theirs)) => Some(match (meets(ours), meets(theirs)) {
                 (true, true) if gain.is_some_and(|gain| gain.low > 0.0) => ours,
+                (true, true) if self.is_starving(theirs) && !self.is_starving(ours) => ours,
                 (true, true) => theirs,
                 (true, false) => ours,
                 (false, true) => theirs,
@@ -57,6 +58,12 @@ impl<M: Measure> Search<'_, M> {
         }
     }
 
+    /// Returns whether the jobs whose rates the goal compares make no progress in an arm. No gain over such an arm can
+    /// be computed.
+    pub(super) fn is_starving(&self, place: usize) -> bool {
+        self.value(place).is_some_and(|value| value.score <= 0.0)
+    }
+
     /// Returns the arm that is closer to the bound. Returns the arm without partitions if that may meet the bound.
     fn closer(&self, ours: usize, theirs: usize) -> usize {
         let excess = |place| self.value(place).map_or(f64::INFINITY, |value| value.excess);
@@ -86,6 +93,10 @@ impl<M: Measure> Search<'_, M> {
                     self.describe(rival),
                     against(gain)
                 ),
+                (Some(rival), None) if self.is_starving(rival) => format!(
+                    ". Without partitions ({}), the other jobs make no progress.",
+                    self.describe(rival)
+                ),
                 (Some(_), None) => {
                     "; the budget was too short to compare it with arms without partitions."
                         .to_owned()
@@ -102,6 +113,10 @@ impl<M: Measure> Search<'_, M> {
                 " The best partitions ({}) gain {}.",
                 self.describe(candidate),
                 against(gain)
+            ),
+            (Some(candidate), None) if self.is_starving(candidate) => format!(
+                " With the best partitions ({}), the other jobs make no progress.",
+                self.describe(candidate)
             ),
             (Some(candidate), None) => format!(
                 " The budget was too short to compare it with the best partitions ({}).",

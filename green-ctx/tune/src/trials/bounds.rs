@@ -2,13 +2,16 @@
 
 use super::*;
 
-/// Returns the outcome of tuning two jobs. For each kind of arm, `us` returns the times of the jobs' iterations in µs.
-/// `scatter` is the noise between measurement blocks.
+/// Returns the outcome of tuning two jobs. For each kind of arm, `us` returns the times of the jobs' iterations in µs. A
+/// job with an infinite time makes no progress. `scatter` is the noise between measurement blocks.
 fn tuned(us: fn(ArmKind) -> [f64; 2], scatter: f64, request: &Request, seed: u64) -> Outcome {
     let (jobs, mut rng) = (vec![ModelJob::default(); 2], Rng::with_seed(seed));
     changed(&jobs, request, |model, task, block| {
         model.run(task, block)?;
         let job = |us: f64| {
+            if us.is_infinite() {
+                return JobSample::default();
+            }
             let us = us * (1.0 + scatter * (rng.f64() - 0.5));
             let latencies_us = vec![us; (block.duration.as_secs_f64() * 1e6 / us) as usize + 1];
             JobSample { rate: 1e6 / us, latencies_us, host_us: 1.0 }
@@ -83,13 +86,29 @@ fn the_budget_that_a_note_names_is_enough_for_an_interval() {
     // A final comparison without iterations cannot show how many are enough.
     assert!(!short.notes.iter().any(|note| note.contains("had 0")), "{:?}", short.notes);
     let budget = |note: &String| {
-        let rest =
-            note.strip_prefix("the final comparison was too short for an interval; a budget of ")?;
+        let (_, rest) = note.split_once("too short for an interval; a budget of about ")?;
         rest.strip_suffix(" s would be enough")?.parse().ok()
     };
     let named: f64 = short.notes.iter().find_map(budget).expect("a budget");
     let long = tuned(named);
     assert!(long.verdict.interval.is_some(), "{named} s: {:?}", long.verdict);
+}
+
+#[test]
+fn an_arm_in_which_the_other_job_makes_no_progress_is_not_recommended() {
+    let starved = |kind| [400.0, if kind == ArmKind::Partition { 100.0 } else { f64::INFINITY }];
+    let request = Request::new(Goal::keep("a", 0.5, 500.0));
+    let Outcome { verdict, notes, .. } = tuned(starved, 0.0, &request, 1);
+    assert!(verdict.meets && verdict.kind == ArmKind::Partition, "{verdict:?}");
+    assert!(verdict.sentence.contains("make no progress"), "{}", verdict.sentence);
+    assert_eq!(notes, [""; 0]);
+    // The other way round, and if the other job makes no progress in any arm.
+    let starved = |kind| [400.0, if kind == ArmKind::Partition { f64::INFINITY } else { 100.0 }];
+    let sentence = self::verdict(starved, 0.0, Goal::keep("a", 0.5, 500.0)).sentence;
+    assert!(sentence.starts_with("Don't partition;"), "{sentence}");
+    let sentence =
+        self::verdict(|_| [400.0, f64::INFINITY], 0.0, Goal::keep("a", 0.5, 500.0)).sentence;
+    assert!(sentence.starts_with("Don't partition;"), "{sentence}");
 }
 
 #[test]
