@@ -75,6 +75,8 @@ struct Record {
     samples: BTreeMap<Stage, Vec<Sample>>,
     /// The maximum iterations per second of each job in this arm. Measured for jobs that arrive at given times.
     capacities: Vec<Option<f64>>,
+    /// Whether the capacity of the goal's job is from a long block.
+    is_confirmed: bool,
     /// The value by the most reliable blocks; `None` if there are none.
     value: Option<Value>,
     /// The reason why the arm cannot run.
@@ -103,6 +105,8 @@ const NEAR: usize = 8;
 /// How far a partition may miss the bound for its neighbours to be tried, as a fraction of the bound. They may meet it
 /// and be better than the best.
 const NEAR_MISS: f64 = 0.25;
+/// The fraction of its capacity above which a job's latencies are sensitive to small changes of its rate.
+const HIGH_LOAD: f64 = 0.8;
 /// How far an arm misses the bound if the queue of the goal's job grows without limit, at a load of 1: further than any
 /// arm in which the job keeps up.
 const OVERLOADED: f64 = 1e9;
@@ -169,15 +173,19 @@ pub(crate) fn search<M: Measure>(
 impl<M: Measure> Search<'_, M> {
     /// Returns the fraction of the budget spent so far.
     fn spent(&self) -> f64 {
-        (self.measure.now() - self.began).as_secs_f64() / self.question.budget.as_secs_f64()
+        self.part(self.measure.now() - self.began)
     }
 
     /// Returns whether something of this length can be done before the fraction `until` of the budget is spent. Returns
     /// false after an interruption.
     fn has_time_for(&mut self, length: Duration, until: f64, step: &'static str) -> bool {
         self.step = step;
-        let part = length.as_secs_f64() / self.question.budget.as_secs_f64();
-        !self.interrupted && self.spent() + part < until
+        !self.interrupted && self.spent() + self.part(length) < until
+    }
+
+    /// Returns a time as a fraction of the budget.
+    fn part(&self, length: Duration) -> f64 {
+        length.div_duration_f64(self.question.budget)
     }
 
     /// Returns whether there is time for another short block.
@@ -277,6 +285,7 @@ impl<M: Measure> Search<'_, M> {
                 arm: arm.clone(),
                 samples: BTreeMap::new(),
                 capacities: vec![None; self.question.jobs.len()],
+                is_confirmed: false,
                 value: None,
                 skipped: None,
             });
@@ -292,17 +301,25 @@ impl<M: Measure> Search<'_, M> {
             if self.question.jobs[job].arrival.hz().is_none() || is_known {
                 continue;
             }
-            let task = Task::Together(record.arm.clone());
-            // A short block in which the job runs as fast as it can.
             let block = self.block(job, Duration::ZERO, self.block);
-            let block = Block { rounds: false, saturated: Some(job), iterations: 4, ..block };
-            match self.run(&task, &block)? {
-                Ran::Sample(sample) => {
-                    self.records[place].capacities[job] = Some(sample.jobs[job].rate);
-                }
-                Ran::Skipped(reason) => self.records[place].skipped = Some(reason),
-                Ran::Interrupted => return Ok(()),
+            self.measure_capacity(place, job, block)?;
+            if self.interrupted {
+                break;
             }
+        }
+        Ok(())
+    }
+
+    /// Measures the capacity of a job in an arm, in a block in which the job runs as fast as it can.
+    fn measure_capacity(&mut self, place: usize, job: usize, block: Block) -> Found<(), M> {
+        let task = Task::Together(self.records[place].arm.clone());
+        let block = Block { rounds: false, saturated: Some(job), iterations: 4, ..block };
+        match self.run(&task, &block)? {
+            Ran::Sample(sample) => {
+                self.records[place].capacities[job] = Some(sample.jobs[job].rate);
+            }
+            Ran::Skipped(reason) => self.records[place].skipped = Some(reason),
+            Ran::Interrupted => {}
         }
         Ok(())
     }

@@ -1,14 +1,12 @@
 //! The outcome of a search.
 
-use super::Search;
 use super::finals::{BETWEEN_RATES, Claim};
+use super::{HIGH_LOAD, Search};
 use crate::goal::Goal;
 use crate::measure::{Measure, Sample};
 use crate::outcome::{ArmReport, JobReport, Latency, Outcome, Stage};
 use crate::stats::{mean, median, quantile, samples_for};
 
-/// The fraction of its capacity above which a job's latencies are sensitive to small changes of its rate.
-const HIGH_LOAD: f64 = 0.8;
 /// The drift of a reference rate above which the figures are doubtful.
 const MOST_DRIFT: f64 = 0.05;
 /// The fraction of an iteration's time spent on submitting it from which a job counts as host-bound. The rest is the

@@ -2,8 +2,8 @@
 
 use super::*;
 
-/// Returns the outcome of tuning two jobs. For each kind of arm, `us` returns the times of the jobs' iterations in µs. A
-/// job with an infinite time makes no progress. `scatter` is the noise between measurement blocks.
+/// Returns the outcome of tuning two jobs. For each kind of arm, `us` returns the times of the jobs' iterations in µs.
+/// A job with an infinite time makes no progress. `scatter` is the noise between measurement blocks.
 fn tuned(us: fn(ArmKind) -> [f64; 2], scatter: f64, request: &Request, seed: u64) -> Outcome {
     let (jobs, mut rng) = (vec![ModelJob::default(); 2], Rng::with_seed(seed));
     changed(&jobs, request, |model, task, block| {
