@@ -265,21 +265,22 @@ impl<M: Measure> Search<'_, M> {
             }
             let block = self.block(job, LEAD_IN, self.sustained());
             self.measure_capacity(place, job, Block { as_applied: true, ..block })?;
-            self.records[place].is_confirmed = true;
+            self.records[place].is_confirmed = !self.interrupted;
             claim = self.contestants();
         }
         Ok(claim)
     }
 
-    /// Returns the arms whose capacity was measured only in a short block, and is so close to the arrivals that this
-    /// matters.
     fn unconfirmed(&self, claim: &Claim) -> Vec<usize> {
-        let Some((job, _)) = self.scorer.percentile() else { return Vec::new() };
-        let is_near = |place: &usize| {
-            let record = &self.records[*place];
-            !record.is_confirmed && self.load(record, job).is_some_and(|load| load > HIGH_LOAD)
-        };
-        claim.arms().into_iter().filter(is_near).collect()
+        claim.arms().into_iter().filter(|place| self.is_unconfirmed(*place)).collect()
+    }
+
+    /// Returns whether the capacity of the goal's job in an arm was measured only in a short block, and is so little
+    /// above the arrivals that the job may not keep up.
+    pub(super) fn is_unconfirmed(&self, place: usize) -> bool {
+        let record = &self.records[place];
+        let load = self.scorer.percentile().and_then(|(job, _)| self.load(record, job));
+        !record.is_confirmed && load.is_some_and(|load| (HIGH_LOAD..1.0).contains(&load))
     }
 
     /// Clears the blocks of the final comparison and returns its arms.
@@ -402,17 +403,17 @@ impl<M: Measure> Search<'_, M> {
     }
 
     /// Returns an arm's value by a subset of the repetitions.
-    fn claimed(&self, place: usize, repetitions: &[usize]) -> Option<Value> {
+    pub(super) fn claimed(&self, place: usize, repetitions: &[usize]) -> Option<Value> {
         let samples = self.records[place].samples.get(&Stage::Final)?;
         let samples: Option<Vec<_>> = repetitions.iter().map(|at| samples.get(*at)).collect();
         self.scorer.value(&samples?, Average::Mean)
     }
 
     /// Returns how far an arm misses the goal's bound, as a fraction of the bound; it meets the bound if this is not
-    /// positive. `None` for goals without a bound, and if the queue of the goal's job grows without limit.
+    /// positive. `None` for goals without a bound, and if the queue of the goal's job grows or may grow without limit.
     pub(super) fn excess(&self, claim: &Claim, place: usize) -> Option<Interval> {
         let grows = self.overload(&self.records[place]).is_some();
-        if !self.has_bound() || grows || !self.is_known(place) {
+        if !self.has_bound() || grows || self.is_unconfirmed(place) || !self.is_known(place) {
             return None;
         }
         let excess = |kept: &[usize]| Some(self.claimed(place, kept)?.excess);

@@ -92,6 +92,14 @@ impl<M: Measure> Search<'_, M> {
                  about {budget:.0} s would be enough"
             ));
         }
+        if self.is_unconfirmed(place) {
+            let needed = self.enough_budget().as_secs_f64();
+            return Some(format!(
+                "the capacities of the best arms were not measured in long blocks; a budget of about {:.0} s would be \
+                 enough",
+                needed.max(1.5 * budget).ceil()
+            ));
+        }
         // A larger budget reduces only the scatter, and two percentiles differ by more between processes.
         let scatter = |half: f64| half.powi(2) - BETWEEN_RATES.powi(2);
         let is_tail = matches!(self.question.goal, Goal::Least { .. });
@@ -103,7 +111,7 @@ impl<M: Measure> Search<'_, M> {
             )),
             None if claim.is_none_or(|claim| {
                 let are_measured = !claim.candidates.is_empty() && !claim.plain.is_empty();
-                are_measured && !claim.arms().into_iter().any(|place| self.is_starving(place))
+                are_measured && self.starved(claim).is_none()
             }) =>
             {
                 let needed = self.enough_budget().as_secs_f64();

@@ -8,7 +8,7 @@ use crate::arm::Arm;
 use crate::goal::{Goal, percentile_name};
 use crate::measure::Measure;
 use crate::outcome::Verdict;
-use crate::stats::Interval;
+use crate::stats::{Interval, LEAST_REPETITIONS};
 
 impl<M: Measure> Search<'_, M> {
     pub(super) fn verdict(&self, claim: Option<&Claim>) -> Verdict {
@@ -21,10 +21,11 @@ impl<M: Measure> Search<'_, M> {
         let allowed =
             rival.filter(|place| self.question.space.holds_floors(&self.records[*place].arm));
         let meets = |place: usize| self.meets(claim, place);
+        let starves = |place: usize| self.is_starving(claim, place);
         let best = match (candidate, allowed) {
             (Some(ours), Some(theirs)) => Some(match (meets(ours), meets(theirs)) {
                 (true, true) if gain.is_some_and(|gain| gain.low > 0.0) => ours,
-                (true, true) if self.is_starving(theirs) && !self.is_starving(ours) => ours,
+                (true, true) if starves(theirs) && !starves(ours) => ours,
                 (true, true) => theirs,
                 (true, false) => ours,
                 (false, true) => theirs,
@@ -58,10 +59,25 @@ impl<M: Measure> Search<'_, M> {
         }
     }
 
-    /// Returns whether the jobs whose rates the goal compares make no progress in an arm. No gain over such an arm can
-    /// be computed.
-    pub(super) fn is_starving(&self, place: usize) -> bool {
-        self.value(place).is_some_and(|value| value.score <= 0.0)
+    /// Returns whether the jobs whose rates the goal compares finished no iteration in the first or in the second half of
+    /// the repetitions. No interval of a gain over such an arm can be computed.
+    pub(super) fn is_starving(&self, claim: &Claim, place: usize) -> bool {
+        let all: Vec<usize> = (0..claim.repetitions).collect();
+        let (first, second) = all.split_at(claim.repetitions / 2);
+        let has_none = |half| self.claimed(place, half).is_some_and(|value| value.score <= 0.0);
+        claim.repetitions >= LEAST_REPETITIONS && (has_none(first) || has_none(second))
+    }
+
+    /// Returns a sentence that names those of the two best arms that starve jobs.
+    pub(super) fn starved(&self, claim: &Claim) -> Option<String> {
+        let arms = [self.winner(claim), self.rival(claim)].into_iter().flatten();
+        let arms = arms.filter(|place| self.is_starving(claim, *place));
+        let arms = arms.map(|place| self.describe(place)).collect::<Vec<_>>().join(" and with ");
+        let jobs = match self.question.goal {
+            Goal::Keep { .. } => "the other jobs",
+            _ => "the jobs",
+        };
+        (!arms.is_empty()).then(|| format!(" With {arms}, {jobs} finished few iterations or none."))
     }
 
     /// Returns the arm that is closer to the bound. Returns the arm without partitions if that may meet the bound.
@@ -83,6 +99,7 @@ impl<M: Measure> Search<'_, M> {
             format!("{middle} (95 %: {low} to {high})")
         };
         let misses = |place: usize| has_bound && !self.meets(claim, place);
+        let starved = self.starved(claim);
         if is_partition(&self.records[best].arm) {
             let rest = match (self.rival(claim), gain) {
                 (Some(rival), _) if misses(rival) => {
@@ -93,10 +110,9 @@ impl<M: Measure> Search<'_, M> {
                     self.describe(rival),
                     against(gain)
                 ),
-                (Some(rival), None) if self.is_starving(rival) => format!(
-                    ". Without partitions ({}), the other jobs make no progress.",
-                    self.describe(rival)
-                ),
+                (Some(_), None) if starved.is_some() => {
+                    format!(".{}", starved.unwrap_or_default())
+                }
                 (Some(_), None) => {
                     "; the budget was too short to compare it with arms without partitions."
                         .to_owned()
@@ -114,10 +130,7 @@ impl<M: Measure> Search<'_, M> {
                 self.describe(candidate),
                 against(gain)
             ),
-            (Some(candidate), None) if self.is_starving(candidate) => format!(
-                " With the best partitions ({}), the other jobs make no progress.",
-                self.describe(candidate)
-            ),
+            (Some(_), None) if starved.is_some() => starved.unwrap_or_default(),
             (Some(candidate), None) => format!(
                 " The budget was too short to compare it with the best partitions ({}).",
                 self.describe(candidate)

@@ -100,15 +100,19 @@ fn an_arm_in_which_the_other_job_makes_no_progress_is_not_recommended() {
     let request = Request::new(Goal::keep("a", 0.5, 500.0));
     let Outcome { verdict, notes, .. } = tuned(starved, 0.0, &request, 1);
     assert!(verdict.meets && verdict.kind == ArmKind::Partition, "{verdict:?}");
-    assert!(verdict.sentence.contains("make no progress"), "{}", verdict.sentence);
+    assert!(verdict.sentence.contains("few iterations or none"), "{}", verdict.sentence);
     assert_eq!(notes, [""; 0]);
     // The other way round, and if the other job makes no progress in any arm.
     let starved = |kind| [400.0, if kind == ArmKind::Partition { f64::INFINITY } else { 100.0 }];
     let sentence = self::verdict(starved, 0.0, Goal::keep("a", 0.5, 500.0)).sentence;
     assert!(sentence.starts_with("Don't partition;"), "{sentence}");
-    let sentence =
-        self::verdict(|_| [400.0, f64::INFINITY], 0.0, Goal::keep("a", 0.5, 500.0)).sentence;
+    let goal = Goal::keep("a", 0.5, 500.0);
+    let sentence = self::verdict(|_| [400.0, f64::INFINITY], 0.0, goal).sentence;
     assert!(sentence.starts_with("Don't partition;"), "{sentence}");
+    assert!(sentence.contains(" and with "), "{sentence}");
+    // The floor rules out arms without partitions.
+    let verdict = tuned(starved, 0.0, &request.floor("a", 8), 1).verdict;
+    assert!(!verdict.sentence.contains("too short"), "{verdict:?}");
 }
 
 #[test]

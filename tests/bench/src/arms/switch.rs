@@ -137,10 +137,9 @@ impl Plans {
             let switched = self.set.switch(plan, options);
             let time = start.elapsed();
             switched?;
-            if busy && self.each > 1 {
-                ended += usize::from(left[0].first.is_idle()?);
-            }
             if round >= warm_up {
+                let must_last = busy && self.each > 1;
+                ended += usize::from(must_last && left[0].first.is_idle()?);
                 times.push(time);
             }
             if round % settle == settle - 1 {
@@ -149,8 +148,7 @@ impl Plans {
         }
         self.synchronize()?;
         if ended > count / 4 {
-            let all = warm_up + count;
-            return Err(format!("work had ended before {ended} of {all} switches").into());
+            return Err(format!("work had ended before {ended} of {count} switches").into());
         }
         Ok(times)
     }
