@@ -240,3 +240,20 @@ fn every_job_that_cannot_keep_up_is_noted() {
     let notes = outcome.notes.iter().filter(|note| note.contains("of its capacity with"));
     assert_eq!(notes.count(), 2, "{:?}", outcome.notes);
 }
+
+#[test]
+fn capacities_far_below_the_arrivals_are_not_measured_again() {
+    let jobs = queue(Arrival::rate(2000.0), false);
+    let mut long_blocks = 0;
+    let run = |model: &mut Model, task: &Task, block: &Block| {
+        let mut sample = model.run(task, block)?;
+        let is_partition = matches!(task, Task::Together(arm) if arm.kind() == ArmKind::Partition);
+        if is_partition && block.saturated == Some(0) {
+            long_blocks += usize::from(block.as_applied);
+            sample.jobs[0].rate = 1000.0;
+        }
+        Ok(sample)
+    };
+    changed(&jobs, &keep(2000.0, 19.5), run).expect("it keeps up alone");
+    assert_eq!(long_blocks, 0);
+}
