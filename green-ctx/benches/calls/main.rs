@@ -26,7 +26,7 @@ use green_ctx::{
     context::Context, event::EventOptions,
 };
 
-use crate::runner::{BATCH, Runner, median};
+use crate::runner::{BATCH, Runner, end_slice, median};
 
 const PTX: &str = "
 .version 5.0
@@ -241,6 +241,7 @@ fn acquire(runner: &mut Runner<'_>, bench: &Bench) {
     const CONTEXTS: usize = 20;
     device.release_idle();
     let made = median((0..CONTEXTS).map(|_| {
+        end_slice();
         let start = Instant::now();
         let stream = acquire();
         let time = start.elapsed().as_nanos() as f64;
@@ -249,7 +250,10 @@ fn acquire(runner: &mut Runner<'_>, bench: &Bench) {
         time
     }));
     drop(acquire());
-    let recycled = median((0..CONTEXTS * 100).map(|_| {
+    let recycled = median((0..CONTEXTS * 100).map(|round| {
+        if round % CONTEXTS == 0 {
+            end_slice();
+        }
         let start = Instant::now();
         let stream = acquire();
         let time = start.elapsed().as_nanos() as f64;

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::hint::black_box;
+use std::io::{Read, Write};
 use std::time::{Duration, Instant};
 
 use criterion::Criterion;
@@ -10,6 +11,9 @@ use serde_json::{Value, json};
 /// Calls between two clean-ups, which are not timed. A driver queues this number of launches without making the
 /// caller wait, and little drifts between the two batches of a pair.
 pub(crate) const BATCH: u64 = 32;
+
+/// The first batches of a slice find cold caches, so they must be few. A machine's speed changes between slices.
+const ROUNDS_PER_SLICE: usize = 10;
 
 /// The number of pairs of batches behind a ratio.
 const PAIRS: usize = 4000;
@@ -87,7 +91,12 @@ impl<'a> Runner<'a> {
             return;
         }
         const BATCHES: usize = 200;
-        let time = median((0..BATCHES).map(|_| side(calls).as_nanos() as f64 / calls as f64));
+        let time = median((0..BATCHES).map(|batch| {
+            if batch % ROUNDS_PER_SLICE == 0 {
+                end_slice();
+            }
+            side(calls).as_nanos() as f64 / calls as f64
+        }));
         self.line(format_args!("{name:<40} {time:8.1} ns"));
         self.found(json!({ "call": name, "safe_ns": time }));
     }
@@ -156,12 +165,24 @@ pub(crate) fn interleaved<const SIDES: usize>(
 ) -> [Vec<f64>; SIDES] {
     let mut values = [(); SIDES].map(|()| Vec::with_capacity(rounds));
     for round in 0..rounds {
+        if round % ROUNDS_PER_SLICE == 0 {
+            end_slice();
+        }
         for place in 0..SIDES {
             let side = if round % 2 == 0 { place } else { SIDES - 1 - place };
             values[side].push(measure(side));
         }
     }
     values
+}
+
+/// Ends a time slice if `green-ctx-bench compare` runs this build, and waits for the next slice.
+pub(crate) fn end_slice() {
+    if std::env::var_os("GREEN_CTX_SLICES").is_some() {
+        print!(".");
+        std::io::stdout().flush().expect("`compare` reads");
+        std::io::stdin().read_exact(&mut [0]).expect("`compare` answers");
+    }
 }
 
 pub(crate) fn median(values: impl IntoIterator<Item = f64>) -> f64 {

@@ -1,14 +1,21 @@
-//! Comparison of two builds that run alternately on one machine.
+//! Comparison of two builds that run in alternating time slices on one machine.
 
 use std::collections::BTreeMap;
+use std::fmt::Display;
+use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 
 use serde_json::Value;
 
 use crate::measure::median;
-use crate::setup::Result;
+use crate::setup::{Failure, Result};
 use crate::{print, table};
+
+/// The environment variable that makes a build run in slices. At the end of a slice, the build writes a dot to standard
+/// output, and waits for a byte on standard input. Its report follows the dots. A build that does not know the variable
+/// runs in a single slice.
+pub(crate) const SLICES: &str = "GREEN_CTX_SLICES";
 
 #[derive(clap::Args)]
 pub(crate) struct Compare {
@@ -43,13 +50,17 @@ pub(crate) fn run(options: &Compare) -> Result<()> {
     let mut pairs = BTreeMap::<String, Pair>::new();
     for round in 0..options.rounds {
         eprintln!("round {} of {}", round + 1, options.rounds);
-        // Order: old, new, new, old. A drift then affects both builds equally.
         let old_first = round % 2 == 0;
-        for is_old in [old_first, !old_first] {
-            let binary = if is_old { &options.old } else { &options.new };
-            for (name, value) in figures(&measure(binary, &options.arguments)?) {
+        let mut builds = [Build::start(options, old_first)?, Build::start(options, !old_first)?];
+        // Order: a, b, b, a. A drift then affects both builds equally.
+        while builds.iter().any(|build| build.report.is_none()) {
+            builds.reverse();
+            builds.iter_mut().try_for_each(Build::resume)?;
+        }
+        for Build { is_old, report, .. } in &builds {
+            for (name, value) in report.iter().flat_map(figures) {
                 let pair = pairs.entry(name).or_default();
-                (if is_old { &mut pair.old } else { &mut pair.new }).push(value);
+                (if *is_old { &mut pair.old } else { &mut pair.new }).push(value);
             }
         }
     }
@@ -59,19 +70,72 @@ pub(crate) fn run(options: &Compare) -> Result<()> {
     print(&render(&pairs))
 }
 
-/// Runs a build and returns its report.
-fn measure(binary: &Path, arguments: &[String]) -> Result<Value> {
-    let about = |problem: String| format!("{}: {problem}", binary.display());
-    let output = Command::new(binary)
-        .args(arguments)
-        .arg("--json")
-        .stderr(Stdio::inherit())
-        .output()
-        .map_err(|error| about(error.to_string()))?;
-    if !output.status.success() {
-        return Err(about(output.status.to_string()).into());
+/// A build that is being measured. It waits unless a method of this type runs.
+struct Build {
+    is_old: bool,
+    binary: PathBuf,
+    process: Child,
+    /// `None` until the build is done.
+    report: Option<Value>,
+}
+
+impl Build {
+    /// Starts a build, and waits for the end of its first slice.
+    fn start(options: &Compare, is_old: bool) -> Result<Build> {
+        let binary = if is_old { &options.old } else { &options.new };
+        let process = Command::new(binary)
+            .args(&options.arguments)
+            .arg("--json")
+            .env(SLICES, "1")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .map_err(|error| about(binary, &error))?;
+        let mut build = Build { is_old, binary: binary.clone(), process, report: None };
+        build.wait()?;
+        Ok(build)
     }
-    serde_json::from_slice(&output.stdout).map_err(|error| about(error.to_string()).into())
+
+    /// Lets the build run for another slice, if it is not done.
+    fn resume(&mut self) -> Result<()> {
+        let Some(input) = self.process.stdin.as_mut().filter(|_| self.report.is_none()) else {
+            return Ok(());
+        };
+        // If the build has ended, `wait` says how.
+        let _broken_pipe = input.write_all(b"\n");
+        self.wait()
+    }
+
+    /// Waits until a slice ends, or takes the report of a build that is done.
+    fn wait(&mut self) -> Result<()> {
+        let mut output = Vec::new();
+        if let Some(pipe) = &mut self.process.stdout {
+            pipe.take(1).read_to_end(&mut output)?;
+            if output == b"." {
+                return Ok(());
+            }
+            pipe.read_to_end(&mut output)?;
+        }
+        let status = self.process.wait()?;
+        if !status.success() {
+            return Err(about(&self.binary, &status));
+        }
+        self.report =
+            Some(serde_json::from_slice(&output).map_err(|error| about(&self.binary, &error))?);
+        Ok(())
+    }
+}
+
+impl Drop for Build {
+    /// Ends a build whose counterpart has failed.
+    fn drop(&mut self) {
+        let _ended = self.process.kill();
+        let _status = self.process.wait();
+    }
+}
+
+fn about(binary: &Path, problem: &dyn Display) -> Failure {
+    format!("{}: {problem}", binary.display()).into()
 }
 
 /// Returns the figures of a report of this program or of `calls`.

@@ -15,6 +15,7 @@ mod plot;
 mod progress;
 mod report;
 mod setup;
+mod slices;
 mod table;
 
 use std::io::{self, Write};
@@ -63,7 +64,7 @@ enum Command {
         /// A file that `run` wrote
         file: PathBuf,
     },
-    /// Run two builds alternately, several times, and print each figure of the new build relative to the old.
+    /// Run two builds in alternating time slices, and print each figure of the new build relative to the old.
     Compare(Compare),
 }
 

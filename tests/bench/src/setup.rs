@@ -9,6 +9,7 @@ use green_ctx::{Device, Stream, StreamOptions, context::Context, event::EventOpt
 use crate::kernels::Kernels;
 use crate::load::{Kind, Loads};
 use crate::progress::Progress;
+use crate::slices::Slices;
 
 /// An error of any kind.
 pub(crate) type Failure = Box<dyn Error + Send + Sync>;
@@ -22,6 +23,7 @@ pub(crate) struct Bench {
     pub(crate) kernels: Kernels,
     pub(crate) loads: Loads,
     pub(crate) progress: Progress,
+    pub(crate) slices: Slices,
     pub(crate) simulated: bool,
     pub(crate) quick: bool,
     /// Rounds of the busy kernel per microsecond, on fully occupied SMs.
@@ -41,7 +43,18 @@ impl Bench {
         let kernels = Kernels::load(&device)?;
         let rounds_per_us = calibrate(&primary, &kernels)?;
         let loads = Loads::open(&device, loads, cublas, &progress)?;
-        Ok(Bench { device, primary, kernels, loads, progress, simulated, quick, rounds_per_us })
+        let slices = Slices::new();
+        Ok(Bench {
+            device,
+            primary,
+            kernels,
+            loads,
+            progress,
+            slices,
+            simulated,
+            quick,
+            rounds_per_us,
+        })
     }
 
     /// Returns the number of repetitions: `whole`, or `quick` in a quick run.

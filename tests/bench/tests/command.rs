@@ -256,6 +256,59 @@ fn builds_are_compared_figure_by_figure() -> Outcome {
     Ok(())
 }
 
+/// Two scripts stand in for builds. Each writes down its slices, of which the second has more.
+#[cfg(unix)]
+#[test]
+fn builds_run_in_alternating_slices() -> Outcome {
+    let log = file("slices.log");
+    let _none = std::fs::remove_file(&log);
+    let build = |name: &str, slices: u32| -> std::io::Result<String> {
+        let path = file(name);
+        let log = log.display();
+        let script = format!(
+            "#!/bin/sh\n\
+             for slice in $(seq {slices}); do\n\
+             echo {name} begins >> {log}; echo {name} ends >> {log}\n\
+             printf .; read -r _ || exit 1\n\
+             done\n\
+             echo '{{ \"calls\": [{{ \"call\": \"call\", \"ns\": {slices} }}] }}'\n"
+        );
+        let path = path.display().to_string();
+        // A child writes the file: a file that this process had open could still be open in a fork of another test,
+        // and could then not be executed.
+        let write = "printf %s \"$0\" > \"$1\" && chmod +x \"$1\"";
+        assert!(Command::new("sh").args(["-c", write, &script, &path]).status()?.success());
+        Ok(path)
+    };
+    let (old, new) = (build("old", 2)?, build("new", 4)?);
+    let output = bench(&["compare", &old, &new, "--rounds", "1"])?;
+    let text = String::from_utf8(output.stdout)?;
+    assert!(text.contains("| call: ns | 2.00 | 4.00 | 2.000   |"), "{text}");
+    let order = ["old", "new", "new", "old", "new", "new"];
+    let slices = order.map(|name| format!("{name} begins\n{name} ends\n"));
+    assert_eq!(std::fs::read_to_string(&log)?, slices.concat());
+    Ok(())
+}
+
+#[test]
+fn a_compared_build_ends_its_slices() -> Outcome {
+    let arms = ["run", "--json", "--driver", "sim", "--arms", "switch,contexts,launch,graphs"];
+    let mut build = Command::new(env!("CARGO_BIN_EXE_green-ctx-bench"));
+    build.args(arms).args(["--load", "persistent"]).env("GREEN_CTX_SLICES", "1");
+    let answers = file("answers");
+    std::fs::write(&answers, [b'\n'; 10_000])?;
+    let output = build.stdin(std::fs::File::open(&answers)?).output()?;
+    let dots = output.stdout.iter().take_while(|byte| **byte == b'.').count();
+    assert!(dots > 3, "{dots} slices");
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout[dots..])?;
+    assert_eq!(report["arms"].as_array().map(Vec::len), Some(4), "{report}");
+
+    // The build ends if nobody answers.
+    let output = build.stdin(std::process::Stdio::null()).output()?;
+    assert_eq!((output.status.code(), &*output.stdout), (Some(1), &b"."[..]));
+    Ok(())
+}
+
 #[test]
 fn bad_usage_is_2_and_no_driver_3() -> Outcome {
     let garbage = file("garbage.json").display().to_string();

@@ -40,6 +40,7 @@ fn cycles(bench: &Bench, found: &mut Found, how: &str, count: usize) -> Result<(
     let mut dropped = Times::with_capacity(count);
     let (free, created) = (device.free_memory()?, device.context_counts().created);
     for _ in 0..count {
+        bench.slices.next();
         let partition = acquired.take(|| acquire(device))?;
         dropped.take(|| drop(partition));
     }

@@ -65,6 +65,7 @@ fn retarget(bench: &Bench, graph: &Graph, contexts: &[Context]) -> Result<Times>
     let (count, warm_up) = (bench.count(200, 4), 2);
     let mut times = Times::with_capacity(count);
     for round in 0..warm_up + count {
+        bench.slices.next();
         let start = Instant::now();
         let moved = graph.retarget(context(contexts, round));
         let time = start.elapsed();
@@ -81,6 +82,7 @@ fn instantiate(bench: &Bench, graph: &Graph, contexts: &[Context]) -> Result<Tim
     let (count, warm_up) = (bench.count(50, 2), 1);
     let mut times = Times::with_capacity(count);
     for round in 0..warm_up + count {
+        bench.slices.next();
         let moved = graph.retarget(context(contexts, round))?;
         let start = Instant::now();
         let exec = moved.instantiate();
@@ -101,6 +103,7 @@ fn cached(bench: &Bench, graph: &Graph, contexts: &[Context]) -> Result<Times> {
     let count = bench.count(1000, 10);
     let mut times = Times::with_capacity(count);
     for _ in 0..count {
+        bench.slices.next();
         let start = Instant::now();
         for context in contexts.iter().cycle().take(LOOK_UPS as usize) {
             black_box(cache.get(black_box(graph), context)?);
@@ -120,6 +123,7 @@ fn launch(bench: &Bench, graph: &Graph, context: &Context) -> Result<(Times, Tim
     let stream = context.create_stream(StreamOptions::default())?;
     let [mut submits, mut trips] = [(); 2].map(|()| Times::with_capacity(count));
     for round in 0..warm_up + count {
+        bench.slices.next();
         let start = Instant::now();
         // SAFETY: the graph's kernels are the additions that `capture` recorded. `bench.kernels` keeps them and
         // their memory alive, and freeing the memory waits for the device's work.

@@ -37,6 +37,7 @@ pub(super) fn run(bench: &Bench) -> Result<Found> {
     let [mut submits, mut batches, mut trips] = [times(), times(), times()];
     bench.progress.step("  submitting");
     for round in 0..rounds + 1 {
+        bench.slices.next();
         for index in turn(round) {
             let stream = &streams[index];
             let start = Instant::now();
@@ -59,6 +60,7 @@ pub(super) fn run(bench: &Bench) -> Result<Found> {
     }
     bench.progress.step("  round trips");
     for round in 0..rounds * 4 {
+        bench.slices.next();
         for index in turn(round) {
             trips[index].take(|| {
                 bench.kernels.nothing(&streams[index])?;

@@ -144,6 +144,7 @@ impl Plans {
             }
             if round % settle == settle - 1 {
                 self.synchronize()?;
+                bench.slices.next();
             }
         }
         self.synchronize()?;
