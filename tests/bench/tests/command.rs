@@ -256,7 +256,7 @@ fn builds_are_compared_figure_by_figure() -> Outcome {
     Ok(())
 }
 
-/// Two scripts stand in for builds. Each writes down its slices, of which the second has more.
+/// Two scripts stand in for builds. Each logs its slices, and the second script has more slices.
 #[cfg(unix)]
 #[test]
 fn builds_run_in_alternating_slices() -> Outcome {
@@ -303,7 +303,7 @@ fn a_compared_build_ends_its_slices() -> Outcome {
     let report: serde_json::Value = serde_json::from_slice(&output.stdout[dots..])?;
     assert_eq!(report["arms"].as_array().map(Vec::len), Some(4), "{report}");
 
-    // The build ends if nobody answers.
+    // The build ends if its standard input does.
     let output = build.stdin(std::process::Stdio::null()).output()?;
     assert_eq!((output.status.code(), &*output.stdout), (Some(1), &b"."[..]));
     Ok(())
