@@ -26,7 +26,7 @@ pub(crate) struct Compare {
     new: PathBuf,
 
     /// The number of rounds. If it is even, each build runs first equally often
-    #[arg(long, value_name = "N", default_value_t = 6, value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "N", default_value_t = 6, value_parser = clap::value_parser!(u32).range(1..=1000))]
     rounds: u32,
 
     /// Show only figures whose name contains TEXT
@@ -166,29 +166,42 @@ fn figures(report: &Value) -> Vec<(String, f64)> {
 }
 
 fn render(pairs: &BTreeMap<String, Pair>) -> String {
-    let mut rows = vec![["figure", "old", "new", "new/old", "least", "most"].map(str::to_owned)];
+    let mut rows = vec![["figure", "old", "new", "new/old", "low", "high"].map(str::to_owned)];
     for (name, Pair { old, new }) in pairs {
         let shown = |values: &[f64]| match values {
             [] => "-".to_owned(),
             values => number(median(values.to_vec())),
         };
-        let ratios: Vec<f64> = old.iter().zip(new).map(|(old, new)| new / old).collect();
-        // A ratio to 0 means nothing, and a build may lack a figure.
-        let ratios = if ratios.iter().all(|ratio| ratio.is_finite()) { ratios } else { Vec::new() };
-        let end = |pick: fn(f64, f64) -> f64| {
-            ratios
-                .iter()
-                .copied()
-                .reduce(pick)
-                .map_or("-".to_owned(), |ratio| format!("{ratio:.3}"))
+        let mut ratios: Vec<f64> = old.iter().zip(new).map(|(old, new)| new / old).collect();
+        ratios.sort_by(f64::total_cmp);
+        let [ratio, low, high] = match (ratios.first(), ratios.last()) {
+            (Some(least), Some(most)) if least.is_finite() && most.is_finite() => {
+                let (low, high) = interval(&ratios);
+                [median(ratios), low, high].map(|ratio| format!("{ratio:.3}"))
+            }
+            // A ratio to 0 means nothing, and a build may lack a figure.
+            _ => ["-"; 3].map(str::to_owned),
         };
-        let ratio = match &*ratios {
-            [] => "-".to_owned(),
-            ratios => format!("{:.3}", median(ratios.to_vec())),
-        };
-        rows.push([name.clone(), shown(old), shown(new), ratio, end(f64::min), end(f64::max)]);
+        rows.push([name.clone(), shown(old), shown(new), ratio, low, high]);
     }
     table::table(&rows)
+}
+
+/// Returns a 95 % confidence interval of the median. Its ends are two of the sorted values, of equal ranks from both
+/// ends; fewer than six values are too few for 95 %, and the interval contains them all.
+fn interval(sorted: &[f64]) -> (f64, f64) {
+    let count = sorted.len();
+    // The probability that exactly `below` values lie below the median, and that at most as many do.
+    let mut exactly = 0.5_f64.powf(count as f64);
+    let mut at_most = exactly;
+    let mut below = 0;
+    while at_most <= 0.025 {
+        exactly *= (count - below) as f64 / (below + 1) as f64;
+        at_most += exactly;
+        below += 1;
+    }
+    let rank = below.saturating_sub(1);
+    (sorted[rank], sorted[count - 1 - rank])
 }
 
 /// Formats a value with enough digits to distinguish it from its neighbours.
@@ -224,5 +237,14 @@ mod tests {
         let text = render(&pairs);
         assert!(text.contains("| call   | 200.00 | 180.00 | 1.000   | 0.900 | 1.100 |"), "{text}");
         assert!(text.contains("| gone   | -      | -      | -       | -     | -     |"), "{text}");
+    }
+
+    #[test]
+    fn intervals_of_a_median_are_those_of_the_sign_test() {
+        let interval = |count: u32| interval(&(1..=count).map(f64::from).collect::<Vec<_>>());
+        let expected = [(1, (1.0, 1.0)), (5, (1.0, 5.0)), (8, (1.0, 8.0)), (9, (2.0, 8.0))];
+        for (count, ends) in expected.into_iter().chain([(40, (14.0, 27.0)), (100, (40.0, 61.0))]) {
+            assert_eq!(interval(count), ends, "{count} values");
+        }
     }
 }

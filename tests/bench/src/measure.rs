@@ -84,7 +84,12 @@ pub(crate) fn sample(name: impl Into<String>, unit: Unit, mut values: Vec<f64>) 
 /// Returns the median of at least one value.
 pub(crate) fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
-    rank(&values, 0.5)
+    let middle = values.len() / 2;
+    if values.len().is_multiple_of(2) {
+        f64::midpoint(values[middle - 1], values[middle])
+    } else {
+        values[middle]
+    }
 }
 
 /// Returns the smallest of the sorted values that is at least as large as `share` of them.
