@@ -9,7 +9,6 @@
 //! a switch that adds no wait succeeds even while a stream of the context is being captured.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::divide::resource::create;
 use crate::handle::context::{CloseReason, Context};
@@ -26,8 +25,6 @@ pub(crate) struct SharedContext {
     priority: i32,
     placement: Placement,
     units: UnitSet,
-    /// Whether plans use several names for the context.
-    has_names: AtomicBool,
 }
 
 impl SharedContext {
@@ -37,14 +34,6 @@ impl SharedContext {
         let context = create::context(&group.device().clone(), group.into())?;
         context.share_sms()?;
         SharedContext::of(context, priority).map_err(|(_context, error)| error)
-    }
-
-    /// Wraps a context that earlier plans of the set used, but no current plan uses.
-    pub(crate) fn again(context: Context, priority: i32) -> Result<SharedContext> {
-        let shared = SharedContext::of(context, priority).map_err(|(_context, error)| error)?;
-        // It may still have the name that an earlier plan gave it.
-        shared.has_names.store(true, Ordering::Relaxed);
-        Ok(shared)
     }
 
     /// Creates the first stream of a context. If the stream cannot be created, the error returns the context.
@@ -57,8 +46,7 @@ impl SharedContext {
         let placement = group.map(|group| group.placement().clone()).unwrap_or_default();
         let count = group.map_or(0, |group| group.units().counts().counts().len());
         let units = UnitSet::of(count, placement.members.iter().copied());
-        let has_names = AtomicBool::new(false);
-        Ok(SharedContext { context, stream, priority, placement, units, has_names })
+        Ok(SharedContext { context, stream, priority, placement, units })
     }
 
     /// Waits for all work of a context that is about to be closed. The caller must have the only handle. A
@@ -92,21 +80,6 @@ impl SharedContext {
     /// Returns whether this is the context for a group with these SMs and this priority.
     pub(crate) fn is_for(&self, placement: &Placement, priority: i32) -> bool {
         self.placement == *placement && self.priority == priority
-    }
-
-    /// Notes a name that a plan uses for the context.
-    pub(crate) fn note_name(&self, name: &str) {
-        if self.context.label() != name {
-            self.has_names.store(true, Ordering::Relaxed);
-        }
-    }
-
-    /// Gives the context the name that the active plan uses.
-    #[inline]
-    pub(crate) fn set_name(&self, name: &Arc<str>) {
-        if self.has_names.load(Ordering::Relaxed) {
-            self.context.set_partition_name(name);
-        }
     }
 
     /// Returns the set of these units of the context.

@@ -1,9 +1,11 @@
 //! The contexts of a set's plans. Partitions of different plans on the same SMs share one context.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
 
+use super::prepared::Plan;
 use crate::divide::partition::SharedContext;
 use crate::handle::context::{self, Context};
 use crate::handle::error::Result;
@@ -15,6 +17,9 @@ use crate::ledger::Placement;
 #[derive(Default)]
 pub(super) struct Contexts {
     known: Mutex<Vec<Known>>,
+    /// Set once a plan uses another name for a context than the plan that created it. Until then, a switch changes no
+    /// names.
+    are_renamed: AtomicBool,
 }
 
 #[derive(Clone)]
@@ -30,6 +35,23 @@ impl Contexts {
     pub(super) fn living(&self) -> Vec<Arc<SharedContext>> {
         // An upgraded handle may turn out to be the last one, so the caller drops them without the lock.
         self.known.lock().iter().filter_map(|known| known.shared.upgrade()).collect()
+    }
+
+    /// Notes a name that a plan uses for a context.
+    pub(super) fn note_name(&self, context: &SharedContext, name: &str) {
+        if context.context().label() != name {
+            self.are_renamed.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Gives the contexts of the active plan the names that the plan uses.
+    #[inline]
+    pub(super) fn set_names(&self, plan: &Plan) {
+        if self.are_renamed.load(Ordering::Relaxed) {
+            for partition in plan.partitions() {
+                partition.context().set_partition_name(partition.arc_name());
+            }
+        }
     }
 
     /// Returns the context on a group's SMs: one that another plan created, or a new one.
@@ -50,7 +72,9 @@ impl Contexts {
             return Ok(context);
         }
         let fresh = Arc::new(match self.left_over(&placement) {
-            Some(context) => SharedContext::again(context, priority)?,
+            Some(context) => {
+                SharedContext::of(context, priority).map_err(|(_context, error)| error)?
+            }
             None => SharedContext::create_time_shared(group)?,
         });
         // The last context on the same SMs may have been dropped since they were chosen.

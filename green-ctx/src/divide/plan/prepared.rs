@@ -6,7 +6,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::divide::partition::{Partition, Partitions};
-use crate::handle::device::Device;
 use crate::handle::group::Parent;
 use crate::ledger::SplitRequest;
 
@@ -55,10 +54,6 @@ impl Plan {
     pub(super) fn new(name: Arc<str>, partitions: Partitions, base: &Arc<Parent>) -> Plan {
         let (base, retired) = (Arc::clone(base), AtomicBool::new(false));
         Plan { name, partitions, base, retired }
-    }
-
-    pub(super) fn device(&self) -> &Device {
-        self.base.group().device()
     }
 
     /// Returns whether the plan belongs to the set that has these SMs, and is not retired.

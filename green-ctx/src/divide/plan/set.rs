@@ -77,6 +77,9 @@ pub struct PlanSet {
 }
 
 pub(super) struct Inner {
+    /// The device of `base`. It is stored here too, because each pointer that a switch follows can cost a cache
+    /// miss.
+    device: Device,
     /// The divided group, which holds the SMs while a partition of any plan exists.
     pub(super) base: Arc<Parent>,
     pub(super) active: ArcSwap<Plan>,
@@ -154,6 +157,7 @@ impl PlanSet {
             }
         };
         let inner = Inner {
+            device: base.group().device().clone(),
             base,
             active: ArcSwap::new(Arc::clone(&first)),
             plans: Mutex::new(vec![first]),
@@ -166,7 +170,7 @@ impl PlanSet {
     /// Returns the device.
     #[must_use]
     pub fn device(&self) -> &Device {
-        self.inner.base.group().device()
+        &self.inner.device
     }
 
     /// Returns the number of SMs that are available for the floors of a plan's partitions.
@@ -312,9 +316,7 @@ impl PlanSet {
             }
         }
         self.inner.active.store(Arc::clone(plan));
-        for partition in plan.partitions() {
-            partition.shared().set_name(partition.arc_name());
-        }
+        self.inner.contexts.set_names(plan);
         // Without the lock: this may drop the last handle of a context, and the clean-up hook may use the
         // set.
         drop(left);
@@ -359,7 +361,7 @@ impl PlanSet {
         let retired = plans.remove(index);
         retired.retire();
         let unfenced = left.retire(&retired);
-        let (done, failed) = left.settle(self.device());
+        let (done, failed) = left.settle();
         let contexts = self.inner.contexts.living();
         // Without the locks: dropping a plan may drop its contexts, and the clean-up hook may use the set.
         drop((plans, left));
@@ -435,7 +437,7 @@ impl PlanSet {
                 self.device().driver().while_relaxed(|| shared.synchronize())?;
                 continue;
             }
-            while self.is_active(plan) && !switch::is_done(self.device(), shared)? {
+            while self.is_active(plan) && !switch::is_done(shared)? {
                 let left = end.map_or(LONGEST, |end| end.saturating_duration_since(Instant::now()));
                 if go_on.as_mut().is_some_and(|go_on| !go_on()) {
                     return Ok(false);
@@ -482,7 +484,7 @@ fn build(
             partitions.iter().any(|other| Arc::ptr_eq(other.shared(), context))
         };
         let context = contexts.get_or_create(base, group, is_used)?;
-        context.note_name(&record.sms.name);
+        contexts.note_name(&context, &record.sms.name);
         partitions.push(Partition::new(record, beside, context));
     }
     let partitions: Partitions = partitions.into_iter().collect();

@@ -27,7 +27,6 @@ use std::sync::Arc;
 use super::failure::PlanError;
 use super::prepared::Plan;
 use crate::divide::partition::{Partition, SharedContext};
-use crate::handle::device::Device;
 use crate::handle::error::Result;
 use crate::ledger::UnitSet;
 
@@ -164,7 +163,7 @@ impl Former {
         for Left { context, units, names, is_recorded } in &self.left {
             let is_recorded = *is_recorded;
             let goes = candidates.iter().any(|other| Arc::ptr_eq(other.context, context));
-            if goes || !is_recorded || !is_done(to.device(), context)? {
+            if goes || !is_recorded || !is_done(context)? {
                 let stays = stays(context);
                 candidates.push(Candidate { context, units, names, is_recorded, stays });
             }
@@ -212,15 +211,14 @@ impl Former {
 
     /// Records contexts that are not recorded yet, and removes those whose work is done. If a context cannot
     /// be recorded, the context stays in the list, and the next switch tries again.
-    pub(super) fn settle(&mut self, device: &Device) -> (Vec<Left>, Result<()>) {
+    pub(super) fn settle(&mut self) -> (Vec<Left>, Result<()>) {
         let mut failed = Ok(());
         for left in self.left.iter_mut().filter(|left| !left.is_recorded) {
             let recorded = left.record();
             left.is_recorded = matches!(recorded, Ok(true));
             failed = failed.and(recorded.map(drop));
         }
-        let is_over =
-            |left: &mut Left| left.is_recorded && is_done(device, &left.context).unwrap_or(false);
+        let is_over = |left: &mut Left| left.is_recorded && is_done(&left.context).unwrap_or(false);
         (self.left.extract_if(.., is_over).collect(), failed)
     }
 }
@@ -253,8 +251,8 @@ impl Left {
 
 /// Returns whether the work that was recorded last in a context is done. The query does not invalidate
 /// captures on other threads.
-pub(super) fn is_done(device: &Device, context: &SharedContext) -> Result<bool> {
-    device.driver().while_relaxed(|| context.is_done())
+pub(super) fn is_done(context: &SharedContext) -> Result<bool> {
+    context.context().device().driver().while_relaxed(|| context.is_done())
 }
 
 /// Fails if a stream of the context is being captured, because recording would invalidate the capture.
