@@ -1,7 +1,7 @@
 //! Driver calls on a stream, for modules that do not use `Stream` objects.
 #![allow(unsafe_code, reason = "calls the driver")]
 
-use green_ctx_sys::{Api, CUevent, CUstream, CUstreamCaptureStatus};
+use green_ctx_sys::{Api, CUevent, CUresult, CUstream, CUstreamCaptureStatus};
 
 use crate::handle::driver::Driver;
 use crate::handle::error::{Result, call, check};
@@ -58,12 +58,13 @@ pub(crate) fn are_capturing(
 ) -> Result<bool> {
     const NONE: CUstreamCaptureStatus = CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE;
     let query = api.cuStreamIsCapturing()?;
+    let mut status = NONE;
     for stream in streams {
-        let mut status = NONE;
         // SAFETY: the caller keeps the stream alive, and `status` is a live local that the driver writes.
-        check("cuStreamIsCapturing", unsafe { query(stream, &raw mut status) })?;
-        if status != NONE {
-            return Ok(true);
+        let result = unsafe { query(stream, &raw mut status) };
+        // One branch for both, since a switch of plans makes this query for hundreds of streams.
+        if (result, status) != (CUresult::CUDA_SUCCESS, NONE) {
+            return check("cuStreamIsCapturing", result).map(|()| true);
         }
     }
     Ok(false)
