@@ -58,9 +58,6 @@ pub struct Stream {
 pub(crate) struct Inner {
     raw: Raw<CUstream_st>,
     context: Context,
-    /// The stream's slot in the context's list of streams. Only contexts that take turns on their SMs (plans) have
-    /// such a list.
-    slot: Option<usize>,
     /// This cell is set once the stream is in the registry. A stream enters the registry when its raw handle is first
     /// given out. A stream whose handle is never given out needs no entry.
     registered: OnceLock<()>,
@@ -174,11 +171,11 @@ impl Stream {
                 return Err(error);
             }
         };
-        let slot = context.enter_stream(raw);
+        context.enter_stream(raw);
         let (registered, kept) = (OnceLock::new(), kept.map_or_else(OnceLock::new, OnceLock::from));
         let ownership = Ownership::Owned;
         let stream =
-            Stream::from_inner(Arc::new(Inner { raw, context, slot, registered, kept, ownership }));
+            Stream::from_inner(Arc::new(Inner { raw, context, registered, kept, ownership }));
         if stream.inner.kept.get().is_some() {
             // Foreign code already has its handle.
             stream.register();
@@ -425,9 +422,7 @@ impl Drop for Inner {
         let (raw, context) = (self.raw, &self.context);
         let noted = END_HOOKS.get().map_or(Ok(()), |hooks| (hooks.ends)(context, raw));
         // The stream leaves before it is destroyed, since the driver may reuse the address immediately.
-        if let Some(slot) = self.slot {
-            context.leave_stream(slot);
-        }
+        context.leave_stream(raw);
         if self.registered.get().is_some() {
             driver.streams().forget(raw.address(), self);
             if let Some(hooks) = END_HOOKS.get() {

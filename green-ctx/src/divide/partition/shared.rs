@@ -8,12 +8,10 @@
 //! the new active plan uses. `wait_for` makes no driver call for work that the context already waits for, so
 //! a switch that adds no wait succeeds even while a stream of the context is being captured.
 
-use std::sync::Arc;
-
 use crate::divide::resource::create;
 use crate::handle::context::{CloseReason, Context};
 use crate::handle::error::{Error, Result};
-use crate::handle::fence::{Fence, Fences};
+use crate::handle::fence::Fences;
 use crate::handle::group::SmGroup;
 use crate::ledger::{Placement, UnitSet};
 use crate::work::stream::{Stream, StreamOptions};
@@ -112,7 +110,7 @@ impl SharedContext {
 
     /// Records the work that was submitted to the context so far.
     pub(crate) fn record(&self) -> Result<()> {
-        self.context.record_work(self.stream.raw_stream())
+        self.context.record_work()
     }
 
     /// Returns whether the work that was recorded last is done. The query runs in the thread's current
@@ -135,7 +133,7 @@ impl SharedContext {
 
     /// Makes later work of this context wait for the work of contexts that no longer exist.
     pub(crate) fn wait_for_former(&self, fences: &Fences) -> Result<()> {
-        fences.iter().try_for_each(|fence| self.context.hold(fence, self.stream.raw_stream()))
+        fences.iter().try_for_each(|fence| self.context.hold(fence))
     }
 
     /// Returns whether this context already waits for the last recorded work of `other`.
@@ -146,7 +144,7 @@ impl SharedContext {
     /// Makes later work of this context wait for the last recorded work of `other`. Only one thread at a time
     /// may call this function.
     pub(crate) fn wait_for(&self, other: &SharedContext) -> Result<()> {
-        let hold = |fence: &Arc<Fence>| self.context.hold(fence, self.stream.raw_stream());
-        other.context.work().filter(|fence| !self.context.waits_for(fence)).try_for_each(hold)
+        let mut missing = other.context.work().filter(|fence| !self.context.waits_for(fence));
+        missing.try_for_each(|fence| self.context.hold(fence))
     }
 }

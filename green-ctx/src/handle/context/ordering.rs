@@ -122,10 +122,14 @@ impl Context {
         })
     }
 
-    /// Returns whether only the context's first stream can have work.
-    fn is_lone(&self, fencing: &Fencing) -> bool {
-        let is_lone = || fencing.shared.get().is_some_and(|shared| shared.streams.is_lone());
-        !fencing.exposed.load(Ordering::SeqCst) && is_lone()
+    /// Returns the only stream that can have work, if there is only one. That is the context's first stream, which the
+    /// caller keeps alive.
+    fn lone_stream(&self, fencing: &Fencing) -> Option<RawStream<'_>> {
+        if fencing.exposed.load(Ordering::SeqCst) {
+            return None;
+        }
+        let raw = fencing.shared.get()?.streams.lone()?;
+        Some(RawStream::new(self.device().driver(), raw.as_ptr()))
     }
 
     /// Returns whether a stream of the context is being captured. Checks kept streams and streams with a `Stream`
@@ -195,27 +199,29 @@ impl Context {
         }
     }
 
-    /// If the context takes turns on its SMs, adds the stream to the context's list and returns the stream's slot.
+    /// If the context takes turns on its SMs, adds the stream to the context's list.
     #[inline]
-    pub(crate) fn enter_stream(&self, stream: Raw<CUstream_st>) -> Option<usize> {
-        self.shared().map(|shared| shared.streams.enter(stream))
+    pub(crate) fn enter_stream(&self, stream: Raw<CUstream_st>) {
+        if let Some(shared) = self.shared() {
+            shared.streams.enter(stream);
+        }
     }
 
-    /// Removes the stream in `slot` from the context's list. Must be called before the stream is destroyed.
+    /// Removes the stream from the context's list. Must be called before the stream is destroyed.
     #[inline]
-    pub(crate) fn leave_stream(&self, slot: usize) {
+    pub(crate) fn leave_stream(&self, stream: Raw<CUstream_st>) {
         if let Some(shared) = self.shared() {
-            shared.streams.leave(slot);
+            shared.streams.leave(stream);
         }
     }
 
     /// Records a fence for the work submitted so far to a context that takes turns on its SMs. The fence also covers
-    /// everything that the context waits for. `first` is the context's first stream.
-    pub(crate) fn record_work(&self, first: RawStream<'_>) -> Result<()> {
+    /// everything that the context waits for. The caller keeps the context's first stream alive.
+    pub(crate) fn record_work(&self) -> Result<()> {
         let Some(fencing) = self.fencing() else { return Ok(()) };
         let Some(Shared { work, .. }) = fencing.shared.get() else { return Ok(()) };
-        if self.is_lone(fencing) {
-            first.record(work.raw())?;
+        if let Some(stream) = self.lone_stream(fencing) {
+            stream.record(work.raw())?;
         } else {
             fencing.pending.wait_as_a_whole(|fence| self.wait_whole(fence.raw()))?;
             self.record_whole(work.raw())?;
@@ -237,20 +243,19 @@ impl Context {
     }
 
     /// Makes later work of the context wait for `fence`. This applies to all existing streams, including those without
-    /// a `Stream` object, and to streams that are created later. `first` is the context's first stream. Only one thread
-    /// at a time may call this method.
-    pub(crate) fn hold(&self, fence: &Arc<Fence>, first: RawStream<'_>) -> Result<()> {
+    /// a `Stream` object, and to streams that are created later. The caller keeps the context's first stream alive. Only
+    /// one thread at a time may call this method.
+    pub(crate) fn hold(&self, fence: &Arc<Fence>) -> Result<()> {
         let Some(fencing) = self.fencing() else { return Ok(()) };
         let record = fence.records();
         // Add the fence first, so that a stream created too late for the wait below finds it here.
         fencing.pending.add(fence);
-        let whole = !self.is_lone(fencing);
-        if whole {
-            self.wait_whole(fence.raw())?;
-        } else {
-            first.wait(fence.raw())?;
+        let lone = self.lone_stream(fencing);
+        match &lone {
+            Some(stream) => stream.wait(fence.raw())?,
+            None => self.wait_whole(fence.raw())?,
         }
-        fencing.pending.note_wait(fence, record, whole);
+        fencing.pending.note_wait(fence, record, lone.is_none());
         Ok(())
     }
 

@@ -2,6 +2,7 @@
 
 use green_ctx_sys::{Api, CUstream_st};
 use parking_lot::Mutex;
+use smallvec::SmallVec;
 
 use crate::handle::error::Result;
 use crate::handle::raw::Raw;
@@ -20,44 +21,38 @@ pub(super) struct Streams {
 
 #[derive(Default)]
 struct List {
-    /// The streams, by the slot that `enter` returned.
-    slots: Vec<Option<Raw<CUstream_st>>>,
-    /// The empty slots.
-    empty: Vec<usize>,
+    streams: SmallVec<[Raw<CUstream_st>; 2]>,
     /// The number of streams that the context has ever had.
     entered: usize,
 }
 
 impl Streams {
-    /// Adds a stream, and returns the slot to pass to [`leave`](Streams::leave).
-    pub(super) fn enter(&self, stream: Raw<CUstream_st>) -> usize {
+    pub(super) fn enter(&self, stream: Raw<CUstream_st>) {
         let mut list = self.list.lock();
         list.entered += 1;
-        if let Some(slot) = list.empty.pop() {
-            list.slots[slot] = Some(stream);
-            return slot;
-        }
-        list.slots.push(Some(stream));
-        list.slots.len() - 1
+        list.streams.push(stream);
     }
 
-    /// Removes the stream in `slot`.
-    pub(super) fn leave(&self, slot: usize) {
+    /// Removes a stream. Two objects can briefly have the same stream, and each of them removes it once.
+    pub(super) fn leave(&self, stream: Raw<CUstream_st>) {
         let mut list = self.list.lock();
-        list.slots[slot] = None;
-        list.empty.push(slot);
+        if let Some(index) =
+            list.streams.iter().position(|other| other.address() == stream.address())
+        {
+            list.streams.swap_remove(index);
+        }
     }
 
-    /// Returns whether the context has only ever had one stream, and that stream still exists.
-    pub(super) fn is_lone(&self) -> bool {
+    /// Returns the stream if the context has only ever had one, and that stream still exists.
+    pub(super) fn lone(&self) -> Option<Raw<CUstream_st>> {
         let list = self.list.lock();
-        list.entered == 1 && list.empty.is_empty()
+        if list.entered == 1 { list.streams.first().copied() } else { None }
     }
 
     /// Returns whether one of the streams is being captured.
     pub(super) fn are_capturing(&self, api: &Api) -> Result<bool> {
         let list = self.list.lock();
         // The streams are alive: a stream leaves the list, under the lock, before it is destroyed.
-        are_capturing(api, list.slots.iter().flatten().map(|stream| stream.as_ptr()))
+        are_capturing(api, list.streams.iter().map(|stream| stream.as_ptr()))
     }
 }

@@ -275,15 +275,25 @@ fn a_capture_is_not_invalidated() -> Outcome {
     let (_sim, device) = simulated("h200")?;
     let set = set(&device, plan("day", 16))?;
     let night = set.prepare(plan("night", 64))?;
-    let capturing = stream(&set, "prefill")?;
-    let graph = capturing.capture(CaptureMode::Relaxed, || {
-        let error = set.switch(&night, SwitchOptions::default()).expect_err("it is captured");
-        let is_named = |partition: &str| partition == "prefill";
-        assert!(matches!(&error, PlanError::Capturing { partition: Some(name) } if is_named(name)));
-        assert_eq!(set.active().name(), "day");
-        Ok::<(), Error>(())
-    });
-    graph.map_err(|error| format!("the switch invalidated the capture: {error}"))?;
+    let first = stream(&set, "prefill")?;
+    let mut streams = vec![first.clone()];
+    for _ in 0..3 {
+        streams.push(first.context().create_stream(StreamOptions::default())?);
+    }
+    // The others are still queried.
+    drop(streams.remove(1));
+    for capturing in &streams {
+        let graph = capturing.capture(CaptureMode::Relaxed, || {
+            let error = set.switch(&night, SwitchOptions::default()).expect_err("it is captured");
+            let is_named = |partition: &str| partition == "prefill";
+            assert!(
+                matches!(&error, PlanError::Capturing { partition: Some(name) } if is_named(name))
+            );
+            assert_eq!(set.active().name(), "day");
+            Ok::<(), Error>(())
+        });
+        graph.map_err(|error| format!("the switch invalidated the capture: {error}"))?;
+    }
     set.switch(&night, SwitchOptions::default())?;
     Ok(())
 }
