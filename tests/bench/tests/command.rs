@@ -256,7 +256,8 @@ fn builds_are_compared_figure_by_figure() -> Outcome {
     Ok(())
 }
 
-/// Two scripts stand in for builds. Each logs its slices, and the second script has more slices.
+/// Two scripts stand in for builds. Each logs its slices, and the second script has more slices. A slice takes long
+/// enough that slices at the same time would mix their lines.
 #[cfg(unix)]
 #[test]
 fn builds_run_in_alternating_slices() -> Outcome {
@@ -268,7 +269,7 @@ fn builds_run_in_alternating_slices() -> Outcome {
         let script = format!(
             "#!/bin/sh\n\
              for slice in $(seq {slices}); do\n\
-             echo {name} begins >> {log}; echo {name} ends >> {log}\n\
+             echo {name} begins >> {log}; sleep 0.02; echo {name} ends >> {log}\n\
              printf .; read -r _ || exit 1\n\
              done\n\
              echo '{{ \"calls\": [{{ \"call\": \"call\", \"ns\": {slices} }}] }}'\n"
