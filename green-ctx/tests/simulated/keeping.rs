@@ -1,9 +1,15 @@
 //! Streams that foreign code may use after their last handle is dropped. Neither they nor their contexts are
 //! destroyed.
 
+use std::ptr;
+use std::sync::mpsc;
+
+use green_ctx::graph::CaptureMode;
+use green_ctx::plan::{PlanError, SwitchOptions};
 use green_ctx::{Graph, Stream, StreamOptions, resource::ContextCounts, sim::Fault};
 
-use crate::common::{Outcome, partition};
+use crate::common::plans::{day_and_night, stream_of};
+use crate::common::{Outcome, partition, simulated};
 use crate::raw;
 use crate::{LONG, Machine, each_failing_driver, launch};
 
@@ -167,4 +173,36 @@ fn a_failing_call_does_not_destroy_a_kept_stream() -> Outcome {
         }
         Ok(())
     })
+}
+
+/// Foreign code borrows the kept stream while another set creates its context.
+#[test]
+fn a_kept_stream_that_was_borrowed_early_is_asked_for_captures() -> Outcome {
+    let (sim, device) = simulated("h200")?;
+    let (set, plans) = day_and_night(&device)?;
+    let kept = stream_of(&plans[0], "decode")?;
+    kept.keep_alive()?;
+    let address = kept.as_raw().expose_provenance();
+    drop((kept, plans, set));
+
+    let (send, receive) = mpsc::channel();
+    let driver = device.driver().clone();
+    sim.run_before("cuEventCreate", 1, move || {
+        let raw = ptr::with_exposed_provenance_mut(address);
+        // SAFETY: kept streams are never destroyed.
+        let borrowed = unsafe { Stream::from_raw_borrowed(&driver, raw, ()) };
+        send.send(borrowed).expect("the test waits");
+    })?;
+    let (set, plans) = day_and_night(&device)?;
+    let borrowed = receive.try_recv()??;
+    let stream = stream_of(&plans[0], "decode")?;
+    assert_eq!(stream, borrowed);
+    drop(borrowed);
+    let graph = stream.capture(CaptureMode::Relaxed, || {
+        let error = set.switch(&plans[1], SwitchOptions::default()).expect_err("it is captured");
+        assert!(matches!(error, PlanError::Capturing { .. }), "{error}");
+        Ok::<(), green_ctx::Error>(())
+    });
+    graph?;
+    Ok(())
 }

@@ -191,7 +191,8 @@ fn render(pairs: &BTreeMap<String, Pair>) -> String {
 /// ends; fewer than six values are too few for 95 %, and the interval contains them all.
 fn interval(sorted: &[f64]) -> (f64, f64) {
     let count = sorted.len();
-    // The probability that exactly `below` values lie below the median, and that at most as many do.
+    // The probability that exactly `below` values lie below the median, and that at most as many do. With more than
+    // 1000 rounds, the first one could be 0.
     let mut exactly = 0.5_f64.powf(count as f64);
     let mut at_most = exactly;
     let mut below = 0;

@@ -35,7 +35,7 @@ pub(super) struct Shared {
     pub(super) work: Arc<Fence>,
     /// The context's streams that have a `Stream` object.
     pub(super) streams: Streams,
-    /// The context's name in the active plan, if plans give it different names.
+    /// The context's name in the active plan, if plans of its set give a context different names.
     pub(super) name: Mutex<Option<Arc<str>>>,
 }
 

@@ -199,15 +199,14 @@ impl Context {
         }
     }
 
-    /// If the context takes turns on its SMs, adds the stream to the context's list.
+    /// If the context takes turns on its SMs, adds the stream to the context's list. Returns whether it did.
     #[inline]
-    pub(crate) fn enter_stream(&self, stream: Raw<CUstream_st>) {
-        if let Some(shared) = self.shared() {
-            shared.streams.enter(stream);
-        }
+    pub(crate) fn enter_stream(&self, stream: Raw<CUstream_st>) -> bool {
+        self.shared().map(|shared| shared.streams.enter(stream)).is_some()
     }
 
-    /// Removes the stream from the context's list. Must be called before the stream is destroyed.
+    /// Removes a stream that [`enter_stream`](Context::enter_stream) added. Must be called before the stream is
+    /// destroyed.
     #[inline]
     pub(crate) fn leave_stream(&self, stream: Raw<CUstream_st>) {
         if let Some(shared) = self.shared() {
@@ -243,8 +242,8 @@ impl Context {
     }
 
     /// Makes later work of the context wait for `fence`. This applies to all existing streams, including those without
-    /// a `Stream` object, and to streams that are created later. The caller keeps the context's first stream alive. Only
-    /// one thread at a time may call this method.
+    /// a `Stream` object, and to streams that are created later. The caller keeps the context's first stream alive.
+    /// Only one thread at a time may call this method.
     pub(crate) fn hold(&self, fence: &Arc<Fence>) -> Result<()> {
         let Some(fencing) = self.fencing() else { return Ok(()) };
         let record = fence.records();

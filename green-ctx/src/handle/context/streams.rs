@@ -33,7 +33,7 @@ impl Streams {
         list.streams.push(stream);
     }
 
-    /// Removes a stream. Two objects can briefly have the same stream, and each of them removes it once.
+    /// Removes a stream. Two objects can briefly have the same stream. The stream is then in the list twice.
     pub(super) fn leave(&self, stream: Raw<CUstream_st>) {
         let mut list = self.list.lock();
         if let Some(index) =
