@@ -113,7 +113,7 @@ impl Device {
         &self,
         resources: impl Into<ContextResources>,
     ) -> Result<Context, Refused<ContextResources>> {
-        create::context(self, resources.into())
+        create::context(self, resources.into(), None)
     }
 
     /// Creates a partition from a group: a context, and a stream in that context. [`SmGroup::with_workqueue`]
@@ -143,7 +143,7 @@ impl Device {
         let resources = resources.into();
         let (record, priority) = (resources.group.record().clone(), resources.group.priority());
         let workqueue = resources.workqueue.clone();
-        let context = create::context(self, resources).map_err(|error| {
+        let context = create::context(self, resources, None).map_err(|error| {
             let Refused { given, reason } = error;
             Refused { given: Some(given), reason }
         })?;

@@ -30,6 +30,7 @@ use crate::handle::device::Device;
 use crate::handle::driver::{Driver, InSlot, Slot};
 use crate::handle::error::call;
 use crate::handle::error::{Error, Result};
+use crate::handle::fence::Fence;
 use crate::handle::green::{self, RawGreen};
 use crate::handle::group::SmGroup;
 use crate::handle::owner::Owner;
@@ -293,19 +294,21 @@ impl Context {
     }
 
     /// Creates the object that represents a green context. The driver's context was created or reused for `group`.
-    /// `queues` is the context that owns the workqueues, or `None` if the new context has its own.
+    /// `queues` is the context that owns the workqueues, or `None` if the new context has its own. `work` is the fence
+    /// of a context that takes turns on its SMs with other contexts.
     pub(crate) fn of_green(
         raw: RawGreen,
         group: SmGroup,
         workqueue: Option<WorkqueueConfig>,
         queues: Option<Context>,
         primary: Arc<PrimaryShares>,
+        work: Option<Fence>,
     ) -> Context {
         let device = group.device().clone();
         let green = Green {
             raw,
             calls: Calls::default(),
-            fencing: Fencing::new(group.fences()),
+            fencing: Fencing::new(group.fences(), work),
             group,
             workqueue,
             queues,

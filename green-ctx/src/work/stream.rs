@@ -58,8 +58,6 @@ pub struct Stream {
 pub(crate) struct Inner {
     raw: Raw<CUstream_st>,
     context: Context,
-    /// Whether this object has put the stream into the context's list.
-    is_listed: bool,
     /// This cell is set once the stream is in the registry. A stream enters the registry when its raw handle is first
     /// given out. A stream whose handle is never given out needs no entry.
     registered: OnceLock<()>,
@@ -173,10 +171,10 @@ impl Stream {
                 return Err(error);
             }
         };
-        let is_listed = context.enter_stream(raw);
+        context.enter_stream(raw);
         let (registered, kept) = (OnceLock::new(), kept.map_or_else(OnceLock::new, OnceLock::from));
         let ownership = Ownership::Owned;
-        let inner = Inner { raw, context, is_listed, registered, kept, ownership };
+        let inner = Inner { raw, context, registered, kept, ownership };
         let stream = Stream::from_inner(Arc::new(inner));
         if stream.inner.kept.get().is_some() {
             // Foreign code already has its handle.
@@ -424,9 +422,7 @@ impl Drop for Inner {
         let (raw, context) = (self.raw, &self.context);
         let noted = END_HOOKS.get().map_or(Ok(()), |hooks| (hooks.ends)(context, raw));
         // The stream leaves before it is destroyed, since the driver may reuse the address immediately.
-        if self.is_listed {
-            context.leave_stream(raw);
-        }
+        context.leave_stream(raw);
         if self.registered.get().is_some() {
             driver.streams().forget(raw.address(), self);
             if let Some(hooks) = END_HOOKS.get() {

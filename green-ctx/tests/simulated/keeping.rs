@@ -175,7 +175,7 @@ fn a_failing_call_does_not_destroy_a_kept_stream() -> Outcome {
     })
 }
 
-/// Foreign code borrows the kept stream while another set creates its context.
+/// Foreign code borrows the kept stream while another set takes it into use. It then has two objects for a while.
 #[test]
 fn a_kept_stream_that_was_borrowed_early_is_asked_for_captures() -> Outcome {
     let (sim, device) = simulated("h200")?;
@@ -187,7 +187,7 @@ fn a_kept_stream_that_was_borrowed_early_is_asked_for_captures() -> Outcome {
 
     let (send, receive) = mpsc::channel();
     let driver = device.driver().clone();
-    sim.run_before("cuEventCreate", 1, move || {
+    sim.run_before("cuStreamIsCapturing", 1, move || {
         let raw = ptr::with_exposed_provenance_mut(address);
         // SAFETY: kept streams are never destroyed.
         let borrowed = unsafe { Stream::from_raw_borrowed(&driver, raw, ()) };

@@ -11,7 +11,7 @@
 use crate::divide::resource::create;
 use crate::handle::context::{CloseReason, Context};
 use crate::handle::error::{Error, Result};
-use crate::handle::fence::Fences;
+use crate::handle::fence::{Fence, Fences};
 use crate::handle::group::SmGroup;
 use crate::ledger::{Placement, UnitSet};
 use crate::work::stream::{Stream, StreamOptions};
@@ -29,8 +29,9 @@ impl SharedContext {
     /// Creates a context on a group's SMs. Contexts of other plans can use the same SMs at other times.
     pub(crate) fn create_time_shared(group: SmGroup) -> Result<SharedContext> {
         let priority = group.priority();
-        let context = create::context(&group.device().clone(), group.into())?;
-        context.share_sms()?;
+        let device = group.device().clone();
+        let work = Fence::new(&device)?;
+        let context = create::context(&device, group.into(), Some(work))?;
         SharedContext::of(context, priority).map_err(|(_context, error)| error)
     }
 

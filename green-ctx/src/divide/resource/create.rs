@@ -14,6 +14,7 @@ use crate::handle::dev_resource::{self, Units};
 use crate::handle::device::Device;
 use crate::handle::error::call;
 use crate::handle::error::{Error, Refused, Result};
+use crate::handle::fence::Fence;
 use crate::handle::green::{self, RawGreen};
 use crate::handle::group::SmGroup;
 use crate::handle::raw::Raw;
@@ -45,10 +46,12 @@ impl SmGroup {
     }
 }
 
-/// Creates a context on a group's SMs.
+/// Creates a context on a group's SMs. A context that takes turns on its SMs with other contexts gets a fence for its
+/// work.
 pub(crate) fn context(
     device: &Device,
     resources: ContextResources,
+    work: Option<Fence>,
 ) -> Result<Context, Refused<ContextResources>> {
     let made = check(device, &resources).and_then(|()| {
         trace::span!(
@@ -68,7 +71,7 @@ pub(crate) fn context(
             let ContextResources { group, workqueue } = resources;
             let config = workqueue.as_ref().map(Workqueue::config);
             let queues = workqueue.and_then(Workqueue::into_owner);
-            Ok(Context::of_green(raw, group, config, queues, primary))
+            Ok(Context::of_green(raw, group, config, queues, primary, work))
         }
         Err(reason) => Err(Refused { given: resources, reason }),
     }

@@ -18,7 +18,7 @@ pub(super) struct Fencing {
     /// The number of the context's streams that have a `Stream` object.
     pub(super) streams: AtomicUsize,
     /// Set for a context of a plan, which takes turns on its SMs with the contexts of other plans.
-    pub(super) shared: OnceLock<Shared>,
+    pub(super) shared: Option<Shared>,
     /// Graphs that run in this context but were launched on streams of other contexts.
     pub(super) guests: OnceLock<Guests>,
     /// Set when the context's handle is first given out. From then on, foreign code may submit work to the default
@@ -40,11 +40,16 @@ pub(super) struct Shared {
 }
 
 impl Fencing {
-    pub(super) fn new(fences: &Fences) -> Fencing {
+    /// `work` is the fence of a context that takes turns on its SMs.
+    pub(super) fn new(fences: &Fences, work: Option<Fence>) -> Fencing {
+        let shared = |work| {
+            let (work, streams, name) = (Arc::new(work), Streams::default(), Mutex::default());
+            Shared { work, streams, name }
+        };
         Fencing {
             pending: Pending::new(fences),
             streams: AtomicUsize::new(0),
-            shared: OnceLock::new(),
+            shared: work.map(shared),
             guests: OnceLock::new(),
             exposed: AtomicBool::new(false),
             default_waits: AtomicBool::new(false),
@@ -53,7 +58,7 @@ impl Fencing {
 
     /// Returns whether other contexts take turns with this context on the same SMs.
     pub(super) fn shares_sms(&self) -> bool {
-        self.shared.get().is_some()
+        self.shared.is_some()
     }
 
     /// Removes and returns all pending fences, including those whose work is done.

@@ -21,11 +21,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use green_ctx_sys::{CUevent, CUstream_st};
-use parking_lot::Mutex;
 
 use super::fencing::{Fencing, Shared};
 use super::guests::Guests;
-use super::streams::Streams;
 use super::{Context, Green, Kind};
 use crate::handle::capture::RelaxedCapture;
 use crate::handle::current::Scope;
@@ -46,7 +44,7 @@ impl Green {
 
     /// Records all work of the context after its last handle was dropped. Returns `None` if all work is done.
     pub(super) fn record(&self, device: &Device) -> Result<Option<Arc<Fence>>> {
-        let Some(Shared { work, .. }) = self.fencing.shared.get() else {
+        let Some(Shared { work, .. }) = &self.fencing.shared else {
             return green::record(device, self.raw.green);
         };
         // Record the existing fence again. A context that waits for the earlier record relies on the work it covered,
@@ -128,7 +126,7 @@ impl Context {
         if fencing.exposed.load(Ordering::SeqCst) {
             return None;
         }
-        let raw = fencing.shared.get()?.streams.lone()?;
+        let raw = fencing.shared.as_ref()?.streams.lone()?;
         Some(RawStream::new(self.device().driver(), raw.as_ptr()))
     }
 
@@ -136,7 +134,7 @@ impl Context {
     /// object. Recording the context, or making the context wait, would invalidate the capture.
     pub(crate) fn has_captures(&self) -> Result<bool> {
         let Kind::Green(green) = &self.inner.kind else { return Ok(false) };
-        let Some(shared) = green.fencing.shared.get() else { return Ok(false) };
+        let Some(shared) = &green.fencing.shared else { return Ok(false) };
         Ok(shared.streams.are_capturing(self.device().functions()?)?
             || green.has_kept_captures(self.device())?)
     }
@@ -146,16 +144,6 @@ impl Context {
         self.fencing().is_some_and(Fencing::shares_sms)
     }
 
-    /// Prepares a new context for taking turns with other contexts on its SMs. Must be called before the context has a
-    /// stream.
-    pub(crate) fn share_sms(&self) -> Result<()> {
-        let Some(fencing) = self.fencing() else { return Ok(()) };
-        let work = Arc::new(Fence::new(self.device())?);
-        let (streams, name) = (Streams::default(), Mutex::default());
-        fencing.shared.get_or_init(|| Shared { work, streams, name });
-        Ok(())
-    }
-
     /// Returns the number of the context's streams that have a `Stream` object, or `None` if the context does not count
     /// them.
     pub(crate) fn stream_count(&self) -> Option<usize> {
@@ -163,7 +151,7 @@ impl Context {
     }
 
     fn shared(&self) -> Option<&Shared> {
-        self.fencing()?.shared.get()
+        self.fencing()?.shared.as_ref()
     }
 
     /// Returns the name of the partition that the context belongs to. If several plans use the context, returns the
@@ -199,14 +187,15 @@ impl Context {
         }
     }
 
-    /// If the context takes turns on its SMs, adds the stream to the context's list. Returns whether it did.
+    /// If the context takes turns on its SMs, adds the stream to the context's list.
     #[inline]
-    pub(crate) fn enter_stream(&self, stream: Raw<CUstream_st>) -> bool {
-        self.shared().map(|shared| shared.streams.enter(stream)).is_some()
+    pub(crate) fn enter_stream(&self, stream: Raw<CUstream_st>) {
+        if let Some(shared) = self.shared() {
+            shared.streams.enter(stream);
+        }
     }
 
-    /// Removes a stream that [`enter_stream`](Context::enter_stream) added. Must be called before the stream is
-    /// destroyed.
+    /// Removes a stream from the context's list. Must be called before the stream is destroyed.
     #[inline]
     pub(crate) fn leave_stream(&self, stream: Raw<CUstream_st>) {
         if let Some(shared) = self.shared() {
@@ -218,7 +207,7 @@ impl Context {
     /// everything that the context waits for. The caller keeps the context's first stream alive.
     pub(crate) fn record_work(&self) -> Result<()> {
         let Some(fencing) = self.fencing() else { return Ok(()) };
-        let Some(Shared { work, .. }) = fencing.shared.get() else { return Ok(()) };
+        let Some(Shared { work, .. }) = &fencing.shared else { return Ok(()) };
         if let Some(stream) = self.lone_stream(fencing) {
             stream.record(work.raw())?;
         } else {

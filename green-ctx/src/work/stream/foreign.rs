@@ -159,10 +159,11 @@ impl Inner {
         context: Context,
         ownership: Ownership,
     ) -> Result<Arc<Inner>> {
-        let (is_listed, context) = (context.enter_stream(raw), context.for_stream());
+        context.enter_stream(raw);
+        let context = context.for_stream();
         // Marked as registered here: the caller enters it.
         let (registered, kept) = (OnceLock::from(()), OnceLock::new());
-        let inner = Arc::new(Inner { raw, context, is_listed, registered, kept, ownership });
+        let inner = Arc::new(Inner { raw, context, registered, kept, ownership });
         inner.context.expose()?;
         inner.context.hold_new(Stream::from_inner(Arc::clone(&inner)).raw_stream())?;
         Ok(inner)
