@@ -33,7 +33,8 @@ impl Streams {
         list.streams.push(stream);
     }
 
-    /// Removes a stream. Two objects can briefly have the same stream. The stream is then in the list twice.
+    /// Removes a stream. A kept stream has two objects, and is in the list twice, if foreign code borrowed it before it
+    /// was given out again.
     pub(super) fn leave(&self, stream: Raw<CUstream_st>) {
         let mut list = self.list.lock();
         if let Some(index) =

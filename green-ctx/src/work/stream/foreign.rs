@@ -1,9 +1,9 @@
 //! Streams that other libraries created.
 //!
 //! `get_or_enter` looks up a raw handle in the registry and, if necessary, enters a new object, both under one lock.
-//! So each raw handle has only one object. An owned stream is destroyed when its last handle is dropped. A borrowed
-//! stream is not destroyed, and its object keeps the owner alive. Default-stream tokens do not identify a stream, and
-//! are refused.
+//! So each raw handle has only one object here. A kept stream that is given out again can be a second one. An owned
+//! stream is destroyed when its last handle is dropped. A borrowed stream is not destroyed, and its object keeps the
+//! owner alive. Default-stream tokens do not identify a stream, and are refused.
 //!
 //! The driver reports the stream's context. If this crate has no [`Context`] for the stream's context, that context
 //! is borrowed together with the stream. From CUDA 12.5 on, `cuStreamGetCtx` reports green contexts too. On older

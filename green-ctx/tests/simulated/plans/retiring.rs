@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use green_ctx::{
-    Kernel, PlanSet,
+    Kernel, PlanRequest, PlanSet, SplitRequest,
     graph::{CaptureMode, GraphCache},
     plan::SwitchOptions,
 };
@@ -101,5 +101,28 @@ fn a_graph_cache_and_retired_plans_need_few_contexts() -> Outcome {
     }
     assert_eq!(device.context_counts().created, 4);
     assert_eq!(cache.len(), 1);
+    Ok(())
+}
+
+/// A program still has the context of two retired plans, which had given it different names.
+#[test]
+fn a_context_of_retired_plans_gets_the_name_of_the_next_plan() -> Outcome {
+    let (_sim, device) = simulated("h200")?;
+    let request = |plan, name| PlanRequest::new(plan, SplitRequest::new().group(name, 16));
+    let set = set(&device, plan("other", 64))?;
+    let day = set.prepare(request("day", "train"))?;
+    let night = set.prepare(request("night", "chat"))?;
+    set.switch(&day, SwitchOptions::default())?;
+    set.switch(&night, SwitchOptions::default())?;
+    let context = night["chat"].context().clone();
+    set.switch(&set.plan("other")?, SwitchOptions::default())?;
+    set.retire("day")?;
+    set.retire("night")?;
+    drop((day, night));
+    assert_eq!(context.partition_name().as_deref(), Some("chat"));
+    let dawn = set.prepare(request("dawn", "train"))?;
+    assert_eq!(dawn["train"].context(), &context);
+    set.switch(&dawn, SwitchOptions::default())?;
+    assert_eq!(context.partition_name().as_deref(), Some("train"));
     Ok(())
 }
