@@ -231,7 +231,7 @@ fn exhaust_as(start: Start, mode: Mode) -> Outcome {
                 continue;
             }
             assert_eq!((stream, fake::guards()), (before.0, guards), "{what}");
-            case.machine.sim.clear_trace();
+            case.machine.sim.take_launches();
             case.machine.sim.clear_races();
             again(&case).map_err(|error| format!("{what}: {error}"))?;
             assert_eq!(case.state(), before, "{what}");

@@ -216,7 +216,7 @@ fn inside_a_capture() -> Outcome {
     // Used before the capture, so that the thread's event was not recorded in it.
     there_and_back(&machine, &stream, Mode::Stream)?;
     machine.primary.synchronize()?;
-    machine.sim.clear_trace();
+    machine.sim.take_launches();
     fake::set_own(raw_stream(&capturing), 0);
     let graph = capturing.capture(CaptureMode::Global, || -> Outcome {
         machine.produce()?;
@@ -238,7 +238,7 @@ fn inside_a_capture() -> Outcome {
     machine.ordered(5);
     assert_eq!(machine.sms(), [132, 16, 24, 16, 132]);
     // After the capture, outside any capture.
-    machine.sim.clear_trace();
+    machine.sim.take_launches();
     machine.sim.clear_races();
     there_and_back(&machine, &stream, Mode::Stream)?;
     machine.ordered(5);

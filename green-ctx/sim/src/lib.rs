@@ -168,9 +168,9 @@
 //! The simulator is meant for tests of programs that use the driver API, as far as such tests are possible
 //! without executing kernels. The simulator will not execute kernel instructions, time kernels as a GPU
 //! does, link device code or model caches; the test defines what its kernels do. The simulator will not
-//! provide the tables behind `cuGetExportTable`, so programs that use the CUDA runtime, such as PyTorch,
-//! will not run on the simulator. Arrays, textures, graphics interoperability, mapped physical memory,
-//! checkpoints, and memory or events of other processes will remain unsimulated.
+//! provide the tables behind `cuGetExportTable`, so NVIDIA's CUDA runtime will not run on it. Arrays,
+//! textures, graphics interoperability, mapped physical memory, checkpoints, and memory or events of other
+//! processes will remain unsimulated.
 //!
 //! A function is simulated if green contexts, streams, events, graphs, memory or launches interact with it,
 //! or if a tested program cannot continue without it.

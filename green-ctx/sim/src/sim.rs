@@ -371,9 +371,9 @@ impl Sim {
         self.inner.driver.peek().launches.iter().cloned().collect()
     }
 
-    /// Removes the recorded launches.
-    pub fn clear_trace(&self) {
-        self.inner.driver.peek().launches.clear();
+    /// Removes the recorded launches and returns them.
+    pub fn take_launches(&self) -> Vec<Launch> {
+        self.inner.driver.peek().launches.drain(..).collect()
     }
 
     /// Returns the pairs of operations that access the same memory without an order between the two

@@ -48,7 +48,7 @@ fn a_graph_over_two_devices_is_launched_once() -> Outcome {
             // SAFETY: the kernel touches no memory.
             unsafe { stream.launch_graph(&exec) }?;
             stream.synchronize()?;
-            sim.clear_trace();
+            sim.take_launches();
             let mut _hook = None;
             if let Some(call) = fault {
                 _hook = Some(first.driver().on_cleanup_failure(|_| {}));

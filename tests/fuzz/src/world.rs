@@ -406,7 +406,7 @@ impl World {
             ));
         }
         let launches = self.machine.sim.launches();
-        self.machine.sim.clear_trace();
+        self.machine.sim.take_launches();
         self.model.submitted(launches, way)
     }
 

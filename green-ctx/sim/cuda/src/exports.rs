@@ -1,9 +1,11 @@
 //! The exported functions.
 
-use std::ffi::{c_char, c_int, c_uchar, c_uint, c_ulonglong, c_ushort, c_void};
+use std::cell::RefCell;
+use std::ffi::{CStr, CString, c_char, c_int, c_uchar, c_uint, c_ulonglong, c_ushort, c_void};
 
 use green_ctx_sys::*;
 
+use crate::launches;
 use crate::machine::{profile, sim};
 
 /// Returns the name of the simulated profile; null if the driver could not be created. `green-ctx-sys`
@@ -12,7 +14,23 @@ use crate::machine::{profile, sim};
 #[allow(non_snake_case, reason = "the name has the style of the driver's functions")]
 #[unsafe(no_mangle)]
 extern "C" fn greenCtxSimulatedProfile() -> *const c_char {
-    profile().map_or(std::ptr::null(), std::ffi::CStr::as_ptr)
+    profile().map_or(std::ptr::null(), CStr::as_ptr)
+}
+
+/// Returns the kernel launches since the last call, as a JSON list of events in the form of Chrome's traces, which
+/// torch's profiler writes too. The text is valid until the thread's next call.
+// SAFETY: as above.
+#[allow(non_snake_case, reason = "the name has the style of the driver's functions")]
+#[unsafe(no_mangle)]
+extern "C" fn greenCtxSimulatedLaunches() -> *const c_char {
+    thread_local! {
+        static TEXT: RefCell<CString> = RefCell::default();
+    }
+    let text = CString::new(launches::events(&launches::take())).unwrap_or_default();
+    TEXT.with_borrow_mut(|kept| {
+        *kept = text;
+        kept.as_ptr()
+    })
 }
 
 macro_rules! exports {

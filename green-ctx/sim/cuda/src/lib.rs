@@ -12,6 +12,7 @@
 //! | `GREEN_CTX_SIM` | the [`Spec`](green_ctx_sim::Spec): `h200@13.1`, or just `h200` | `h200@13.0` |
 //! | `GREEN_CTX_SIM_DEVICES` | the number of devices, all of the same profile | 1 |
 //! | `GREEN_CTX_SIM_CLOCK` | `virtual`, or `real` for time that also passes between calls ([`Clock::Real`](green_ctx_sim::Clock::Real)) | `virtual` |
+//! | `GREEN_CTX_SIM_LAUNCHES` | `1`: at exit, a line on standard error for each context: the kernels that were launched in it | none |
 //! | `GREEN_CTX_SIM_REPORT` | a file for a report at exit: races, called functions that are not simulated, live objects, and calls per function | none |
 //!
 //! If one of the first three variables is invalid, the library prints an error to standard error and
@@ -24,6 +25,7 @@
 
 #[expect(unsafe_code, reason = "the module defines the functions that C programs call")]
 mod exports;
+mod launches;
 mod machine;
 #[expect(unsafe_code, reason = "the module registers an exit handler")]
 mod report;

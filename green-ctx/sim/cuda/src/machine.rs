@@ -37,8 +37,7 @@ fn make() -> Option<Sim> {
         eprintln!("libcuda.so.1 (simulated): {wrong}; no devices are simulated");
         Sim::builder(Spec::default()).devices(0)
     });
-    // The process has no access to the trace of launches.
-    let sim = builder.trace(0).build();
+    let sim = builder.build();
     let sim = sim.inspect_err(|error| eprintln!("libcuda.so.1 (simulated): {error}")).ok()?;
     report::at_exit();
     Some(sim)

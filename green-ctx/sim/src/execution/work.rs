@@ -218,6 +218,7 @@ fn run_kernel<'a>(
     } else {
         warn_unregistered(&kernel);
     }
+    let context_sms = all_sms.len() as u32;
     let used = blocks(grid).min(all_sms.len() as u64) as usize;
     let sms = if used == all_sms.len() { all_sms } else { all_sms[..used].into() };
     if !reads.is_empty() || !writes.is_empty() {
@@ -232,6 +233,7 @@ fn run_kernel<'a>(
         stream,
         context: context_id,
         is_green,
+        context_sms,
         sms,
         grid,
         block,

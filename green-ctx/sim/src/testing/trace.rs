@@ -18,6 +18,8 @@ pub struct Launch {
     pub context: u64,
     /// Whether the context is a green context.
     pub is_green: bool,
+    /// The number of SMs of the context.
+    pub context_sms: u32,
     /// The ids of the SMs on which the kernel's blocks ran, in ascending order.
     pub sms: Arc<[u32]>,
     /// The size of the grid, in blocks.

@@ -93,7 +93,7 @@ fn the_trace_is_bounded() {
     let grids: Vec<u32> = machine.sim.launches().iter().map(|launch| launch.grid[0]).collect();
     assert_eq!(grids, [3, 4, 5]);
     assert_eq!(machine.sms(), [0, 1, 16, 17, 32], "as many SMs as blocks");
-    machine.sim.clear_trace();
+    machine.sim.take_launches();
     assert!(machine.sim.launches().is_empty());
 }
 

@@ -326,7 +326,7 @@ fn a_graph_of_another_partition_takes_part_in_switches() -> Outcome {
     assert_no_conflict(&sim, 3);
 
     // The other direction: the graph's nodes wait for the previous work in the partition that they run in.
-    sim.clear_trace();
+    sim.take_launches();
     let comes = stream_of(&plans[1], "comes")?;
     launch(&comes, &old)?;
     set.switch(&plans[0], FENCED())?;

@@ -84,7 +84,7 @@ fn learn(
     let request = SplitRequest::from(vec![counts[0]; counts.len()]).granularity(granularity);
     let parts = machine.device.partition(request)?;
     for part in &parts {
-        sim.clear_trace();
+        sim.take_launches();
         raw::launch(part.stream(), &machine.kernel, 1)?;
         let launches = sim.launches();
         let [launch] = launches.as_slice() else { return Err("one launch".into()) };
