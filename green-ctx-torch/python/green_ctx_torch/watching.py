@@ -6,11 +6,13 @@
 
 Work runs outside the partition if a graph was captured outside it, or if a library submits the work to another stream,
 such as a stream of torch's pool or a communicator's stream. torch cannot detect this, but the driver reports the
-context that each kernel ran in, and torch's profiler collects these reports.
+context that each kernel ran in, and torch's profiler collects these reports. A simulated driver has no profiler: there
+the library itself lists the launches of kernels, with their mangled names, but no memsets and no copies.
 """
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import re
@@ -165,7 +167,7 @@ class Watch:
             raise InvalidStateError(
                 "the thread is not in a partition; enter one first, or pass one: watch(partition)"
             )
-        _check_profiler(torch)
+        profiler = make_profiler(torch)
         if torch.cuda.is_current_stream_capturing():
             raise InvalidStateError("a graph is being captured; watch its replay instead")
         stream = torch.cuda.current_stream(device) if part is None else part.stream
@@ -173,14 +175,8 @@ class Watch:
         plain = torch.cuda.Stream(device=device)
         # Work submitted earlier is not watched.
         torch.cuda.synchronize(device)
-        activities = [torch.profiler.ProfilerActivity.CUDA]
-        profiler = torch.profiler.profile(activities=activities)
+        profiler.start()
         try:
-            profiler.start()
-        except Exception as error:
-            raise DriverError(f"torch's profiler did not start: {error}") from error
-        try:
-            time.sleep(_MARGIN_SECONDS)
             _mark(torch, device, stream)
             _mark(torch, device, plain)
         except BaseException:
@@ -207,11 +203,10 @@ class Watch:
                 torch.cuda.synchronize(self._device)
                 # If the profiler loses this marker, it may have lost other records too.
                 _mark(torch, self._device, self._stream)
-                time.sleep(_MARGIN_SECONDS)
         finally:
             profiler.stop()
         if kind is None:
-            self._read(_exported(profiler))
+            self._read(profiler.events())
 
     def _read(self, events: Iterable[dict[str, Any]]) -> None:
         """Computes the results from the events of a trace."""
@@ -304,8 +299,73 @@ def _uses_sms(event: dict[str, Any]) -> bool:
     return category in _KINDS
 
 
-def _check_profiler(torch: Any) -> None:
-    """Checks that torch's profiler can record CUDA activity and is not already running."""
+class _TorchProfiler:
+    """Records what CUPTI reports to torch."""
+
+    def __init__(self, torch: Any) -> None:
+        self._profile = torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA])
+
+    def start(self) -> None:
+        try:
+            self._profile.start()
+        except Exception as error:
+            raise DriverError(f"torch's profiler did not start: {error}") from error
+        try:
+            time.sleep(_MARGIN_SECONDS)
+        except BaseException:
+            self._profile.stop()
+            raise
+
+    def stop(self) -> None:
+        try:
+            time.sleep(_MARGIN_SECONDS)
+        finally:
+            self._profile.stop()
+
+    def events(self) -> list[dict[str, Any]]:
+        """Returns the events as the profiler exports them."""
+        handle, path = tempfile.mkstemp(suffix=".json")
+        os.close(handle)
+        try:
+            self._profile.export_chrome_trace(path)
+            with open(path, encoding="utf-8", errors="replace") as file:
+                events: list[dict[str, Any]] = json.load(file)["traceEvents"]
+        finally:
+            os.unlink(path)
+        return events
+
+
+class _SimulatedProfiler:
+    """Reads the launches from the simulated driver. The events have the form of torch's."""
+
+    running = False
+
+    def __init__(self, read: Any) -> None:
+        self._read = read
+        self._events = "[]"
+
+    def start(self) -> None:
+        _SimulatedProfiler.running = True
+        self._read()
+
+    def stop(self) -> None:
+        _SimulatedProfiler.running = False
+        self._events = self._read().decode()
+
+    def events(self) -> list[dict[str, Any]]:
+        events: list[dict[str, Any]] = json.loads(self._events)
+        return events
+
+
+def make_profiler(torch: Any) -> _TorchProfiler | _SimulatedProfiler:
+    """Returns a profiler, after a check that it can record and that none is running."""
+    # Only a simulated library has this function. Every program that has used CUDA has loaded the library.
+    read = getattr(ctypes.CDLL("libcuda.so.1"), "greenCtxSimulatedLaunches", None)
+    if read is not None and _SimulatedProfiler.running:
+        raise InvalidStateError("a block is already being watched; watch outside it")
+    if read is not None:
+        read.restype = ctypes.c_char_p
+        return _SimulatedProfiler(read)
     lacking = _seams.misfit(
         _seams.problems(_seams.WATCHED), "Nothing can be watched; use a version that fits."
     )
@@ -317,22 +377,10 @@ def _check_profiler(torch: Any) -> None:
     # The first is for this thread, the second for the process.
     if _seams.THREAD_PROFILES.find()() or _seams.PROCESS_PROFILES.find():
         raise InvalidStateError("torch's profiler is already running; watch outside its block")
+    return _TorchProfiler(torch)
 
 
 def _mark(torch: Any, device: int, stream: Any) -> None:
     with torch.cuda.device(device), torch.cuda.stream(stream):
         _seams.SLEEP.find()(1000)
     stream.synchronize()
-
-
-def _exported(profiler: Any) -> list[dict[str, Any]]:
-    """Returns the events of a finished profile."""
-    handle, path = tempfile.mkstemp(suffix=".json")
-    os.close(handle)
-    try:
-        profiler.export_chrome_trace(path)
-        with open(path, encoding="utf-8", errors="replace") as file:
-            events: list[dict[str, Any]] = json.load(file)["traceEvents"]
-    finally:
-        os.unlink(path)
-    return events
