@@ -23,7 +23,7 @@ if "GREEN_CTX_SIM" not in os.environ:
 
 
 def pytest_configure(config):
-    """Ignores the warnings that only test_green_contexts.py and test_captures.py test, and allows interrupts."""
+    """Ignores the warnings that only test_green_contexts.py tests, and allows interrupts."""
     config.addinivalue_line("filterwarnings", "ignore:GreenContext.set_context:FutureWarning")
     # Most substitutes for torch have no graphs.
     config.addinivalue_line("filterwarnings", "ignore:torch .* is not what:RuntimeWarning")

@@ -54,11 +54,6 @@ def synchronize(raw_stream):
     call("cuStreamSynchronize", ctypes.c_void_p(raw_stream))
 
 
-def is_idle(raw_stream):
-    """Returns whether a stream's work is done."""
-    return _cuda.cuStreamQuery(ctypes.c_void_p(raw_stream)) == 0
-
-
 def priority(raw_stream):
     """Returns the priority that the driver gave a stream."""
     number = ctypes.c_int()

@@ -23,39 +23,6 @@ def current():
     assert current() is None
 
 
-def test_the_block_has_the_partitions_stream(current):
-    with closing(partition({"a": 8, "b": 8})) as parts:
-        a, b = parts.values()
-        with a as entered:
-            assert entered is a and current() == a.raw_stream
-            with b:
-                assert current() == b.raw_stream
-                with a:
-                    assert current() == a.raw_stream
-                assert current() == b.raw_stream
-            assert current() == a.raw_stream
-
-
-def test_work_is_ordered_both_ways(current):
-    # The simulator finds unordered accesses, which make the whole run fail.
-    with closing(partition({"a": 8})) as parts, driver.primary_context():
-        a = parts["a"]
-        memory = driver.Memory(64, None)
-        memory.fill(1, None)
-        with a:
-            memory.fill(2, a.raw_stream)
-        assert memory.read(None) == bytes([2]) * 64
-        memory.free(None)
-
-
-def test_an_error_in_the_block_leaves_it(current):
-    with closing(partition({"a": 8})) as parts:
-        with pytest.raises(ZeroDivisionError):
-            with parts["a"]:
-                1 / 0
-        assert current() is None
-
-
 def test_a_partition_closed_inside_is_left_all_the_same(current):
     with closing(partition({"a": 132})) as parts:
         with parts["a"]:
@@ -86,33 +53,6 @@ def test_in_a_forked_child_the_block_just_ends(current):
                     os._exit(4)
                 _, status = os.waitpid(child, 0)
                 assert os.waitstatus_to_exitcode(status) in (3, 4)
-
-
-def test_torchs_sanitizer_hears_of_the_order(current, fake_torch, monkeypatch):
-    waits = []
-
-    class Stream:
-        def __init__(self, raw):
-            self.raw = raw
-
-        def wait_stream(self, other):
-            waits.append((self.raw, other.raw))
-
-    sanitizer = types.SimpleNamespace(enabled=True)
-    module = types.SimpleNamespace(cuda_sanitizer=sanitizer)
-    monkeypatch.setitem(sys.modules, "torch.cuda._sanitizer", module)
-    ask = lambda device: Stream(libtorch.current() or 0)
-    monkeypatch.setattr(fake_torch.cuda, "current_stream", ask, raising=False)
-    with closing(partition({"a": 8, "b": 8})) as parts:
-        a, b = parts["a"].raw_stream, parts["b"].raw_stream
-        with parts["a"]:
-            with parts["b"]:
-                pass
-        assert waits == [(a, 0), (b, a), (a, b), (0, a)]
-        sanitizer.enabled = False
-        with parts["a"]:
-            pass
-        assert len(waits) == 4
 
 
 def test_entering_changes_no_context(current):

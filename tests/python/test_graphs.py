@@ -41,25 +41,6 @@ def test_a_graph_is_replayed_in_the_partition(parts, memory, graph):
     assert memory.read(b.raw_stream) == bytes([7]) * 64
 
 
-def test_a_torch_graph_is_kept(parts, graph, fake_torch):
-    class Kept(fake_torch.cuda.CUDAGraph):
-        alive = 0
-
-        def __init__(self, raw):
-            super().__init__(raw)
-            Kept.alive += 1
-
-        def __del__(self):
-            Kept.alive -= 1
-
-    moved = retarget(Kept(graph), parts["b"])
-    assert Kept.alive == 1
-    moved.replay()
-    driver.synchronize(parts["b"].raw_stream)
-    del moved
-    assert Kept.alive == 0
-
-
 def test_a_closed_partition_takes_no_graph(parts, graph):
     moved = retarget(graph, parts["a"])
     parts["a"].close()

@@ -1,21 +1,16 @@
 """Tuning of jobs, and the file with the results."""
 
-import gc
 import json
 import logging
 import os
 import signal
 import sys
 import threading
-import weakref
 from contextlib import closing
 
-import capturing
 import driver
-import green_ctx_torch
 import pytest
-from capturing import Step
-from dropins import torch as torch_  # noqa: F401
+from dropins import torch  # noqa: F401
 from green_ctx_torch import Job, load_tuning, partition, tune, tuned
 
 KINDS = ["sequential", "streams", "priority", "partition"]
@@ -33,15 +28,6 @@ def graphs():
     yield dict(zip(["decode", "prefill"], made))
     for graph in made:
         driver.destroy_graph(graph)
-
-
-@pytest.fixture
-def torch(torch_):
-    """torch with streams and graphs."""
-    capturing.equip(torch_)
-    green_ctx_torch.info()
-    with driver.primary_context():
-        yield torch_
 
 
 def others(kind):
@@ -68,7 +54,7 @@ def test_graphs_are_tuned(graphs):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_verdict_is_applied(graphs, torch, kind):
+def test_a_verdict_is_applied(graphs, kind):
     """The verdict becomes partitions, streams with priorities, or one stream, in the order of the jobs."""
     outcome = tune(dict(reversed(graphs.items())), budget=BUDGET, leave_out=others(kind))
     with outcome.apply(0) as applied:
@@ -81,36 +67,11 @@ def test_a_verdict_is_applied(graphs, torch, kind):
             assert driver.priority(stream) == outcome.verdict.priority[name]
             driver.keep_busy(stream)
             driver.synchronize(stream)
-        with applied["prefill"] as entered:
-            assert torch.current() == entered.raw_stream == streams[0]
-            with applied["decode"]:
-                assert torch.current() == streams[1]
-            assert torch.current() == streams[0]
-        assert torch.current() == 0
-    assert kind != "partition" or entered.closed
+    assert kind != "partition" or applied["prefill"].closed
     # Partitions can be created whatever the verdict is.
     with closing(outcome.partitions()) as parts:
         assert {name: part.share for name, part in parts.items()} == outcome.verdict.shares
         assert kind == "partition" or [part.sm_count for part in parts.values()] == [132, 132]
-
-
-def test_each_thread_leaves_what_it_has_entered(graphs, torch):
-    applied = tune(graphs, budget=BUDGET, leave_out=others("streams")).apply()
-    stream = applied["decode"]
-    entered, left = threading.Event(), threading.Event()
-
-    def other():
-        with stream:
-            entered.set()
-            left.wait(10)
-
-    thread = threading.Thread(target=other)
-    with applied["prefill"], stream:
-        thread.start()
-        assert entered.wait(10)
-    assert torch.current() == 0
-    left.set()
-    thread.join()
 
 
 def test_a_search_is_for_what_is_asked(graphs, tmp_path):
@@ -127,71 +88,6 @@ def test_a_search_is_for_what_is_asked(graphs, tmp_path):
     assert kept["limits"] == {"step": 24, "floors": {"decode": 32}, "left_out": ["priority"]}
     assert kept["jobs"][0]["key"] == "b1"
     assert kept["jobs"][0]["arrival"] == {"trace": {"seconds": [0.001, 0.002, 0.004]}}
-
-
-def test_functions_are_captured_once(torch):
-    step, prefill = Step(torch), Step(torch)
-
-    def decode():
-        step()
-
-    outcome = tune([Job(decode), Job(prefill, name="prefill")], budget=BUDGET)
-    assert [job["name"] for job in outcome.jobs] == ["decode", "prefill"]
-    # Called once to warm up, and once to capture.
-    assert step.calls == prefill.calls == 2
-    # Each has its own stream, because torch has one cuBLAS workspace per stream.
-    assert len(step.streams) == len(prefill.streams) == 1 and step.streams != prefill.streams
-    assert not any("captured" in note for note in outcome.notes)
-    assert outcome.complete and torch.current() == 0
-    with pytest.raises(ValueError, match=r"job 2 of the list has no name; write Job\(..., name="):
-        tune([Job(decode), Job(lambda: None)])
-
-
-def test_what_cannot_be_captured_is_called(torch):
-    decode, prefill = Step(torch, capturable=False), Step(torch)
-    resets = []
-    jobs = {"decode": Job(decode, before=lambda: resets.append(torch.current())), "prefill": prefill}
-    outcome = tune(jobs, budget=BUDGET)
-    # The function runs on this thread, and on other threads alongside the other job.
-    assert prefill.calls == 2 and decode.calls > 5 and len(decode.threads) > 1
-    assert outcome.notes[-1] == (
-        "decode was called for each iteration, because torch did not capture it: "
-        "RuntimeError: operation not permitted when stream is capturing"
-    )
-    # Each block has its own stream, and its first call warms up.
-    assert len(set(resets)) > 2 and 0 not in resets
-    assert torch.current() == 0
-    # The function is not kept alive afterwards.
-    ended = weakref.ref(decode)
-    del decode, jobs
-    gc.collect()
-    assert ended() is None
-
-
-def test_a_function_whose_graph_cannot_be_moved_is_called(torch):
-    decode = Step(torch)
-    torch.cuda.CUDAGraph.raw_cuda_graph = lambda self: 0
-    outcome = tune({"decode": decode, "prefill": Step(torch)}, budget=BUDGET)
-    assert decode.calls > 5
-    notes = [note for note in outcome.notes if note.endswith("the graph's handle is null")]
-    assert len(notes) == 2 and notes[0].startswith("decode was called for each iteration")
-
-
-@pytest.mark.parametrize(
-    ("calls", "error"),
-    [(0, ZeroDivisionError("when it warms up")), (2, ArithmeticError("later")), (7, KeyboardInterrupt("in a block"))],
-)
-def test_what_a_function_raises_passes(torch, calls, error):
-    step = Step(torch, capturable=False)
-
-    def fails():
-        if step.calls >= calls:
-            raise error
-        step()
-
-    with pytest.raises(type(error)) as raised:
-        tune({"decode": Step(torch), "prefill": fails}, budget=BUDGET)
-    assert raised.value is error and torch.current() == 0
 
 
 def test_progress_ends_a_search(graphs):

@@ -29,6 +29,11 @@ const TORCH: &str = "torch";
 /// The scripts that run with PyTorch.
 const SCRIPTS: &[&str] = &[
     "tests/python/gpu/test_torch.py",
+    "tests/python/gpu/placement.py",
+    "tests/python/gpu/placement_alone.py",
+    "tests/python/gpu/placement_graphs.py",
+    "tests/python/gpu/placement_runtime.py",
+    "tests/python/gpu/placed.py",
     "tests/python/gpu/entering.py",
     "tests/python/gpu/captures.py",
     "tests/python/gpu/exits.py",

@@ -10,7 +10,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 
 use crate::regen::headers;
-use crate::{Failure, artifacts, cargo, sim_lib, workspace_root};
+use crate::sim_lib::torch;
+use crate::{Failure, artifacts, cargo, sim_lib, wheel, workspace_root};
 
 /// The virtual environment with the packages in `REQUIREMENTS`.
 const ENVIRONMENT: &str = "target/clients-venv";
@@ -44,6 +45,9 @@ struct Client {
     run: fn(&Bench) -> Result<(), Failure>,
 }
 
+/// Groups of clients that run at the same time.
+const GROUPS: [&[Client]; 3] = [CLIENTS, MODULE, TORCH];
+
 const CLIENTS: &[Client] = &[
     Client { name: "library.py", missing: no_python, run: Bench::library },
     Client { name: "the conformance cases", missing: || None, run: Bench::conformance },
@@ -66,10 +70,24 @@ const CLIENTS: &[Client] = &[
         run: |bench| bench.script("triton_kernels.py", &["modules", "primary_retains"]),
     },
     Client { name: "cudarc", missing: || None, run: Bench::cudarc },
+];
+
+const MODULE: &[Client] = &[Client {
+    name: "the Python module green_ctx_torch",
+    missing: || module::environment().err(),
+    run: Bench::module,
+}];
+
+const TORCH: &[Client] = &[
     Client {
-        name: "the Python module green_ctx_torch",
-        missing: || module::environment().err(),
-        run: Bench::module,
+        name: "PyTorch 2.11.0",
+        missing: || torch::environment("2.11.0").err(),
+        run: |bench| bench.torch("2.11.0", DEFAULT),
+    },
+    Client {
+        name: "PyTorch 2.15.0",
+        missing: || torch::environment("2.15.0").err(),
+        run: |bench| bench.torch("2.15.0", NEWER),
     },
 ];
 
@@ -78,8 +96,9 @@ pub(crate) fn check(options: &Options) -> Result<(), Failure> {
     if !options.complete {
         return Ok(());
     }
-    let cannot: Vec<String> = CLIENTS
-        .iter()
+    let cannot: Vec<String> = GROUPS
+        .into_iter()
+        .flatten()
         .filter_map(|client| Some(format!("{} cannot run: {}", client.name, (client.missing)()?)))
         .collect();
     if cannot.is_empty() { Ok(()) } else { Err(Failure::new(cannot.join("\n"))) }
@@ -91,7 +110,10 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     let bench = Bench {
         library: sim_lib::build()?,
         folder: workspace_root().join("tests/clients"),
-        takes_wheel: options.complete,
+        module: match options.complete {
+            true => wheel::build(&module::make_environment()?)?,
+            false => workspace_root().join(module::PROJECT),
+        },
     };
     let run_each = |clients: &[Client]| {
         let run_one = |client: &Client| match (client.missing)() {
@@ -103,15 +125,16 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
         };
         clients.iter().try_fold(0, |left_out, client| Ok(left_out + run_one(client)?))
     };
-    // The last client takes as long as all others together.
-    let (others, last) = CLIENTS.split_at(CLIENTS.len() - 1);
-    let [others, last] = thread::scope(|scope| {
-        let others = scope.spawn(|| run_each(others));
-        let last = run_each(last);
+    let run_each = &run_each;
+    let left_out = thread::scope(|scope| {
+        let groups = GROUPS.map(|group| scope.spawn(move || run_each(group)));
         let panicked = |_| Err(Failure::new("a client panicked".to_owned()));
-        [others.join().unwrap_or_else(panicked), last]
+        groups
+            .into_iter()
+            .map(|group| group.join().unwrap_or_else(panicked))
+            .sum::<Result<u32, _>>()
     });
-    match others? + last? {
+    match left_out? {
         0 => println!("all clients ran"),
         left_out => {
             println!("{left_out} clients were skipped; CONTRIBUTING.md lists what they need")
@@ -171,8 +194,8 @@ struct Bench {
     library: PathBuf,
     /// The folder of the clients.
     folder: PathBuf,
-    /// Whether to test the Python module as a wheel.
-    takes_wheel: bool,
+    /// The Python module: its folder, or the wheel for other machines.
+    module: PathBuf,
 }
 
 impl Bench {

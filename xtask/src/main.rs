@@ -31,7 +31,7 @@ enum Task {
     #[command(disable_help_flag = true)]
     Fuzz(fuzz::Options),
     /// Build the simulated driver as a libcuda.so.1, and print its path and how to use it.
-    SimLib,
+    SimLib(sim_lib::Options),
     /// Build the documentation site in target/site, with the pages that rustdoc has written, and check its links.
     Site,
     /// Build the Python module as a wheel for other machines, in target/wheels.
@@ -50,7 +50,7 @@ fn main() -> ExitCode {
         Task::Test(options) => test::run(&options),
         Task::Clients(options) => clients::run(&options),
         Task::Fuzz(options) => fuzz::run(&options),
-        Task::SimLib => sim_lib::run(),
+        Task::SimLib(options) => sim_lib::run(&options),
         Task::Site => site::run(),
         Task::Wheel => wheel::run(),
         Task::CheckPackages => packages::run(),

@@ -79,6 +79,7 @@ for part in $parts; do
             export PYTHONPATH=$site
             if [ "$part" = torch ]; then
                 step torch "$python" "$here/torch/test_torch.py" "$results/torch.json"
+                step placement "$python" "$here/torch/placement.py" "$results/placement.json"
                 step everything "$python" "$here/torch/everything.py"
                 step pages "$python" "$here/torch/pages.py" "$here/pages"
                 step entering "$python" "$here/torch/entering.py" "$results/entering.json"

@@ -2,16 +2,18 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::{Mutex, PoisonError};
 
-use super::{Bench, DEFAULT, answers, succeed};
-use crate::{Failure, wheel, workspace_root};
+use super::{Bench, DEFAULT, answers, races, succeed};
+use crate::sim_lib::torch;
+use crate::{Failure, workspace_root};
 
 /// The virtual environment with the packages in `REQUIREMENTS`.
 const ENVIRONMENT: &str = "target/python-venv";
 const REQUIREMENTS: &str = "tests/python/requirements.txt";
 
 /// The folder that `pip install` builds.
-const PROJECT: &str = "green-ctx-torch";
+pub(crate) const PROJECT: &str = "green-ctx-torch";
 
 /// Objects that stay while the module is loaded: contexts that the next partitions on the same SMs reuse; their
 /// streams, since torch may use a stream that it has seen at any later time; the kernel that the tests launch;
@@ -27,12 +29,13 @@ const LEAVES: &[&str] = &[
     "allocated_bytes: 4096",
 ];
 
+/// The programs of `exits.py` that always end in the same way. The others need many runs.
+const ENDINGS: &str = "work runs,a captured graph runs,plans live,a pool lives,sys.exit in a block,an exception in a block,at exit a block,a generator stays in a block,a tensor of a block goes last";
+
 /// Returns the environment's Python, or what the environment lacks.
 pub(crate) fn environment() -> Result<Environment, String> {
-    let binaries = workspace_root().join(ENVIRONMENT).join("bin");
-    let environment = Environment { binaries };
-    let needed = "import maturin, mypy, pytest, ziglang";
-    match answers(environment.binary("python").as_os_str(), &["-c", needed]) {
+    let environment = Environment::at(ENVIRONMENT);
+    match environment.can_run("import maturin, mypy, pytest, ziglang") {
         true => Ok(environment),
         false => Err(format!(
             "{ENVIRONMENT} does not exist or lacks a package of {REQUIREMENTS}; run \
@@ -47,16 +50,17 @@ pub(crate) fn make_environment() -> Result<Environment, Failure> {
         return Ok(environment);
     }
     println!("installing {REQUIREMENTS} into {ENVIRONMENT}");
-    let mut create = Command::new("python3");
-    succeed(create.args(["-m", "venv", ENVIRONMENT]).current_dir(workspace_root()))?;
-    let python = workspace_root().join(ENVIRONMENT).join("bin/python");
-    let mut install = Command::new(python);
-    install
-        .args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check"])
-        .args(["--requirement", REQUIREMENTS])
-        .current_dir(workspace_root());
-    succeed(&mut install)?;
+    install(ENVIRONMENT, &["--requirement", REQUIREMENTS])?;
     environment().map_err(Failure::new)
+}
+
+/// Creates an environment with packages.
+pub(crate) fn install(folder: &str, packages: &[&str]) -> Result<(), Failure> {
+    let mut create = Command::new("python3");
+    succeed(create.args(["-m", "venv", folder]).current_dir(workspace_root()))?;
+    let mut install = Environment::at(folder).python();
+    install.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check"]);
+    succeed(install.args(packages))
 }
 
 /// A Python virtual environment.
@@ -65,6 +69,23 @@ pub(crate) struct Environment {
 }
 
 impl Environment {
+    /// Returns the environment in a folder of the workspace, whether it exists or not.
+    pub(crate) fn at(folder: &str) -> Environment {
+        Environment { binaries: workspace_root().join(folder).join("bin") }
+    }
+
+    /// Returns whether the environment exists and its Python runs this program without an error.
+    pub(crate) fn can_run(&self, program: &str) -> bool {
+        answers(self.binary("python").as_os_str(), &["-c", program])
+    }
+
+    /// Returns the folder of the installed packages.
+    pub(crate) fn site_packages(&self) -> Result<PathBuf, Failure> {
+        let path = "import sysconfig; print(sysconfig.get_path('platlib'), end='')";
+        let output = self.python().args(["-c", path]).output().map_err(Failure::from_display)?;
+        Ok(String::from_utf8_lossy(&output.stdout).as_ref().into())
+    }
+
     fn binary(&self, name: &str) -> PathBuf {
         self.binaries.join(name)
     }
@@ -82,7 +103,10 @@ impl Environment {
     }
 
     /// Installs the module: a wheel, or a folder that pip builds.
-    fn install(&self, source: &Path) -> Result<(), Failure> {
+    pub(crate) fn install(&self, source: &Path) -> Result<(), Failure> {
+        /// maturin copies what it builds to one place.
+        static BUILDS: Mutex<()> = Mutex::new(());
+        let _one_at_a_time = BUILDS.lock().unwrap_or_else(PoisonError::into_inner);
         let mut command = self.python();
         command
             .args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check"])
@@ -95,20 +119,47 @@ impl Environment {
 }
 
 impl Bench {
+    /// Tests the module with a version of PyTorch, on two devices. Programs that end and torch's CUDA sanitizer, which
+    /// checks the order of all work, are tested with one version only.
+    pub(super) fn torch(&self, version: &str, spec: &str) -> Result<(), Failure> {
+        let environment = torch::environment(version).map_err(Failure::new)?;
+        environment.install(&self.module)?;
+        let folders = torch::build(version, &self.library)?;
+        let run = |arguments: &[&str], variables: &[(&str, &str)]| {
+            let mut command = environment.python();
+            command
+                .args(["-X", "faulthandler"])
+                .args(arguments)
+                .env("LD_LIBRARY_PATH", &folders)
+                .env("GREEN_CTX_SIM_DEVICES", "2")
+                .envs(variables.iter().copied())
+                // torch's Python code takes seconds to compile.
+                .env_remove("PYTHONDONTWRITEBYTECODE");
+            let report = self.report(spec, &mut command)?;
+            match races(&report).next() {
+                Some(race) => Err(Failure::new(format!("PyTorch {version}: {race}"))),
+                None => Ok(()),
+            }
+        };
+        run(&["tests/python/gpu/placement.py"], &[])?;
+        if version == torch::VERSIONS[0] {
+            run(&["tests/python/gpu/placement.py"], &[("TORCH_CUDA_SANITIZER", "1")])?;
+            run(&["tests/python/gpu/exits.py", "--times", "1", "--only", ENDINGS], &[])?;
+        }
+        Ok(())
+    }
+
     /// Tests this project's own module, without torch.
     pub(super) fn module(&self) -> Result<(), Failure> {
         let environment = environment().map_err(Failure::new)?;
-        match self.takes_wheel {
-            true => {
-                // pip builds from this on machines for which there is no wheel.
-                let mut sdist = environment.python();
-                sdist.args(["-m", "maturin", "sdist", "--manifest-path"]);
-                sdist.args(["green-ctx-torch/python/Cargo.toml", "--out", "target/sdist"]);
-                succeed(&mut sdist)?;
-                environment.install(&wheel::build(&environment)?)?;
-            }
-            false => environment.install(&workspace_root().join(PROJECT))?,
+        if self.module.is_file() {
+            // pip builds from this on machines for which there is no wheel.
+            let mut sdist = environment.python();
+            sdist.args(["-m", "maturin", "sdist", "--manifest-path"]);
+            sdist.args(["green-ctx-torch/python/Cargo.toml", "--out", "target/sdist"]);
+            succeed(&mut sdist)?;
         }
+        environment.install(&self.module)?;
 
         let mut tests = environment.python();
         tests

@@ -13,20 +13,7 @@ def is_initialized():
 class ExternalStream:
     """Keeps its arguments and, like torch's class, does not own the stream."""
 
-    made = 0
-
     def __init__(self, stream_ptr, device=None):
         assert type(stream_ptr) is int and type(device) is int
         self.cuda_stream = stream_ptr
         self.device_index = device
-        ExternalStream.made += 1
-
-
-class CUDAGraph:
-    """A graph that other code captured."""
-
-    def __init__(self, raw):
-        self._raw = raw
-
-    def raw_cuda_graph(self):
-        return self._raw
