@@ -514,15 +514,14 @@ async def a_timeout_leaves_the_block_alone(a, b):
 @in_task
 async def a_cancelled_task_leaves_its_block(a, b):
     async def waits():
-        with a:
+        with contextlib.suppress(asyncio.CancelledError), a:
             await asyncio.sleep(9)
+        return current()
 
     task = asyncio.create_task(waits())
     await asyncio.sleep(0)
     task.cancel()
-    with contextlib.suppress(asyncio.CancelledError):
-        await task
-    assert current() == 0
+    assert await task == 0 == current()
 
 
 @in_task
