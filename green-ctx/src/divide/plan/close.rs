@@ -92,6 +92,7 @@ impl PlanSet {
         let (former, plans) = (inner.switching.lock(), inner.plans.lock());
         inner.check_plans(&former, &plans)?;
         let contexts = contexts(&former, &plans);
+        check_contexts(&contexts, &former, &plans)?;
         // Expected handles: one of the set, one per plan, and one per context, whose group is a part of the
         // base.
         let known = 1 + all_plans(&former, &plans).len() + contexts.len();
@@ -152,6 +153,25 @@ impl Inner {
     }
 }
 
+/// Fails if a partition outside the current plans uses one of their contexts, as a partition of a retired plan may.
+fn check_contexts(
+    contexts: &[Arc<SharedContext>],
+    former: &Former,
+    plans: &[Arc<Plan>],
+) -> Result<(), CloseSetReason> {
+    for context in contexts {
+        let is_same = |other: &&Arc<SharedContext>| Arc::ptr_eq(other, context);
+        // One handle is in `contexts` itself.
+        let own = 1 + handles(former, plans).filter(is_same).count();
+        if Arc::strong_count(context) > own {
+            let name = context.context().label();
+            let reason = format!("a partition of a retired plan uses the context of {name}");
+            return Err(CloseSetReason::InUse(reason));
+        }
+    }
+    Ok(())
+}
+
 /// Returns the plans of a set without duplicates: the prepared plans, and plans that were switched away from
 /// without fences.
 fn all_plans<'a>(former: &'a Former, plans: &'a [Arc<Plan>]) -> Vec<&'a Arc<Plan>> {
@@ -164,13 +184,20 @@ fn all_plans<'a>(former: &'a Former, plans: &'a [Arc<Plan>]) -> Vec<&'a Arc<Plan
     all
 }
 
-/// Returns the contexts of every plan, and the contexts that may have work of earlier plans, without
-/// duplicates.
+/// Returns the handles of contexts that a set holds: those of its plans' partitions, and those of contexts that may have
+/// work of earlier plans.
+fn handles<'a>(
+    former: &'a Former,
+    plans: &'a [Arc<Plan>],
+) -> impl Iterator<Item = &'a Arc<SharedContext>> {
+    let of_plans = all_plans(former, plans).into_iter().flat_map(|plan| plan.partitions());
+    of_plans.map(|partition| partition.shared()).chain(former.left_contexts())
+}
+
+/// Returns the contexts of a set without duplicates.
 fn contexts(former: &Former, plans: &[Arc<Plan>]) -> Vec<Arc<SharedContext>> {
     let mut all: Vec<Arc<SharedContext>> = Vec::new();
-    let of_plans = all_plans(former, plans).into_iter().flat_map(|plan| plan.partitions());
-    let of_plans = of_plans.map(|partition| partition.shared());
-    for context in of_plans.chain(former.left_contexts()) {
+    for context in handles(former, plans) {
         if !all.iter().any(|known| Arc::ptr_eq(known, context)) {
             all.push(Arc::clone(context));
         }

@@ -134,6 +134,28 @@ fn a_set_that_is_used_is_not_closed_and_goes_on() -> Outcome {
     Ok(())
 }
 
+/// A retired plan's partition has the context of another plan, which is therefore in use.
+#[test]
+fn a_set_is_not_closed_while_a_partition_of_a_retired_plan_is_held() -> Outcome {
+    let (_sim, device) = simulated("h200")?;
+    let set = PlanSet::new(device.rest("all")?, plan("day", 16))?;
+    let other = set.prepare(plan("other", 16))?;
+    let held = set.active()["decode"].clone();
+    set.switch(&other, SwitchOptions::default())?;
+    set.retire("day")?;
+    drop(other);
+    let error = set.close().expect_err("a partition is held");
+    let text = error.reason.to_string();
+    assert_eq!(text, "a partition of a retired plan uses the context of decode");
+    assert_eq!(
+        device.driver().find_context(held.context().as_raw()).as_ref(),
+        Some(held.context())
+    );
+    drop(held);
+    assert_eq!(error.given.close()?.sm_count(), 132);
+    Ok(())
+}
+
 #[test]
 fn a_set_is_not_closed_where_the_driver_fails() -> Outcome {
     let calls = ["cuCtxSynchronize", "cuCtxGetCurrent", "cuStreamIsCapturing"];
