@@ -8,7 +8,8 @@
 //! alive.
 //!
 //! The driver does not synchronise graphs (cuda.h, "Graph object thread safety"). Each graph and each executable has
-//! a lock, and this crate holds the lock during every driver call on the object.
+//! a lock, and this crate holds the lock during every driver call on the object. Failed clean-ups are reported after the
+//! lock is released, since the clean-up hook may use the object.
 #![allow(unsafe_code, reason = "calls the driver")]
 
 mod audit;
@@ -36,6 +37,7 @@ use crate::handle::error::call;
 use crate::handle::error::{Error, Result};
 use crate::handle::raw::Raw;
 use crate::handle::registry::Registry;
+use crate::handle::report::{self, Held};
 
 pub use crate::handle::listing::{Audit, NodeAudit, NodeKind};
 pub use cache::GraphCache;
@@ -261,8 +263,8 @@ impl Graph {
     }
 
     /// Locks the graph, so that no other thread uses the graph while the guard exists.
-    fn alone(&self) -> MutexGuard<'_, ()> {
-        self.inner.calls.lock()
+    fn alone(&self) -> Held<MutexGuard<'_, ()>> {
+        report::hold(self.inner.calls.lock())
     }
 }
 

@@ -18,6 +18,7 @@ use crate::handle::driver::Driver;
 use crate::handle::error::call;
 use crate::handle::error::{Error, Result};
 use crate::handle::raw::Raw;
+use crate::handle::report;
 use crate::work::stream::Stream;
 
 /// An executable graph, ready to be launched. Clones share the executable. Dropping the last clone destroys the
@@ -106,7 +107,7 @@ impl GraphExec {
     #[doc(alias = "cuGraphUpload")]
     pub fn upload(&self, stream: &Stream) -> Result<()> {
         self.check(stream)?;
-        let _alone = self.inner.calls.lock();
+        let _alone = report::hold(self.inner.calls.lock());
         let _relaxed = RelaxedCapture::enter(stream.driver())?;
         // SAFETY: both handles are alive, and `_alone` excludes other threads from the executable.
         unsafe { call!(stream.driver().functions()?, cuGraphUpload(self.as_raw(), stream.raw())) }

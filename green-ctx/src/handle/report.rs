@@ -7,7 +7,12 @@
 //! After a sticky error, every clean-up on the device fails for the same reason, so only the first such failure per
 //! driver is reported. `CUDA_ERROR_DEINITIALIZED` is not reported: a driver that shuts down has already released
 //! everything.
+//!
+//! The hook is the program's code and may use any object, so it must not run while this crate holds a lock that the
+//! hook could wait for. A lock that is held during driver calls is therefore passed to [`hold`], which collects the
+//! failures of this thread until the lock is released.
 
+use std::cell::RefCell;
 use std::fmt;
 use std::io::Write;
 use std::mem;
@@ -75,45 +80,64 @@ impl Reporter {
     #[inline]
     pub(crate) fn report(&self, result: Result<()>) {
         if let Err(error) = result {
-            self.report_error(&error);
+            self.report_error(error);
         }
     }
 
     #[cold]
-    pub(crate) fn report_error(&self, error: &Error) {
-        let hook = self.hook();
-        self.call(hook.as_deref(), error);
-        // This may drop the last reference to the hook and to everything that it captured, which may panic.
-        contain(move || drop(hook));
+    fn report_error(&self, error: Error) {
+        let mut failure = self.failure(error);
+        // A thread that is ending has no list. It reports immediately.
+        let _ = LATER.try_with(|later| {
+            if let Some(later) = &mut *later.borrow_mut() {
+                later.extend(failure.take());
+            }
+        });
+        failure.into_iter().for_each(Failure::report);
     }
 
     /// Reports an error on a thread that must not call CUDA. If this function holds the last reference to the hook, the
     /// hook and its captured objects are dropped on a new thread.
     #[cold]
-    pub(crate) fn report_error_in_stream(&self, error: &Error) {
-        let hook = self.hook();
-        self.call(hook.as_deref(), error);
-        if hook.is_some() {
-            thread::spawn(move || drop(hook));
+    pub(crate) fn report_error_in_stream(&self, error: Error) {
+        let Some(failure) = self.failure(error) else { return };
+        failure.call_hook();
+        if failure.hook.is_some() {
+            thread::spawn(move || drop(failure));
         }
     }
 
-    fn hook(&self) -> Option<Arc<Hook>> {
-        self.hook.read().as_ref().and_then(Weak::upgrade)
-    }
-
-    /// Reports an error. Never panics, since the clean-up continues afterwards.
-    fn call(&self, hook: Option<&Hook>, error: &Error) {
+    /// Returns a failure that must be reported, with the hook that is set now.
+    fn failure(&self, error: Error) -> Option<Failure> {
         // A driver that is shutting down has already released everything.
-        if error.status() == Some(CUresult::CUDA_ERROR_DEINITIALIZED) {
-            return;
+        let is_over = error.status() == Some(CUresult::CUDA_ERROR_DEINITIALIZED);
+        if is_over || error.is_sticky() && self.reported_fault.swap(true, Ordering::Relaxed) {
+            return None;
         }
-        if error.is_sticky() && self.reported_fault.swap(true, Ordering::Relaxed) {
-            return;
-        }
+        let hook = self.hook.read().as_ref().and_then(Weak::upgrade);
+        Some(Failure { hook, error })
+    }
+}
+
+/// A failed clean-up, and the hook that is called with it.
+struct Failure {
+    hook: Option<Arc<Hook>>,
+    error: Error,
+}
+
+impl Failure {
+    fn report(self) {
+        self.call_hook();
+        // This may drop the last reference to the hook and to everything that it captured, which may panic.
+        contain(move || drop(self));
+    }
+
+    /// Calls the hook. Never panics, since the clean-up continues afterwards.
+    fn call_hook(&self) {
+        let Failure { hook, error } = self;
         let reported = contain(|| {
             crate::handle::trace::event!(WARN, error = %error, "a clean-up failed");
-            hook.map(|hook| hook(error)).is_some()
+            hook.as_ref().map(|hook| hook(error)).is_some()
         });
         // Not `eprintln!`, which panics if standard error cannot be written.
         let _ = match reported {
@@ -124,5 +148,37 @@ impl Reporter {
                 "green-ctx: the clean-up hook panicked when it was called with: {error}"
             ),
         };
+    }
+}
+
+thread_local! {
+    /// The failures that this thread reports once it has released its lock, or `None` if it holds no such lock.
+    static LATER: RefCell<Option<Vec<Failure>>> = const { RefCell::new(None) };
+}
+
+/// A lock that is held during driver calls.
+pub(crate) struct Held<G> {
+    lock: Option<G>,
+    /// Set unless the thread already collects its failures because of another lock.
+    collects: bool,
+}
+
+/// Collects the failures of this thread while it holds `lock`, and reports them after the lock is released.
+pub(crate) fn hold<G>(lock: G) -> Held<G> {
+    let begin = |later: &RefCell<Option<Vec<Failure>>>| {
+        let mut later = later.borrow_mut();
+        let is_first = later.is_none();
+        later.get_or_insert_default();
+        is_first
+    };
+    Held { lock: Some(lock), collects: LATER.try_with(begin).unwrap_or(false) }
+}
+
+impl<G> Drop for Held<G> {
+    fn drop(&mut self) {
+        self.lock = None;
+        if self.collects {
+            LATER.take().into_iter().flatten().for_each(Failure::report);
+        }
     }
 }

@@ -1,10 +1,18 @@
 //! Hooks of the program that panic: the library continues as if they had not.
 
 use std::panic::{self, AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, mpsc};
+use std::thread;
+use std::time::Duration;
 
-use green_ctx::{StreamOptions, driver::CleanupHook, sim::Fault};
+use green_ctx::{
+    Graph, Stream, StreamOptions,
+    context::Context,
+    driver::CleanupHook,
+    graph::{CaptureMode, RetargetError},
+    sim::Fault,
+};
 
 use crate::common::{Outcome, partition};
 use crate::{LONG, Machine, each_failing_driver, launch};
@@ -77,6 +85,47 @@ fn a_hook_that_panics_is_called_again() -> Outcome {
         drop(hook);
         Ok(())
     })
+}
+
+/// A hook is the program's code, so it may use the very graph whose clean-up failed.
+#[test]
+fn a_hook_may_use_the_graph_whose_lock_was_held() -> Outcome {
+    type Use = fn(&Graph, &Context, &Stream) -> Result<(), RetargetError>;
+    let uses: [Use; 3] = [
+        |graph, _, _| Ok(drop(graph.instantiate()?)),
+        |graph, context, _| graph.retarget(context).map(drop),
+        |graph, _, stream| Ok(graph.instantiate()?.upload(stream)?),
+    ];
+    let mut called = 0;
+    for (run, call, nth) in uses.iter().flat_map(|run| {
+        let calls = ["cuThreadExchangeStreamCaptureMode", "cuCtxPopCurrent"];
+        calls.into_iter().flat_map(move |call| (1..=6).map(move |nth| (run, call, nth)))
+    }) {
+        let machine = Machine::new("h200@13.0")?;
+        let kernel = machine.kernel(LONG)?;
+        let stream = machine.device.primary_context()?.create_stream(StreamOptions::default())?;
+        let graph = stream.capture(CaptureMode::Relaxed, || launch(&stream, &kernel))?;
+        let context = partition(&machine.device, 16)?;
+        let (send, receive) = mpsc::channel();
+        let of_hook = graph.clone();
+        let _hook = machine.driver().on_cleanup_failure(move |_| {
+            // Another thread uses the graph while the hook waits for it, as a hook that logs may do.
+            let graph = of_hook.clone();
+            let (done, wait) = mpsc::channel();
+            thread::spawn(move || drop(done.send(graph.node_count().is_ok())));
+            let answered = wait.recv_timeout(Duration::from_secs(5));
+            send.send(answered == Ok(true)).expect("the test waits");
+        });
+        machine.sim.fail(Fault::on(call).nth(nth))?;
+        let _result = run(&graph, &context, &stream);
+        machine.sim.clear_faults();
+        while let Ok(answered) = receive.try_recv() {
+            assert!(answered, "{call} {nth}: the hook ran under the lock of the graph");
+            called += 1;
+        }
+    }
+    assert!(called >= 6, "only {called} failures were reported");
+    Ok(())
 }
 
 /// A function set to run before a driver call, and cleared without running, may own a handle whose drop calls

@@ -117,7 +117,7 @@ unsafe extern "C" fn run(key: *mut c_void) {
     let Some(Task { work, reporter }) = take(key.addr()) else { return };
     let reported = catch_unwind(AssertUnwindSafe(move || {
         if let Err(panic) = catch_unwind(AssertUnwindSafe(work)) {
-            reporter.report_error_in_stream(&Error::HostPanic { message: message(&*panic) });
+            reporter.report_error_in_stream(Error::HostPanic { message: message(&*panic) });
         }
     }));
     if let Err(panic) = reported {
