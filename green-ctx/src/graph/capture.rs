@@ -6,8 +6,8 @@ use std::ptr;
 
 use green_ctx_sys::{CUgraph, CUgraph_st, CUstreamCaptureMode};
 
-use super::open_captures::{self, Noted};
-use super::{Graph, Inner, Needs, node};
+use super::open_captures;
+use super::{Graph, Inner, node};
 use crate::handle::driver::Driver;
 use crate::handle::error::call;
 use crate::handle::error::{Error, Result};
@@ -40,10 +40,7 @@ impl CaptureMode {
 }
 
 /// An open capture of a stream. Dropping it ends the capture and discards the graph.
-struct Capturing<'a> {
-    stream: &'a Stream,
-    noted: Option<Noted<'a>>,
-}
+struct Capturing<'a>(&'a Stream);
 
 impl<'a> Capturing<'a> {
     fn begin(stream: &'a Stream, mode: CaptureMode) -> Result<Capturing<'a>> {
@@ -51,23 +48,14 @@ impl<'a> Capturing<'a> {
         unsafe {
             call!(stream.driver().functions()?, cuStreamBeginCapture(stream.raw(), mode.as_raw()))
         }?;
-        // From here on, an error drops this object and so ends the capture.
-        let mut capturing = Capturing { stream, noted: None };
-        capturing.noted = open_captures::note(stream)?;
-        Ok(capturing)
+        Ok(Capturing(stream))
     }
 
-    /// Returns the contexts of the live streams that take part in the capture.
-    fn participants(&self) -> Result<Needs> {
-        self.noted.as_ref().map_or_else(|| Ok(Needs::default()), Noted::participants)
-    }
-
-    /// Ends the capture and returns its graph. The `Noted` that is also returned continues to note needs until it is
-    /// dropped.
-    fn end(mut self) -> Result<(Raw<CUgraph_st>, Option<Noted<'a>>)> {
-        let (stream, noted) = (self.stream, self.noted.take());
+    /// Ends the capture and returns its graph.
+    fn end(self) -> Result<Raw<CUgraph_st>> {
+        let stream = self.0;
         mem::forget(self);
-        Ok((end(stream)?, noted))
+        end(stream)
     }
 }
 
@@ -75,8 +63,8 @@ impl Drop for Capturing<'_> {
     /// Discards the capture, because `work` failed or panicked.
     fn drop(&mut self) {
         // After an error there is no graph: the capture was invalidated.
-        if let Ok(graph) = end(self.stream) {
-            let driver = self.stream.driver();
+        if let Ok(graph) = end(self.0) {
+            let driver = self.0.driver();
             driver.clean_up(|| destroy(driver, graph.as_ptr()));
         }
     }
@@ -147,20 +135,21 @@ impl Stream {
         self.driver().check_process()?;
         let device = self.context().device();
         let primary = device.primary_context()?;
+        // The capture ends before this object is dropped.
+        let mut noted = open_captures::note(self.driver());
         let capturing = Capturing::begin(self, mode)?;
+        noted.begun(self)?;
         work()?;
-        let mut needs = capturing.participants()?;
+        let mut needs = noted.participants()?;
         needs.add_context(self.context().clone());
-        let (raw, noted) = capturing.end()?;
+        let raw = capturing.end()?;
         // Owned from here on, so that an error destroys the graph.
         let mut inner = Inner::new(raw, needs, primary);
         inner.owned = true;
         let nodes = node::walk(device.functions()?, raw.as_ptr())?;
         inner.needs.add_nodes(device.driver(), &nodes)?;
         // Last, so that streams that end before this point are noted.
-        if let Some(mut noted) = noted {
-            inner.needs.add(noted.take());
-        }
+        inner.needs.add(noted.take());
         Ok(Graph::enter(inner))
     }
 }

@@ -5,7 +5,9 @@
 //! only from CUDA 13.2 on. A raw handle is useless once its context is gone. The code that ends a capture therefore
 //! looks up nothing that could already be gone:
 //!
-//! - A launch notes its context and its library before the driver is called.
+//! - A launch notes its context and its library before the driver is called. If there was no capture then, but another
+//!   thread has begun one by the time the driver returns, the launch notes them afterwards. A capture therefore enters
+//!   the list before the driver begins it.
 //! - When a stream is dropped, the stream's context is noted first. Then the stream leaves the registry, and the
 //!   thread waits at the gate (`OpenCaptures::pass_gate`). Only then is the stream destroyed.
 //! - The code that ends a capture queries the driver about each stream in the registry, using the stream's raw
@@ -37,6 +39,8 @@ use crate::work::stream::{self, EndHooks, Stream};
 pub(crate) struct OpenCaptures {
     /// The number of open captures. While this number is 0, a launch and the drop of a stream read no other field.
     count: AtomicUsize,
+    /// The number of captures that were ever begun.
+    begun: AtomicUsize,
     captures: Mutex<Vec<Capture>>,
     /// This lock is held while a thread queries the driver about a stream for which the thread has no handle. The
     /// lock is reentrant, because the simulated driver may run the program's host functions during the query, and
@@ -60,9 +64,13 @@ impl Driver {
     }
 }
 
+#[derive(Default)]
 struct Capture {
-    /// The driver's id of the capture, which is unique in the process (cuda.h, `cuStreamGetCaptureInfo`).
-    id: u64,
+    /// The number of captures that were begun before this one.
+    number: usize,
+    /// The driver's id of the capture, which is unique in the process (cuda.h, `cuStreamGetCaptureInfo`), or `None`
+    /// while the driver begins the capture.
+    id: Option<u64>,
     needs: Needs,
 }
 
@@ -88,25 +96,38 @@ impl OpenCaptures {
     }
 }
 
-/// An open capture whose needs are noted until this object is dropped.
+/// A capture whose needs are noted until this object is dropped.
 pub(super) struct Noted<'a> {
     driver: &'a Driver,
-    id: u64,
+    number: usize,
+    /// The driver's id of the capture, once the driver has begun it.
+    id: Option<u64>,
 }
 
-/// Starts noting the needs of a stream's capture. Returns `None` if the capture has already been invalidated.
-pub(super) fn note(stream: &Stream) -> Result<Option<Noted<'_>>> {
-    let driver = stream.driver();
-    let Some(id) = capture_of(driver, stream.raw())? else { return Ok(None) };
+/// Starts noting the needs of a capture that is about to begin.
+pub(super) fn note(driver: &Driver) -> Noted<'_> {
     launch::CAPTURE.get_or_init(|| launches_kernel);
     stream::END_HOOKS.get_or_init(|| EndHooks { ends: stream_ends, left: OpenCaptures::pass_gate });
     let open = driver.open_captures();
-    open.captures.lock().push(Capture { id, needs: Needs::default() });
-    open.count.fetch_add(1, Ordering::Relaxed);
-    Ok(Some(Noted { driver, id }))
+    let number = open.begun.fetch_add(1, Ordering::Relaxed);
+    open.captures.lock().push(Capture { number, ..Capture::default() });
+    open.count.fetch_add(1, Ordering::SeqCst);
+    Noted { driver, number, id: None }
 }
 
 impl Noted<'_> {
+    /// Looks up the capture that the driver has begun on this stream. Notes nothing if it has already been invalidated.
+    pub(super) fn begun(&mut self, stream: &Stream) -> Result<()> {
+        self.id = capture_of(self.driver, stream.raw())?;
+        if self.id.is_none() {
+            drop(self.take());
+        }
+        let mut captures = self.driver.open_captures().captures.lock();
+        let own = captures.iter_mut().find(|capture| capture.number == self.number);
+        own.into_iter().for_each(|own| own.id = self.id);
+        Ok(())
+    }
+
     /// Returns the contexts of the live streams that take part in the capture. This method must be called before the
     /// capture ends. Until the capture ends, a stream takes part even after another stream has waited for it.
     ///
@@ -136,14 +157,14 @@ impl Noted<'_> {
         }
         // The stream cannot be destroyed before it has passed the gate, which this thread holds.
         let stream = ptr::with_exposed_provenance_mut::<CUstream_st>(address);
-        Ok(capture_of(self.driver, stream)? == Some(self.id))
+        Ok(self.id.is_some() && capture_of(self.driver, stream)? == self.id)
     }
 
     /// Removes the notes and returns them. After this call, nothing more is noted for the capture.
     pub(super) fn take(&mut self) -> Needs {
         let open = self.driver.open_captures();
         let mut captures = open.captures.lock();
-        let index = captures.iter().position(|capture| capture.id == self.id);
+        let index = captures.iter().position(|capture| capture.number == self.number);
         let capture = index.map(|index| captures.swap_remove(index));
         drop(captures);
         if capture.is_some() {
@@ -181,20 +202,14 @@ fn note_end(context: &Context, stream: CUstream) -> Result<()> {
         // handle.
         return Ok(());
     }
-    let noted = add(driver, stream, |needs| needs.add_context(context.clone()));
-    if noted.is_err() {
-        // The driver did not say which capture the stream takes part in, so every open capture notes the context.
-        let mut captures = driver.open_captures().captures.lock();
-        captures.iter_mut().for_each(|capture| capture.needs.add_context(context.clone()));
-    }
-    noted
+    add(driver, stream, |needs| needs.add_context(context.clone())).map(drop)
 }
 
-/// Notes the context and the library of a kernel that is about to be launched, if a capture needs them. If the stream
-/// is being captured, the launch becomes part of a graph.
-fn launches_kernel(stream: &Stream, library: &Library) -> Result<()> {
+/// Notes the context and the library of a kernel that is about to be launched, if a capture needs them, and returns
+/// whether one does. If the stream is being captured, the launch becomes part of a graph.
+fn launches_kernel(stream: &Stream, library: &Library) -> Result<bool> {
     if !stream.driver().open_captures().any() {
-        return Ok(());
+        return Ok(false);
     }
     add(stream.driver(), stream.raw(), |needs| {
         needs.add_context(stream.context().clone());
@@ -202,16 +217,23 @@ fn launches_kernel(stream: &Stream, library: &Library) -> Result<()> {
     })
 }
 
-/// Calls `add` with the needs of the capture in which a stream takes part, if there is such a capture.
+/// Calls `add` with the needs of the capture in which a stream takes part, and returns whether there is such a capture.
+/// If the driver does not say which capture that is, calls `add` for every open capture.
 #[cold]
-fn add(driver: &Driver, stream: CUstream, add: impl FnOnce(&mut Needs)) -> Result<()> {
-    let Some(id) = capture_of(driver, stream)? else { return Ok(()) };
+fn add(driver: &Driver, stream: CUstream, add: impl Fn(&mut Needs)) -> Result<bool> {
+    let id = capture_of(driver, stream);
+    if matches!(id, Ok(None)) {
+        return Ok(false);
+    }
     let mut captures = driver.open_captures().captures.lock();
     // No last handle is dropped under the lock: if `add` drops a duplicate, the list holds the same object.
-    if let Some(capture) = captures.iter_mut().find(|capture| capture.id == id) {
-        add(&mut capture.needs);
+    for capture in captures.iter_mut() {
+        // A capture that is being begun may turn out to be the stream's capture.
+        if id.is_err() || capture.id.is_none() || id.as_ref().is_ok_and(|id| *id == capture.id) {
+            add(&mut capture.needs);
+        }
     }
-    Ok(())
+    id.map(|_| true)
 }
 
 /// Returns the id of the capture in which a stream takes part, if the capture is still valid. The query does not

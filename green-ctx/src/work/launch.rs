@@ -22,9 +22,9 @@ pub(crate) use self::config::{Shape, cluster_attribute};
 /// The function that checks each kernel launch while launches are watched. The function is set before the first watch
 /// begins.
 pub(crate) static CHECK: OnceLock<fn(&Stream, &Kernel) -> Result<()>> = OnceLock::new();
-/// The function that notes each kernel launch that may become part of a graph. The function is set before the first
-/// capture begins.
-pub(crate) static CAPTURE: OnceLock<fn(&Stream, &Library) -> Result<()>> = OnceLock::new();
+/// The function that notes each kernel launch that may become part of a graph, and returns whether the stream is being
+/// captured. The function is set before the first capture begins.
+pub(crate) static CAPTURE: OnceLock<fn(&Stream, &Library) -> Result<bool>> = OnceLock::new();
 
 impl Stream {
     /// Launches a kernel on this stream. The kernel runs on the SMs of the stream's context.
@@ -59,6 +59,8 @@ impl Stream {
     /// stay alive until the kernel is done, and no other work may race with it on that memory. The previous kernel
     /// in the stream counts as other work if this launch
     /// [may begin early](LaunchConfig::programmatic_dependent_launch).
+    ///
+    /// While this call runs, no other thread may end a capture of the stream.
     ///
     /// # Examples
     ///
@@ -99,9 +101,8 @@ impl Stream {
         if let Some(check) = CHECK.get() {
             check(self, kernel)?;
         }
-        if let Some(capture) = CAPTURE.get() {
-            capture(self, kernel.library())?;
-        }
+        let note = || CAPTURE.get().map_or(Ok(false), |note| note(self, kernel.library()));
+        let is_noted = note()?;
         let LaunchConfig { grid, block, shared_bytes, programmatic, .. } = config;
         arguments
             .with_pointers(|pointers| {
@@ -132,7 +133,13 @@ impl Stream {
                     )
                 }
             })
-            .map_err(|error| self.why_refused(kernel, config, error))
+            .map_err(|error| self.why_refused(kernel, config, error))?;
+        if !is_noted {
+            // Another thread may have begun a capture in the meantime. The kernel is launched, so a failure must not
+            // look like a failed launch, which the caller might repeat.
+            self.driver().report(note().map(drop));
+        }
+        Ok(())
     }
 
     /// Returns an error that explains why the driver refused a launch with `CUDA_ERROR_INVALID_VALUE`. Other errors

@@ -1,5 +1,8 @@
 //! Kernel libraries: what is accepted as PTX, and how long a library stays loaded.
 
+use std::sync::mpsc;
+use std::thread;
+
 use green_ctx::{
     LaunchConfig, Library, StreamOptions,
     error::ErrorKind,
@@ -102,6 +105,43 @@ fn a_library_stays_loaded_while_a_graph_has_its_kernels() -> Outcome {
         .map_err(|error| format!("cooperative: {cooperative}: {error}"))?;
     }
     Ok(())
+}
+
+/// Another thread begins a capture after the launch has asked whether its stream is being captured, and before the
+/// driver receives the kernel.
+#[test]
+fn a_capture_that_begins_during_a_launch_keeps_the_library() -> Outcome {
+    each_driver(|machine| {
+        let Machine { sim, device } = machine;
+        let stream = partition(device, 16)?.create_stream(StreamOptions::default())?;
+        // The process has captured before, as the first capture switches the notes of launches on.
+        drop(stream.capture(CaptureMode::Relaxed, || Ok::<(), green_ctx::Error>(()))?);
+        let kernel = kernels::plain(device, "work")?;
+        let (begun, begins) = mpsc::channel();
+        let (launched, launches) = mpsc::channel();
+        let (captured, (ended, ends)) = (stream.clone(), mpsc::channel());
+        let capture = move || {
+            let graph = captured.capture(CaptureMode::Relaxed, || {
+                begun.send(()).expect("the launch waits");
+                launches.recv().expect("the test launches");
+                Ok::<(), green_ctx::Error>(())
+            });
+            drop(captured);
+            ended.send(graph).expect("the test waits");
+        };
+        sim.run_before("cuLaunchKernel", 1, move || {
+            thread::spawn(capture);
+            begins.recv().expect("the capture begins");
+        })?;
+        // SAFETY: the kernel has no parameters and touches no memory.
+        unsafe { stream.launch(&kernel, LaunchConfig::new(1, 32), ()) }?;
+        drop(kernel);
+        launched.send(())?;
+        let graph = ends.recv()??;
+        assert_eq!(graph.node_count()?, 1, "the launch was captured");
+        assert_eq!(sim.live().libraries, 1, "the graph's library was unloaded");
+        Ok(())
+    })
 }
 
 /// The driver compiles the PTX only when a kernel is looked up (recorded on an H200).
