@@ -15,7 +15,6 @@ pub(crate) mod fitting;
 pub(crate) mod fork;
 pub(crate) mod green;
 pub(crate) mod group;
-pub(crate) mod kept;
 pub(crate) mod listing;
 pub(crate) mod location;
 pub(crate) mod lock;

@@ -150,8 +150,7 @@ impl Device {
         match SharedContext::of(context, priority) {
             Ok(shared) => Ok(Partition::new(record, Vec::new(), Arc::new(shared))),
             Err((context, reason)) => {
-                // No work was submitted to the context yet, so closing it needs no wait.
-                let group = if context.seclude(None) { context.finish_close() } else { None };
+                let group = context.close().ok().flatten();
                 let resources = group.map(|group| ContextResources { group, workqueue });
                 Err(Refused { given: resources, reason })
             }

@@ -22,7 +22,6 @@ use green_ctx_sys::{
 use super::Graph;
 use super::node::{self, Node};
 use crate::handle::context::Context;
-use crate::handle::current::Scope;
 use crate::handle::error::call;
 use crate::handle::error::{Error, Result};
 use crate::handle::listing::NodeKind;
@@ -142,7 +141,7 @@ impl Graph {
         {
             // Each node moves to the context that is current, whatever context its parameters name (recorded on an
             // H200, driver 580.159.04).
-            let _scope = Scope::enter(device.driver(), context.raw())?;
+            let _scope = context.scope()?;
             for node in node::walk(device.functions()?, copy.as_raw())? {
                 mover.apply(&node)?;
             }

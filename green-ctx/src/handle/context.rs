@@ -1,15 +1,13 @@
 //! Contexts: primary contexts and green contexts, behind one type.
 #![allow(unsafe_code, reason = "calls the driver")]
 
-mod calls;
 mod close;
-mod fencing;
 mod foreign;
 mod guard;
 mod guests;
-mod handles;
+mod lease;
 mod ordering;
-mod streams;
+mod stream;
 mod weak;
 
 use std::fmt;
@@ -17,11 +15,10 @@ use std::hash::{Hash, Hasher};
 use std::mem;
 use std::ops::RangeInclusive;
 use std::ptr;
-use std::sync::{Arc, Weak};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, OnceLock};
 
-use green_ctx_sys::{
-    CUcontext, CUctx_st, CUdevResource, CUdevResourceType, CUgreenCtx, CUgreenCtx_st,
-};
+use green_ctx_sys::{CUcontext, CUctx_st, CUdevResource, CUdevResourceType, CUgreenCtx};
 
 use crate::handle::capture::RelaxedCapture;
 use crate::handle::current::{self, Scope};
@@ -31,19 +28,18 @@ use crate::handle::driver::{Driver, InSlot, Slot};
 use crate::handle::error::call;
 use crate::handle::error::{Error, Result};
 use crate::handle::fence::Fence;
-use crate::handle::green::{self, RawGreen};
+use crate::handle::green::{Green, Turn};
 use crate::handle::group::SmGroup;
 use crate::handle::owner::Owner;
 use crate::handle::primary::{self, PrimaryRef};
-use crate::handle::quarantine::Stuck;
 use crate::handle::raw::Raw;
 use crate::handle::registry::Registry;
-use crate::ledger::WorkqueueConfig;
+use crate::handle::report::{self, Held};
 
-use calls::Calls;
 pub use close::CloseReason;
-pub(crate) use close::OwnStream;
-use fencing::Fencing;
+pub(crate) use close::when_alone;
+use lease::Lease;
+pub(crate) use stream::ContextStream;
 
 pub use self::guard::Current;
 pub use self::weak::WeakContext;
@@ -88,39 +84,17 @@ pub struct Context {
 
 pub(crate) struct Inner {
     raw: Raw<CUctx_st>,
-    /// Declared before `device`, so that the context is dropped before the device on which it depends.
-    kind: Kind,
+    /// The driver's green context, or `None` for a context that is not green.
+    green: Option<Arc<Green>>,
+    /// Set while the context belongs to a partition. A context of this crate has no lease if other code wrapped its
+    /// handle while the driver's context was idle. The next partition on its SMs then leases this object.
+    lease: OnceLock<Lease>,
+    /// Set for a primary context, to which this object has a reference.
+    is_retained: bool,
+    /// Keeps a foreign context alive, which this crate never destroys.
+    owner: Option<Owner>,
+    /// Declared last, so that the context is dropped before the device on which it depends.
     device: Device,
-}
-
-#[allow(clippy::large_enum_variant, reason = "contexts are few, and nearly all are green")]
-enum Kind {
-    Primary,
-    Green(Green),
-    /// A context that other code owns and that this crate never destroys.
-    Borrowed(Borrowed),
-    /// A context that `close` has ended. `drop` has nothing left to do.
-    Closed,
-}
-
-/// A context that other code owns.
-struct Borrowed {
-    /// The driver's green context, if the context is one.
-    green: Option<Raw<CUgreenCtx_st>>,
-    calls: Calls,
-    _owner: Owner,
-}
-
-struct Green {
-    raw: RawGreen,
-    calls: Calls,
-    group: SmGroup,
-    workqueue: Option<WorkqueueConfig>,
-    fencing: Fencing,
-    /// The context whose workqueues this context uses, or `None` if this context has its own workqueues.
-    queues: Option<Context>,
-    /// Keeps the primary context alive, and the device initialised.
-    primary: Arc<PrimaryShares>,
 }
 
 /// The reference to the primary context that a green context holds.
@@ -206,18 +180,16 @@ impl Device {
     #[doc(alias = "cuDevicePrimaryCtxRetain")]
     pub fn primary_context(&self) -> Result<Context> {
         self.driver().check_process()?;
-        if let Some(inner) = self.state().primary.lock().upgrade() {
-            return Ok(Context::from_inner(inner));
+        let known = self.state().primary.load(Ordering::Relaxed);
+        let known = self.driver().contexts().find(known).map(Context::from_inner);
+        // After the primary context was taken down, its address may belong to another context.
+        let is_own = |context: &Context| context.inner.is_retained && context.device() == self;
+        if let Some(context) = known.filter(is_own) {
+            return Ok(context);
         }
-        let fresh = Context::retain_primary(self)?;
-        let mut slot = self.state().primary.lock();
-        if let Some(inner) = slot.upgrade() {
-            // Another thread stored its context first. Dropping `fresh` releases the reference that it retained.
-            drop(slot);
-            return Ok(Context::from_inner(inner));
-        }
-        *slot = fresh.downgrade();
-        Ok(fresh)
+        let context = Context::retain_primary(self)?;
+        self.state().primary.store(context.inner.raw.address(), Ordering::Relaxed);
+        Ok(context)
     }
 
     /// Returns the reference to the primary context for a green context.
@@ -231,20 +203,6 @@ impl Device {
         self.driver().check_process()?;
         self.state().primary_shares.reference(|| self.primary_context())
     }
-
-    /// Removes the primary context, which the caller is about to close, from the device's state. Returns false and
-    /// changes nothing if other handles exist.
-    pub(crate) fn forget_primary(&self, primary: &Arc<Inner>) -> bool {
-        let mut slot = self.state().primary.lock();
-        // The lock is held, so no other thread can get a new handle from `slot`.
-        if Arc::strong_count(primary) > 1 {
-            return false;
-        }
-        let former = mem::take(&mut *slot);
-        drop(slot);
-        drop(former);
-        true
-    }
 }
 
 impl Context {
@@ -252,20 +210,11 @@ impl Context {
     /// after the last handle is dropped.
     #[must_use]
     pub fn weak(&self) -> WeakContext {
-        WeakContext { inner: self.downgrade() }
+        WeakContext { inner: Arc::downgrade(&self.inner) }
     }
 
     pub(crate) fn from_inner(inner: Arc<Inner>) -> Context {
         Context { inner }
-    }
-
-    pub(crate) fn downgrade(&self) -> Weak<Inner> {
-        Arc::downgrade(&self.inner)
-    }
-
-    /// Returns whether `other` refers to this context. `other` may refer to a context that was dropped.
-    pub(crate) fn is(&self, other: &Weak<Inner>) -> bool {
-        ptr::eq(Arc::as_ptr(&self.inner), other.as_ptr())
     }
 
     pub(crate) fn retain_primary(device: &Device) -> Result<Context> {
@@ -277,49 +226,55 @@ impl Context {
             call!(device.functions()?, cuDevicePrimaryCtxRetain(&raw mut raw, device.as_raw()))
         }?;
         let raw = Raw::new(raw).ok_or_else(|| Error::null("cuDevicePrimaryCtxRetain"))?;
-        let fresh = Arc::new(Inner { raw, kind: Kind::Primary, device: device.clone() });
-        // Another thread may have entered an object for the same handle. Dropping `late` releases its reference.
-        let (inner, late) = device.driver().contexts().get_or_enter(raw.address(), fresh);
-        drop(late);
-        Ok(Context { inner })
+        // If another thread was first, this object is dropped, which releases its reference.
+        Ok(Context::enter(device, raw, None, true, None))
     }
 
     /// Returns the context that owns the workqueues that this context uses. Every context that shares workqueues refers
     /// directly to their owner, so no chains of contexts form.
     pub(crate) fn owner_of_queues(&self) -> Context {
-        match &self.inner.kind {
-            Kind::Green(green) => green.queues.as_ref().unwrap_or(self).clone(),
-            _ => self.clone(),
-        }
+        let queues = self.lease().and_then(|lease| lease.queues.as_ref());
+        queues.unwrap_or(self).clone()
     }
 
-    /// Creates the object that represents a green context. The driver's context was created or reused for `group`.
-    /// `queues` is the context that owns the workqueues, or `None` if the new context has its own. `work` is the fence
-    /// of a context that takes turns on its SMs with other contexts.
-    pub(crate) fn of_green(
-        raw: RawGreen,
+    /// Leases a driver context that was created or reused for `group`. `queues` is the context that owns the workqueues,
+    /// or `None` if the new context has its own. `work` is the fence of a context that takes turns on its SMs with other
+    /// contexts.
+    ///
+    /// The lease has begun ([`Green::begin_lease`]). If other code has a `Context` of the idle driver context, that object
+    /// is leased.
+    pub(crate) fn lease_for(
+        green: &Arc<Green>,
         group: SmGroup,
-        workqueue: Option<WorkqueueConfig>,
         queues: Option<Context>,
         primary: Arc<PrimaryShares>,
         work: Option<Fence>,
     ) -> Context {
-        let device = group.device().clone();
-        let green = Green {
-            raw,
-            calls: Calls::default(),
-            fencing: Fencing::new(group.fences(), work),
-            group,
-            workqueue,
-            queues,
-            primary,
-        };
-        Context::enter(Inner { raw: raw.context, kind: Kind::Green(green), device })
+        let context = Context::of_green(group.device(), green, None);
+        let waits = green.streams.are_kept();
+        context.inner.lease.get_or_init(|| Lease::new(group, queues, primary, work, waits));
+        context
     }
 
-    fn enter(inner: Inner) -> Context {
-        let inner = Arc::new(inner);
-        inner.device.driver().contexts().enter(inner.raw.address(), &inner);
+    /// Returns the object of a green context. If there is none, creates an object without a lease.
+    pub(crate) fn of_green(device: &Device, green: &Arc<Green>, owner: Option<Owner>) -> Context {
+        Context::enter(device, green.context, Some(Arc::clone(green)), false, owner)
+    }
+
+    /// Returns the object that represents a handle: the registered one, or a new one without a lease.
+    fn enter(
+        device: &Device,
+        raw: Raw<CUctx_st>,
+        green: Option<Arc<Green>>,
+        is_retained: bool,
+        owner: Option<Owner>,
+    ) -> Context {
+        let (lease, device) = (OnceLock::new(), device.clone());
+        let fresh = Arc::new(Inner { raw, green, lease, is_retained, owner, device });
+        let driver = fresh.device.driver().clone();
+        // Another thread may have entered an object for the same handle.
+        let (inner, late) = driver.contexts().get_or_enter(raw.address(), fresh);
+        drop(late);
         Context { inner }
     }
 
@@ -333,7 +288,7 @@ impl Context {
     /// Returns whether this is a green context.
     #[must_use]
     pub fn is_green(&self) -> bool {
-        self.inner.green().is_some()
+        self.green().is_some()
     }
 
     /// Returns the driver's identifier of the context, which profilers also report. The driver never gives two contexts
@@ -355,10 +310,11 @@ impl Context {
     /// for a borrowed context, whose SMs are in no ledger.
     #[must_use]
     pub fn group(&self) -> Option<&SmGroup> {
-        match &self.inner.kind {
-            Kind::Green(green) => Some(&green.group),
-            Kind::Primary | Kind::Borrowed(_) | Kind::Closed => None,
-        }
+        self.lease().map(|lease| &lease.group)
+    }
+
+    fn lease(&self) -> Option<&Lease> {
+        self.inner.lease.get()
     }
 
     /// Returns the name of the context in reports: the name of its group, or `primary` or `borrowed` if the context has
@@ -400,12 +356,16 @@ impl Context {
 
     /// Returns the driver's handle of a green context, for calls that submit no work to the default stream.
     pub(crate) fn raw_green(&self) -> Option<CUgreenCtx> {
-        self.inner.green().map(|(raw, _)| raw.as_ptr())
+        self.green().map(|green| green.raw.as_ptr())
     }
 
     /// Blocks the calling thread until all work of this context is done. For a primary context, the call also waits for
     /// the work of the device's green contexts (cuda.h), except for [their
     /// graphs](crate::guide::graphs#where-to-launch). Captures in other contexts stay valid.
+    ///
+    /// For a green context, this call records an event for the whole context and waits for the event, so other threads
+    /// can use the context in the meantime. If a stream waits for an event and no work was submitted to it since, this
+    /// call does not wait for that event.
     ///
     /// # Errors
     ///
@@ -429,54 +389,42 @@ impl Context {
     /// ```
     #[doc(alias = "cuCtxSynchronize")]
     pub fn synchronize(&self) -> Result<()> {
-        synchronize(self.device(), self.inner.raw)
+        match self.green() {
+            // A thread must not use a green context for as long as its work runs, so the thread waits for an event.
+            Some(green) => green.synchronize(self.device()),
+            None => synchronize(self.device(), self.inner.raw),
+        }
     }
 
     /// Returns the resource of type `kind` that the context was created with.
     pub(crate) fn dev_resource(&self, kind: CUdevResourceType) -> Result<CUdevResource> {
         let api = self.device().functions()?;
-        if let Some(found) = self.with_green(|green| dev_resource::of_green(api, green, kind)) {
-            return found;
+        if let Some(green) = self.green() {
+            return green.call(|green| dev_resource::of_green(api, green, kind));
         }
         // SAFETY: `self` keeps the context alive, and `api` is the function table of the context's driver.
         unsafe { dev_resource::of_raw_context(api, self.as_raw(), kind) }
     }
 
-    /// Calls `call` with the raw green context, under the lock for driver calls on that green context. Returns `None`
-    /// for a context that is not green.
+    /// Returns the driver's green context, or `None` for a context that is not green.
     #[inline]
-    pub(crate) fn with_green<R>(&self, call: impl FnOnce(Raw<CUgreenCtx_st>) -> R) -> Option<R> {
-        self.inner.green().map(|(raw, calls)| {
-            let _one_at_a_time = calls.turn();
-            call(raw)
-        })
+    pub(crate) fn green(&self) -> Option<&Arc<Green>> {
+        self.inner.green.as_ref()
     }
 
-    /// Destroys a stream of this context. If threads have contended for the lock of a green context, `destroy` runs
-    /// under that lock.
-    #[inline]
-    pub(crate) fn destroy_stream(&self, destroy: impl FnOnce() -> Result<()>) -> Result<()> {
-        let green = self.inner.green();
-        let _in_turn = green.and_then(|(_, calls)| calls.turn_if_contended());
-        destroy()
+    /// Makes the context current until the result is dropped. Until then, no other thread uses a green context. Failed
+    /// clean-ups are reported afterwards.
+    pub(crate) fn scope(&self) -> Result<Held<(Scope<'_>, Option<Turn<'_>>)>> {
+        let turn = self.green().map(|green| green.calls.turn());
+        Ok(report::hold((Scope::enter(self.device().driver(), self.raw())?, turn)))
     }
 }
 
 impl Inner {
-    /// Returns the green context and the lock for calls on it, or `None` if the context is not green.
-    #[inline]
-    fn green(&self) -> Option<(Raw<CUgreenCtx_st>, &Calls)> {
-        match &self.kind {
-            Kind::Green(green) => Some((green.raw.green, &green.calls)),
-            Kind::Borrowed(borrowed) => borrowed.green.map(|raw| (raw, &borrowed.calls)),
-            Kind::Primary | Kind::Closed => None,
-        }
-    }
-
     /// Releases the reference that `retain_primary` took.
     fn release(&self) -> Result<()> {
         // SAFETY: this object owns one reference to the primary context. That reference is released once: in `drop`, or
-        // by a close that succeeds and then sets `kind` to `Closed`.
+        // by a close that succeeds and then clears `is_retained`.
         unsafe { call!(self.device.functions()?, cuDevicePrimaryCtxRelease(self.device.as_raw())) }
     }
 }
@@ -491,79 +439,20 @@ fn synchronize(device: &Device, context: Raw<CUctx_st>) -> Result<()> {
         .inspect_err(|error| device.note(error))
 }
 
-impl Green {
-    /// Makes the driver's context available for reuse by the next partition on the same SMs.
-    fn leave(&mut self, device: &Device) {
-        // The gate stream belongs to the context, so it must be destroyed before the context is given away.
-        self.fencing.end_guests();
-        let (placement, sm_count) = (self.group.placement(), self.group.sm_count());
-        green::leave(device, self.raw, placement, self.workqueue, sm_count);
-    }
-
-    /// Ends a green context whose last handle is dropped. Only `drop` calls this function, once. Afterwards the raw
-    /// handles are invalid or belong to the recycler, and dropping the fields does not use them.
-    fn give_up(&mut self, device: &Device) {
-        let driver = device.driver();
-        // The next owner must not find its context current on this thread, where work could be submitted with it. The
-        // driver does not report contexts deeper on this thread's stack, or on the stacks of other threads.
-        let primary = self.primary.context().raw();
-        driver.report(current::replace(driver, self.raw.context.as_ptr(), primary));
-        // Recording would invalidate a capture of foreign code, so in that case it is postponed.
-        let is_captured = matches!(self.has_kept_captures(device), Ok(true));
-        let recorded = (!is_captured).then(|| self.record(device));
-        // A record of the context's own work may cover neither the fences that it still waits for nor graphs
-        // that other contexts launched in it.
-        self.group.add_fences(self.fencing.take_pending());
-        let guests = self.fencing.record_guests(driver);
-        self.group.add_fences(guests);
-        self.fencing.end_guests();
-        match recorded {
-            Some(Ok(running)) => {
-                self.group.add_fences(running);
-                self.leave(device);
-            }
-            Some(Err(error)) => {
-                driver.report(Err(error));
-                self.give_up_unrecorded(device);
-            }
-            None => self.quarantine(device),
-        }
-    }
-
-    /// Ends a context whose work could not be recorded. If that work is still running, the SMs are put into quarantine,
-    /// since it is unknown when the work will end.
-    fn give_up_unrecorded(&mut self, device: &Device) {
-        let done = synchronize(device, self.raw.context);
-        if done.is_ok() || device.has_failed() {
-            device.driver().report(done);
-            // No work is running. The reason for the failed record is unknown, so the context is not reused.
-            return green::end(device, self.raw.green);
-        }
-        self.quarantine(device);
-    }
-
-    /// Puts the SMs into quarantine until the context's work has been recorded.
-    fn quarantine(&mut self, device: &Device) {
-        let (placement, sm_count) = (self.group.placement().clone(), self.group.sm_count());
-        let kept = device.state().kept.keeps(self.raw.green);
-        let stuck = Stuck { placement, workqueue: self.workqueue, sm_count, kept, raw: self.raw };
-        self.group.quarantine(vec![stuck]);
-    }
-}
-
 impl Drop for Inner {
     fn drop(&mut self) {
         if self.device.driver().is_forked() {
             // The contents belong to the parent process, above all the group of SMs.
-            return mem::forget(mem::replace(&mut self.kind, Kind::Closed));
+            return mem::forget((self.lease.take(), self.owner.take()));
         }
         // Remove the entry before ending the context: another thread may get the same handle immediately.
         self.device.driver().contexts().forget(self.raw.address(), self);
-        match &mut self.kind {
-            // Dropping the field returns the group's SMs afterwards.
-            Kind::Green(green) => green.give_up(&self.device),
-            Kind::Primary => self.device.driver().report(self.release()),
-            Kind::Borrowed(_) | Kind::Closed => {}
+        // The end of this function drops the lease, which returns the group's SMs.
+        if let (Some(mut lease), Some(green)) = (self.lease.take(), &self.green) {
+            lease.give_up(green, &self.device);
+        }
+        if self.is_retained {
+            self.device.driver().report(self.release());
         }
     }
 }

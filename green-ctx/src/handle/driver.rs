@@ -59,6 +59,7 @@ pub(crate) struct Inner {
 #[derive(Clone, Copy)]
 pub(crate) enum Slot {
     Contexts,
+    Greens,
     Streams,
     Events,
     Graphs,

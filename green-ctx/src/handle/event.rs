@@ -18,7 +18,7 @@ use crate::handle::driver::{Driver, InSlot, Slot};
 use crate::handle::error::call;
 use crate::handle::error::{Error, Result, check_done};
 use crate::handle::fence::create_event;
-use crate::handle::owner::Ownership;
+use crate::handle::owner::Owner;
 use crate::handle::primary::PrimaryRef;
 use crate::handle::raw::Raw;
 use crate::handle::registry::Registry;
@@ -55,7 +55,7 @@ pub(crate) struct Inner {
     primary: PrimaryRef<Context>,
     /// Set once the event is in the registry. The event is entered when its raw handle is first given out.
     known: AtomicBool,
-    ownership: Ownership,
+    owner: Option<Owner>,
 }
 
 /// Options for creating an event. By default, timing is disabled, and the host spins while it waits for the event.
@@ -100,12 +100,11 @@ impl Context {
     pub fn record(&self, event: &Event) -> Result<()> {
         event.check_driver(self.device().driver())?;
         let api = self.device().functions()?;
-        let recorded = self.with_green(|green| {
-            // SAFETY: `green` is valid while `self` lives, and `event` holds a reference to its driver event.
-            unsafe { call!(api, cuGreenCtxRecordEvent(green.as_ptr(), event.raw())) }
-        });
-        // SAFETY: `self` and `event` own the two handles, so both stay valid during the call.
-        recorded.unwrap_or_else(|| unsafe { call!(api, cuCtxRecordEvent(self.raw(), event.raw())) })
+        match self.green() {
+            Some(green) => green.record(api, event.raw()),
+            // SAFETY: `self` and `event` own the two handles, so both stay valid during the call.
+            None => unsafe { call!(api, cuCtxRecordEvent(self.raw(), event.raw())) },
+        }
     }
 
     /// Makes later work on the context's existing streams wait for an event. Streams that are created afterwards do not
@@ -136,12 +135,11 @@ impl Context {
     pub fn wait(&self, event: &Event) -> Result<()> {
         event.check_driver(self.device().driver())?;
         let api = self.device().functions()?;
-        let waits = self.with_green(|green| {
-            // SAFETY: `green` is valid while `self` lives, and `event` holds a reference to its driver event.
-            unsafe { call!(api, cuGreenCtxWaitEvent(green.as_ptr(), event.raw())) }
-        });
-        // SAFETY: `self` and `event` own the two handles, so both stay valid during the call.
-        waits.unwrap_or_else(|| unsafe { call!(api, cuCtxWaitEvent(self.raw(), event.raw())) })
+        match self.green() {
+            Some(green) => green.wait(api, event.raw()),
+            // SAFETY: `self` and `event` own the two handles, so both stay valid during the call.
+            None => unsafe { call!(api, cuCtxWaitEvent(self.raw(), event.raw())) },
+        }
     }
 }
 
@@ -200,7 +198,7 @@ impl Event {
         let primary = device.primary_reference()?;
         let raw = create_event(device.driver(), primary.context().raw(), options.flags())?;
         let known = AtomicBool::new(false);
-        let inner = Inner { raw, primary, known, ownership: Ownership::Owned };
+        let inner = Inner { raw, primary, known, owner: None };
         Ok(Event { inner: Arc::new(inner) })
     }
 
@@ -334,13 +332,13 @@ impl Drop for Inner {
     fn drop(&mut self) {
         if self.driver().is_forked() {
             // Forget the owner too: its clean-up belongs to the parent process.
-            return mem::forget(mem::replace(&mut self.ownership, Ownership::Owned));
+            return mem::forget(self.owner.take());
         }
         // Remove the entry before destroying the event, since the driver may reuse the address immediately.
         if *self.known.get_mut() {
             self.driver().events().forget(self.raw.address(), self);
         }
-        if self.ownership.is_owned() {
+        if self.owner.is_none() {
             self.driver().report(self.destroy());
         }
     }

@@ -5,13 +5,14 @@ use std::mem;
 use std::slice;
 use std::sync::Arc;
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, ReentrantMutex};
 
 use crate::handle::dev_resource::Units;
 use crate::handle::device::Device;
 use crate::handle::fence::{Fence, Fences};
-use crate::handle::green::{self, RawGreen};
-use crate::handle::quarantine::{Case, Stuck, Unrecorded, record_again};
+use crate::handle::green::{self, Green};
+use crate::handle::quarantine;
+use crate::handle::report;
 use crate::ledger::{Divided, GroupNumber, GroupUnits, Holder, Ledger, Placement, Share};
 
 /// A group of SMs: a floor that belongs to this group alone, and shared SMs that other groups may use too. The ceiling
@@ -236,7 +237,7 @@ impl SmGroup {
 
     /// Returns the SMs to the account and puts them into quarantine. No partition gets these SMs as its floor until the
     /// work of `contexts` has been recorded.
-    pub(crate) fn quarantine(&mut self, contexts: Vec<Stuck>) {
+    pub(crate) fn quarantine(&mut self, contexts: Vec<Arc<Green>>) {
         let members = mem::take(&mut self.inner.record.placement.members);
         let fences = mem::take(&mut self.inner.fences);
         let state = self.inner.device.state();
@@ -246,7 +247,7 @@ impl SmGroup {
                 let (ended, members) = ledger.quarantine(*group, &members);
                 drop(ledger);
                 drop(ended);
-                state.quarantine.add(Case { contexts, members, fences });
+                state.quarantine.add(contexts, members, fences);
             }
             Hold::Parent(parent, number) => {
                 parent.take_back(*number, &members);
@@ -358,36 +359,23 @@ impl fmt::Debug for SmGroup {
 pub(crate) struct Parent {
     group: SmGroup,
     /// The context that the driver split, if the split was made in a context.
-    context: Option<RawGreen>,
+    context: Option<Arc<Green>>,
     /// The account with the units of each child. The account stays empty if the children take turns on the units.
-    account: Mutex<Ledger<Arc<Fence>, RawGreen>>,
+    account: Mutex<Ledger<Arc<Fence>, Arc<Green>>>,
     /// Fences for work that was still running when children were dropped.
     fences: Mutex<Vec<Arc<Fence>>>,
     /// Contexts of dropped children whose work could not be recorded.
-    stuck: Mutex<Vec<Tried>>,
-}
-
-/// A context whose work could not be recorded.
-struct Tried {
-    context: Stuck,
-    /// Set while a thread tries to record the context's work.
-    is_tried: bool,
+    stuck: Mutex<Vec<Arc<Green>>>,
+    /// Held by the thread that tries to record that work, as in `quarantine.rs`.
+    trying: ReentrantMutex<()>,
 }
 
 impl Parent {
-    /// Creates a parent for a split that the driver made in `context`, which was created for the split.
-    pub(crate) fn split_in(group: SmGroup, context: RawGreen) -> Arc<Parent> {
-        Parent::new(group, Some(context))
-    }
-
-    /// Creates a parent for a group that can be divided several times. The parts may share SMs.
-    pub(crate) fn of(group: SmGroup) -> Arc<Parent> {
-        Parent::new(group, None)
-    }
-
-    fn new(group: SmGroup, context: Option<RawGreen>) -> Arc<Parent> {
-        let (account, fences, stuck) = Default::default();
-        Arc::new(Parent { group, context, account, fences, stuck })
+    /// Creates a parent for a split that the driver made in `context`, which was created for the split. Without a
+    /// context, the group can be divided several times, and the parts may share SMs.
+    pub(crate) fn new(group: SmGroup, context: Option<Arc<Green>>) -> Arc<Parent> {
+        let (account, fences, stuck, trying) = Default::default();
+        Arc::new(Parent { group, context, account, fences, stuck, trying })
     }
 
     /// Enters the units of a child in the account, and returns the child's number.
@@ -456,48 +444,22 @@ impl Parent {
     }
 
     /// Adds contexts of a dropped child. The work of these contexts could not be recorded.
-    fn quarantine(&self, contexts: Vec<Stuck>, fences: &Fences) {
-        let tried = contexts.into_iter().map(|context| Tried { context, is_tried: false });
-        self.stuck.lock().extend(tried);
+    fn quarantine(&self, contexts: Vec<Arc<Green>>, fences: &Fences) {
+        self.stuck.lock().extend(contexts);
         self.leave(fences);
     }
 
     /// Tries again to record the work of the contexts whose work could not be recorded. Returns the units of all
     /// contexts whose work is still not recorded.
     pub(crate) fn retry_quarantine(&self) -> Vec<usize> {
-        let again: Vec<Stuck> = {
-            let mut stuck = self.stuck.lock();
-            let waiting = stuck.iter_mut().filter(|stuck| !stuck.is_tried);
-            waiting
-                .map(|stuck| {
-                    stuck.is_tried = true;
-                    stuck.context.clone()
-                })
-                .collect()
-        };
-        for context in again {
-            let recorded = record_again(self.group.device(), &context);
-            // Add the fence before removing the context. Each moment has one of the two, and the next owner checks
-            // both.
-            if let Ok(Some(fence)) = &recorded {
-                self.add_fences(slice::from_ref(fence));
-            }
-            let mut stuck = self.stuck.lock();
-            let address = context.raw.green.address();
-            let same = |stuck: &Tried| stuck.context.raw.green.address() == address;
-            let Some(index) = stuck.iter().position(same) else { continue };
-            let ended = match recorded {
-                Ok(_) => Some(stuck.remove(index)),
-                Err(Unrecorded) => {
-                    stuck[index].is_tried = false;
-                    None
-                }
-            };
-            drop(stuck);
-            drop(ended);
+        if self.stuck.lock().is_empty() {
+            return Vec::new();
         }
+        let device = self.group.device();
+        let _trying = report::hold(self.trying.lock());
+        quarantine::retry(device, &self.stuck, |fence| self.add_fences(slice::from_ref(&fence)));
         let stuck = self.stuck.lock();
-        stuck.iter().flat_map(|stuck| &stuck.context.placement.members).copied().collect()
+        stuck.iter().flat_map(|green| &green.placement.members).copied().collect()
     }
 }
 
@@ -507,17 +469,15 @@ impl Drop for Parent {
         if device.driver().is_forked() {
             return;
         }
-        if !self.stuck.get_mut().is_empty() {
-            self.retry_quarantine();
-        }
+        self.retry_quarantine();
         self.group.add_fences(mem::take(self.fences.get_mut()));
         // Give the context back before the SMs, so that the next owner of the SMs can reuse it.
-        if let Some(context) = self.context {
-            green::leave(&device, context, self.group.placement(), None, self.group.sm_count());
+        if let Some(context) = self.context.take() {
+            green::leave(&device, context);
         }
         let stuck = mem::take(self.stuck.get_mut());
         if !stuck.is_empty() {
-            self.group.quarantine(stuck.into_iter().map(|stuck| stuck.context).collect());
+            self.group.quarantine(stuck);
         }
     }
 }

@@ -44,6 +44,12 @@ impl<'a> RawStream<'a> {
         unsafe { call!(self.driver.functions()?, cuStreamSynchronize(self.raw)) }
     }
 
+    /// Destroys the stream, which its only owner does not use afterwards.
+    pub(crate) fn destroy(&self) -> Result<()> {
+        // SAFETY: the creator of `self` owns the stream, and keeps it alive until now.
+        unsafe { call!(self.driver.functions()?, cuStreamDestroy(self.raw)) }
+    }
+
     /// Returns whether the stream is being captured. Also returns true if the capture was invalidated.
     pub(crate) fn is_capturing(&self) -> Result<bool> {
         are_capturing(self.driver.functions()?, [self.raw])

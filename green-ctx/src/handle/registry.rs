@@ -5,9 +5,10 @@
 //! lock (`get_or_enter`), so that each handle has one object.
 //!
 //! An object removes its own entry before its handle is destroyed, since the driver may reuse the address immediately.
-//! A close removes the entry earlier, but only if no other handle of the object exists. `seclude` checks this under the
-//! lock. Without that check, the raw handle of a context that stays open would be missing from the registry for a
-//! moment, and a look-up in that moment would create a second object.
+//! A close removes the entry earlier, but only once nothing can stop it any more: no other handle of the object exists,
+//! and none was given out since the close began to wait for the object's work. `alone` checks this under the lock.
+//! Without these checks, the raw handle of a context that stays open could be missing from the registry, and a look-up
+//! would create a second object.
 //!
 //! The locks and reference counts come from the module `lock`, so that a model checker can run the same source.
 
@@ -34,6 +35,17 @@ struct Entry<T> {
     object: Weak<T>,
     /// The number of entries that were made before this one.
     number: u64,
+    /// Set when the object is found.
+    is_found: bool,
+}
+
+/// A step of a close.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Step {
+    /// From now on, the registry notes whether the objects are found.
+    Watch,
+    /// If the objects were not found since the last `Watch`, their entries are removed.
+    Remove,
 }
 
 impl<T> Default for Registry<T> {
@@ -52,6 +64,12 @@ impl<T> Registry<T> {
     /// dropped.
     pub(crate) fn contains(&self, address: usize) -> bool {
         self.entries.lock().by_address.contains_key(&address)
+    }
+
+    /// Returns whether a handle has the entry of `object`.
+    #[allow(dead_code, reason = "the model checker does not use it")]
+    pub(crate) fn has(&self, address: usize, object: &Arc<T>) -> bool {
+        self.entries.lock().own(address, Arc::as_ptr(object)).is_some()
     }
 
     /// Returns the handles in the order in which they were entered. The order of the map itself differs between runs.
@@ -86,26 +104,24 @@ impl<T> Registry<T> {
         (object, None)
     }
 
-    /// Removes the entry of an object that is about to be closed, so that no thread can find the object. `handles` is
-    /// the number of references that the caller holds. If other references exist, returns false and keeps the entry. If
-    /// the object is not closed after all, [`get_or_enter`](Registry::get_or_enter) enters it again.
-    pub(crate) fn seclude(&self, address: usize, object: &Arc<T>, handles: usize) -> bool {
-        self.seclude_if(address, object, handles, || true)
-    }
-
-    /// Works like [`seclude`](Registry::seclude), but removes the entry only if `and` also returns true. `and` is
-    /// called under the registry's lock, after the check that no other reference to the object exists. `and` may lock
-    /// another registry, but must take no other lock.
-    pub(crate) fn seclude_if(
+    /// Takes a step of the close of several objects, each given with its address and the number of references that the
+    /// caller holds. Returns false and changes nothing if another reference to one of them exists, if one was found since
+    /// the last `Watch`, or if `and` returns false. `and` is called under the registry's lock, after these checks. It may
+    /// lock another registry, but must take no lock under which this registry is locked.
+    pub(crate) fn alone(
         &self,
-        address: usize,
-        object: &Arc<T>,
-        handles: usize,
+        step: Step,
+        objects: &[(usize, &Arc<T>, usize)],
         and: impl FnOnce() -> bool,
     ) -> bool {
         let mut entries = self.entries.lock();
+        let removes = step == Step::Remove;
         // The lock is held, so no other thread can get a reference from the registry.
-        if Arc::strong_count(object) > handles {
+        let is_alone = |&(address, object, handles): &(usize, &Arc<T>, usize)| {
+            let mut own = entries.own(address, Arc::as_ptr(object)).into_iter();
+            Arc::strong_count(object) <= handles && !(removes && own.any(|entry| entry.is_found))
+        };
+        if !objects.iter().all(is_alone) {
             return false;
         }
         // Synchronises with the other threads' drops of their references, so their earlier writes are visible here.
@@ -113,9 +129,13 @@ impl<T> Registry<T> {
         if !and() {
             return false;
         }
-        let removed = entries.remove_own(address, Arc::as_ptr(object));
-        drop(entries);
-        drop(removed);
+        for &(address, object, _) in objects {
+            if removes {
+                entries.remove_own(address, Arc::as_ptr(object));
+            } else if let Some(own) = entries.own(address, Arc::as_ptr(object)) {
+                own.is_found = false;
+            }
+        }
         true
     }
 
@@ -134,8 +154,16 @@ impl<T> Registry<T> {
 }
 
 impl<T> Entries<T> {
-    fn find(&self, address: usize) -> Option<Arc<T>> {
-        self.by_address.get(&address).and_then(|entry| entry.object.upgrade())
+    fn find(&mut self, address: usize) -> Option<Arc<T>> {
+        let entry = self.by_address.get_mut(&address)?;
+        let object = entry.object.upgrade();
+        entry.is_found |= object.is_some();
+        object
+    }
+
+    /// Returns the entry of `object`, and not the entry of another object at this address.
+    fn own(&mut self, address: usize, object: *const T) -> Option<&mut Entry<T>> {
+        self.by_address.get_mut(&address).filter(|entry| Weak::as_ptr(&entry.object) == object)
     }
 
     /// Inserts an entry and returns the previous entry for the address. The caller must drop the previous entry after
@@ -143,16 +171,13 @@ impl<T> Entries<T> {
     fn insert(&mut self, address: usize, object: &Arc<T>) -> Option<Entry<T>> {
         let number = self.made;
         self.made += 1;
-        self.by_address.insert(address, Entry { object: Arc::downgrade(object), number })
+        let entry = Entry { object: Arc::downgrade(object), number, is_found: false };
+        self.by_address.insert(address, entry)
     }
 
     fn remove_own(&mut self, address: usize, object: *const T) -> Option<Entry<T>> {
-        let own = |entry: &Entry<T>| Weak::as_ptr(&entry.object) == object;
-        if self.by_address.get(&address).is_some_and(own) {
-            self.by_address.remove(&address)
-        } else {
-            None
-        }
+        self.own(address, object)?;
+        self.by_address.remove(&address)
     }
 }
 
@@ -160,6 +185,12 @@ impl<T> Entries<T> {
 mod tests {
     use super::super::lock::{check, thread};
     use super::*;
+
+    /// Takes both steps of a close.
+    fn close(registry: &Registry<i32>, object: &Arc<i32>, handles: usize) -> bool {
+        let alone = |step| registry.alone(step, &[(1, object, handles)], || true);
+        alone(Step::Watch) && alone(Step::Remove)
+    }
 
     #[test]
     fn an_object_is_found_while_it_lives() {
@@ -210,39 +241,9 @@ mod tests {
         });
     }
 
-    /// Threads that enter the same handle at the same time all get the same object.
-    #[test]
-    fn threads_get_one_object() {
-        check(|| {
-            let registry = Registry::default();
-            let come = |number| registry.get_or_enter(1, Arc::new(number)).0;
-            let (here, there) = thread::scope(|scope| {
-                let there = scope.spawn(|| come(1));
-                (come(2), there.join().expect("no panic"))
-            });
-            assert!(Arc::ptr_eq(&here, &there));
-        });
-    }
-
-    #[test]
-    fn only_the_own_entry_is_forgotten() {
-        check(|| {
-            let registry = Registry::default();
-            let (old, new) = (Arc::new(1), Arc::new(2));
-            registry.enter(1, &old);
-            // The driver reuses the address before the owner of the old object has removed its entry.
-            registry.enter(1, &new);
-            registry.forget(1, Arc::as_ptr(&old));
-            assert_eq!(registry.find(1).as_deref(), Some(&2));
-            registry.forget(1, Arc::as_ptr(&new));
-            assert_eq!(registry.find(1), None);
-            assert_eq!(registry.len(), 0);
-        });
-    }
-
     /// A stream is entered when its handle is first given out, possibly by a clone on another thread.
     #[test]
-    fn a_late_entry_is_gone_once_its_object_is_secluded() {
+    fn a_late_entry_is_gone_once_its_object_is_closed() {
         check(|| {
             let registry = Arc::new(Registry::default());
             let object = Arc::new(7);
@@ -251,7 +252,7 @@ mod tests {
                 theirs.enter(1, &clone);
                 drop(clone);
             });
-            if registry.seclude(1, &object, 1) {
+            if close(&registry, &object, 1) {
                 assert_eq!(registry.find(1), None);
             }
             other.join().expect("it does not panic");
@@ -272,7 +273,8 @@ mod tests {
                 drop(clone);
                 given
             });
-            let alone = registry.seclude_if(1, &stream, 1, || Arc::strong_count(&context) == 2);
+            let is_alone = || Arc::strong_count(&context) == 2;
+            let alone = registry.alone(Step::Remove, &[(1, &stream, 1)], is_alone);
             let given = other.join().expect("it does not panic");
             assert!(!alone, "the other thread has {}", *given);
             assert!(registry.find(1).is_some(), "nothing was removed");
@@ -280,20 +282,35 @@ mod tests {
     }
 
     #[test]
-    fn an_object_is_secluded_by_whoever_has_it_alone() {
+    fn an_object_is_closed_by_the_thread_that_has_it_alone() {
         check(|| {
             let registry = Registry::default();
             let object = Arc::new(7);
             registry.enter(1, &object);
             let other = Arc::clone(&object);
-            assert!(!registry.seclude(1, &object, 1));
+            assert!(!close(&registry, &object, 1));
             assert!(registry.find(1).is_some());
-            assert!(registry.seclude(1, &object, 2));
+            assert!(close(&registry, &object, 2));
             assert_eq!((registry.find(1), registry.len()), (None, 0));
             drop(other);
-            // The same object is entered again.
-            let (again, late) = registry.get_or_enter(1, object);
-            assert_eq!((registry.find(1), late), (Some(again), None));
+        });
+    }
+
+    /// A thread that found the object may have used it, even if it has dropped it again.
+    #[test]
+    fn an_object_that_is_found_during_a_close_stays() {
+        check(|| {
+            let registry = Registry::default();
+            let (object, beside) = (Arc::new(7), Arc::new(8));
+            registry.enter(1, &object);
+            registry.enter(2, &beside);
+            let alone = |step| registry.alone(step, &[(2, &beside, 1), (1, &object, 1)], || true);
+            assert!(alone(Step::Watch));
+            drop(registry.find(1));
+            assert!(!alone(Step::Remove));
+            assert!(registry.contains(1) && registry.contains(2), "nothing was removed");
+            assert!(alone(Step::Watch) && alone(Step::Remove));
+            assert_eq!(registry.len(), 0);
         });
     }
 }

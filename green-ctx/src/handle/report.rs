@@ -87,12 +87,7 @@ impl Reporter {
     #[cold]
     fn report_error(&self, error: Error) {
         let mut failure = self.failure(error);
-        // A thread that is ending has no list. It reports immediately.
-        let _ = LATER.try_with(|later| {
-            if let Some(later) = &mut *later.borrow_mut() {
-                later.extend(failure.take());
-            }
-        });
+        later(|(locks, failures)| failures.extend(failure.take_if(|_| *locks > 0)));
         failure.into_iter().for_each(Failure::report);
     }
 
@@ -139,46 +134,42 @@ impl Failure {
             crate::handle::trace::event!(WARN, error = %error, "a clean-up failed");
             hook.as_ref().map(|hook| hook(error)).is_some()
         });
-        // Not `eprintln!`, which panics if standard error cannot be written.
-        let _ = match reported {
-            Some(true) => Ok(()),
-            Some(false) => writeln!(std::io::stderr(), "green-ctx: a clean-up failed: {error}"),
-            None => writeln!(
-                std::io::stderr(),
-                "green-ctx: the clean-up hook panicked when it was called with: {error}"
-            ),
+        let problem = match reported {
+            Some(true) => return,
+            Some(false) => "a clean-up failed",
+            None => "the clean-up hook panicked when it was called with",
         };
+        // Not `eprintln!`, which panics if standard error cannot be written.
+        let _ = writeln!(std::io::stderr(), "green-ctx: {problem}: {error}");
     }
 }
 
 thread_local! {
-    /// The failures that this thread reports once it has released its lock, or `None` if it holds no such lock.
-    static LATER: RefCell<Option<Vec<Failure>>> = const { RefCell::new(None) };
+    /// The number of locks that this thread holds, and the failures that it reports once it holds none.
+    static LATER: RefCell<(usize, Vec<Failure>)> = const { RefCell::new((0, Vec::new())) };
+}
+
+/// Calls `act` with the thread's failures. Returns `None` on a thread that is ending, which reports immediately.
+fn later<R>(act: impl FnOnce(&mut (usize, Vec<Failure>)) -> R) -> Option<R> {
+    LATER.try_with(|later| act(&mut later.borrow_mut())).ok()
 }
 
 /// A lock that is held during driver calls.
-pub(crate) struct Held<G> {
-    lock: Option<G>,
-    /// Set unless the thread already collects its failures because of another lock.
-    collects: bool,
-}
+pub(crate) struct Held<G>(Option<G>);
 
 /// Collects the failures of this thread while it holds `lock`, and reports them after the lock is released.
 pub(crate) fn hold<G>(lock: G) -> Held<G> {
-    let begin = |later: &RefCell<Option<Vec<Failure>>>| {
-        let mut later = later.borrow_mut();
-        let is_first = later.is_none();
-        later.get_or_insert_default();
-        is_first
-    };
-    Held { lock: Some(lock), collects: LATER.try_with(begin).unwrap_or(false) }
+    later(|(locks, _)| *locks += 1);
+    Held(Some(lock))
 }
 
 impl<G> Drop for Held<G> {
     fn drop(&mut self) {
-        self.lock = None;
-        if self.collects {
-            LATER.take().into_iter().flatten().for_each(Failure::report);
-        }
+        self.0 = None;
+        let failures = later(|(locks, failures)| {
+            *locks -= 1;
+            if *locks == 0 { mem::take(failures) } else { Vec::new() }
+        });
+        failures.into_iter().flatten().for_each(Failure::report);
     }
 }

@@ -25,7 +25,6 @@ pub(crate) struct Recycler<C> {
 pub(crate) struct Idle<C> {
     pub(crate) placement: Placement,
     pub(crate) workqueue: Option<WorkqueueConfig>,
-    pub(crate) sm_count: u32,
     /// Whether the context must not be destroyed, because foreign code may use its streams.
     pub(crate) kept: bool,
     pub(crate) raw: C,

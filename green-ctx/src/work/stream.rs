@@ -7,20 +7,18 @@ mod host;
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
-use std::mem;
 use std::sync::{Arc, OnceLock};
 
 use green_ctx_sys::{CUstream, CUstream_st};
 
-use crate::handle::context::{Context, OwnStream};
+use crate::handle::context::{Context, ContextStream};
 use crate::handle::driver::{Driver, InSlot, Slot};
 use crate::handle::error::call;
 use crate::handle::error::{Error, Result, check_done};
 use crate::handle::event::{Event, EventOptions};
-use crate::handle::owner::Ownership;
 use crate::handle::raw::Raw;
 use crate::handle::raw_stream::RawStream;
-use crate::handle::registry::Registry;
+use crate::handle::registry::{Registry, Step};
 
 pub use crate::handle::token::DefaultStream;
 pub(crate) use foreign::context_of;
@@ -56,16 +54,10 @@ pub struct Stream {
 
 /// State that all handles of a stream share. The registry holds a weak reference to this state.
 pub(crate) struct Inner {
-    raw: Raw<CUstream_st>,
-    context: Context,
+    stream: ContextStream,
     /// This cell is set once the stream is in the registry. A stream enters the registry when its raw handle is first
     /// given out. A stream whose handle is never given out needs no entry.
     registered: OnceLock<()>,
-    /// The stream's priority, which is set only if the driver's stream is never destroyed
-    /// ([`keep_alive`](Stream::keep_alive)).
-    kept: OnceLock<i32>,
-    /// This field must be the last field, so that it is dropped last: an owner may keep the context alive.
-    ownership: Ownership,
 }
 
 /// Options for a new stream: its priority, which is 0 by default. A new stream never synchronises with the default
@@ -158,37 +150,28 @@ impl Stream {
     #[inline]
     pub(crate) fn create(context: &Context, options: StreamOptions) -> Result<Stream> {
         context.device().driver().check_process()?;
-        // Counts the stream before the driver's call. An atomic operation waits for all earlier writes of its
-        // thread, and the call makes many.
-        let context = context.for_stream();
-        let taken = context.take_kept_stream(options.priority).map(|(raw, kept)| (raw, Some(kept)));
-        let create = || Ok((context.create_raw_stream(options.priority)?, None));
-        let (raw, kept) = match taken.map_or_else(create, Ok) {
-            Ok(made) => made,
-            Err(error) => {
-                context.count_out();
-                context.device().note(&error);
-                return Err(error);
-            }
-        };
-        context.enter_stream(raw);
-        let (registered, kept) = (OnceLock::new(), kept.map_or_else(OnceLock::new, OnceLock::from));
-        let ownership = Ownership::Owned;
-        let inner = Inner { raw, context, registered, kept, ownership };
-        let stream = Stream::from_inner(Arc::new(inner));
-        if stream.inner.kept.get().is_some() {
-            // Foreign code already has its handle.
-            stream.register();
-        }
+        let (stream, is_kept) = ContextStream::create(context, options.priority)
+            .inspect_err(|error| context.device().note(error))?;
+        let registered = if is_kept { OnceLock::from(()) } else { OnceLock::new() };
+        let inner = Arc::new(Inner { stream, registered });
+        let stream = if is_kept { Stream::enter(inner).0 } else { Stream { inner } };
         stream.context().hold_new(stream.raw_stream())?;
         Ok(stream)
+    }
+
+    /// Returns the object that represents a handle that foreign code has: the registered one, or `fresh`. Also returns
+    /// `fresh` if it is not used.
+    fn enter(fresh: Arc<Inner>) -> (Stream, Option<Arc<Inner>>) {
+        let driver = fresh.stream.context().device().driver().clone();
+        let (inner, late) = driver.streams().get_or_enter(fresh.stream.raw().address(), fresh);
+        (Stream { inner }, late)
     }
 
     /// Enters the stream in the registry if it is not there yet.
     fn register(&self) {
         self.inner.registered.get_or_init(|| {
             if !self.driver().is_forked() {
-                self.driver().streams().enter(self.inner.raw.address(), &self.inner);
+                self.driver().streams().enter(self.inner.raw().address(), &self.inner);
             }
         });
     }
@@ -198,7 +181,7 @@ impl Stream {
     #[must_use]
     #[doc(alias("cuStreamGetCtx", "cuStreamGetGreenCtx"))]
     pub fn context(&self) -> &Context {
-        &self.inner.context
+        self.inner.stream.context()
     }
 
     /// Returns the driver's handle. [`Driver::find_stream`] maps the handle back to this stream.
@@ -216,7 +199,7 @@ impl Stream {
     /// Returns the driver's handle, for calls within this crate only.
     #[inline]
     pub(crate) fn raw(&self) -> CUstream {
-        self.inner.raw.as_ptr()
+        self.inner.stream.raw().as_ptr()
     }
 
     /// Returns the driver's id of the stream, which is unique in the process.
@@ -257,9 +240,13 @@ impl Stream {
     ///
     /// Dropping the last handle still gives the SMs back. The next partition of the same SMs reuses the stream and
     /// its context: [`Context::create_stream`] returns this stream if the requested priority is the same.
-    /// [`Device::release_idle`](crate::Device::release_idle) does not release the stream and its context. Work that
-    /// foreign code submits after the last handle is dropped still runs on those SMs, even if another partition has
-    /// received them. No other work waits for such work.
+    /// [`Device::release_idle`](crate::Device::release_idle) does not release the stream and its context. If the stream
+    /// is [wrapped](Stream::from_raw_borrowed) in the meantime, its object belongs to the next partition on the same
+    /// SMs, and counts as one of its handles.
+    ///
+    /// Work that foreign code submits while no partition has the context still runs on those SMs, even if partitions on
+    /// some of these SMs exist. No other work waits for such work. Work that foreign code submits while a later
+    /// partition has the context counts as work of that partition.
     ///
     /// This call does nothing for a stream that is not in a partition of this crate.
     ///
@@ -268,11 +255,7 @@ impl Stream {
     /// [`Error::Driver`] if the driver call fails. If this call fails, dropping the last handle destroys the stream
     /// as usual.
     pub fn keep_alive(&self) -> Result<()> {
-        let inner = &self.inner;
-        if inner.kept.get().is_none() && inner.ownership.is_owned() && self.context().keep()? {
-            let _same = inner.kept.set(self.priority()?);
-        }
-        Ok(())
+        self.inner.stream.keep(self.priority()?)
     }
 
     /// Records an event. The event completes when the work submitted to this stream so far is done.
@@ -383,7 +366,7 @@ impl Stream {
 
     #[inline]
     pub(crate) fn raw_stream(&self) -> RawStream<'_> {
-        RawStream::new(self.driver(), self.raw())
+        self.inner.stream.raw_stream()
     }
 }
 
@@ -398,31 +381,35 @@ pub(crate) struct EndHooks {
 /// The hooks, which are set before the process's first capture begins.
 pub(crate) static END_HOOKS: OnceLock<EndHooks> = OnceLock::new();
 
-impl OwnStream for Stream {
-    fn seclude(&self, and: &mut dyn FnMut() -> bool) -> bool {
-        // The count matters even without a registry entry: until it is checked, a clone on another thread can make
-        // one.
-        self.driver().streams().seclude_if(self.inner.raw.address(), &self.inner, 1, and)
+impl Stream {
+    /// Takes a step of the close of these streams, as [`Registry::alone`] does. A stream that has no entry in the
+    /// registry counts too: until the check, a clone on another thread can make an entry.
+    pub(crate) fn alone(
+        streams: &[&Stream],
+        driver: &Driver,
+        step: Step,
+        and: impl FnOnce() -> bool,
+    ) -> bool {
+        let objects = streams.iter().map(|one| (one.inner.raw().address(), &one.inner, 1));
+        driver.streams().alone(step, &objects.collect::<Vec<_>>(), and)
     }
+}
 
-    fn reveal(&self) {
-        if self.inner.registered.get().is_some() {
-            self.driver().streams().enter(self.inner.raw.address(), &self.inner);
-        }
+impl Inner {
+    fn raw(&self) -> Raw<CUstream_st> {
+        self.stream.raw()
     }
 }
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        let driver = self.context.device().driver();
+        let context = self.stream.context();
+        let driver = context.device().driver();
         if driver.is_forked() {
-            // The owner is leaked as well: dropping it would act on the parent's state.
-            return mem::forget(mem::replace(&mut self.ownership, Ownership::Owned));
+            return;
         }
-        let (raw, context) = (self.raw, &self.context);
+        let raw = self.raw();
         let noted = END_HOOKS.get().map_or(Ok(()), |hooks| (hooks.ends)(context, raw));
-        // The stream leaves before it is destroyed, since the driver may reuse the address immediately.
-        context.leave_stream(raw);
         if self.registered.get().is_some() {
             driver.streams().forget(raw.address(), self);
             if let Some(hooks) = END_HOOKS.get() {
@@ -432,17 +419,6 @@ impl Drop for Inner {
         // Reported last: the clean-up hook may wait for the thread that ends the capture, and that thread waits
         // until this stream has left.
         driver.report(noted);
-        match self.kept.get() {
-            Some(priority) => context.put_kept_stream(raw, *priority),
-            None if self.ownership.is_owned() => {
-                // SAFETY: this object owns the stream, and only this `drop` destroys it. No clone is left.
-                let destroy =
-                    || unsafe { call!(driver.functions()?, cuStreamDestroy(raw.as_ptr())) };
-                driver.report(context.destroy_stream(destroy));
-            }
-            None => {}
-        }
-        self.context.count_out();
     }
 }
 

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::lock::{Arc, pause};
-use crate::registry::Registry;
+use crate::registry::{Registry, Step};
 
 /// The registry, or a copy with a mistake in one method.
 pub(crate) trait Table: Send + Sync {
@@ -17,10 +17,10 @@ pub(crate) trait Table: Send + Sync {
         object: Arc<Object>,
     ) -> (Arc<Object>, Option<Arc<Object>>);
     fn forget(&self, address: usize, object: *const Object);
-    fn seclude(&self, address: usize, object: &Arc<Object>) -> bool;
+    fn alone(&self, step: Step, address: usize, object: &Arc<Object>) -> bool;
     fn len(&self) -> usize;
 
-    /// Registers an object again after a failed close, as `Context::close` does.
+    /// Registers an object again after the driver has not released it, as the close of a primary context does.
     fn put_back(&self, address: usize, object: Arc<Object>) -> Arc<Object> {
         // Another thread may have adopted the handle in the meantime.
         let (object, late) = self.get_or_enter(address, object);
@@ -50,8 +50,8 @@ impl Table for Registry<Object> {
         self.forget(address, object);
     }
 
-    fn seclude(&self, address: usize, object: &Arc<Object>) -> bool {
-        self.seclude(address, object, 1)
+    fn alone(&self, step: Step, address: usize, object: &Arc<Object>) -> bool {
+        self.alone(step, &[(address, object, 1)], || true)
     }
 
     fn len(&self) -> usize {
@@ -161,6 +161,8 @@ impl Drop for Foreign {
 pub(crate) struct Object {
     address: usize,
     known: AtomicBool,
+    /// Set while work that was submitted with a handle may run.
+    is_busy: AtomicBool,
     ownership: std::sync::Mutex<Ownership>,
     world: SharedWorld,
 }
@@ -174,7 +176,8 @@ enum Ownership {
 impl Object {
     fn new(address: usize, known: bool, ownership: Ownership, world: &SharedWorld) -> Object {
         let (known, ownership) = (AtomicBool::new(known), std::sync::Mutex::new(ownership));
-        Object { address, known, ownership, world: world.clone() }
+        let is_busy = AtomicBool::new(false);
+        Object { address, known, is_busy, ownership, world: world.clone() }
     }
 
     fn forget(&mut self) {
@@ -277,14 +280,27 @@ impl Handle {
         assert!(Arc::ptr_eq(&found.object, &self.object), "the handle leads to another object");
     }
 
+    /// Submits work, which runs until a close waits for it.
+    pub(crate) fn submit(&self) {
+        self.object.is_busy.store(true, Ordering::Release);
+    }
+
     /// Models `Context::close`; `fails` makes the driver call fail.
     pub(crate) fn close(self, fails: bool) -> Result<(), Handle> {
         let Handle { held, object } = self;
         drop(held);
         let (world, address) = (object.world.clone(), object.address);
-        if !world.table.seclude(address, &object) {
+        if !world.table.alone(Step::Watch, address, &object) {
             return Err(Handle::new(object));
         }
+        // The close waits for the work. In the meantime other threads may find the object.
+        pause();
+        object.is_busy.store(false, Ordering::Release);
+        if !world.table.alone(Step::Remove, address, &object) {
+            return Err(Handle::new(object));
+        }
+        let is_busy = object.is_busy.load(Ordering::Acquire);
+        assert!(!is_busy, "a closed object has work that the close did not wait for");
         if fails {
             return Err(Handle::new(world.table.put_back(address, object)));
         }

@@ -43,7 +43,7 @@ fn a_refused_close_keeps_the_stream() -> Outcome {
         let current = partition.context().make_current()?;
         let (partition, _) = refused(partition);
         drop(current);
-        machine.sim.fail(Fault::on("cuCtxSynchronize"))?;
+        machine.sim.fail(Fault::on("cuGreenCtxRecordEvent"))?;
         let (partition, reason) = refused(partition);
         assert!(matches!(reason, CloseReason::Driver(Error::Driver { .. })), "{reason}");
 
@@ -69,7 +69,7 @@ fn a_context_that_was_not_closed_is_recognised() -> Outcome {
     each_driver(|machine| {
         let context = partition(&machine.device, 16)?;
         let weak = context.weak();
-        machine.sim.fail(Fault::on("cuCtxSynchronize"))?;
+        machine.sim.fail(Fault::on("cuGreenCtxRecordEvent"))?;
         let context = context.close().expect_err("the driver fails").given;
         assert!(weak.is(&context));
         assert!(machine.driver().find_context(context.as_raw()).is_some_and(|it| weak.is(&it)));

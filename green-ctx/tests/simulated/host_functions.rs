@@ -1,11 +1,16 @@
 //! Host functions in streams that are refused, dropped, or panic.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, mpsc};
+use std::thread;
+use std::time::Duration;
 
+use green_ctx::plan::SwitchOptions;
 use green_ctx::{Error, StreamOptions, graph::CaptureMode, sim::Fault};
 
+use crate::common::plans::day_and_night;
 use crate::common::{Outcome, partition, simulated};
+use crate::{LONG, work};
 
 #[test]
 fn a_function_whose_call_fails_is_dropped_once() -> Outcome {
@@ -66,4 +71,29 @@ fn a_capture_takes_no_function() -> Outcome {
         Ok::<(), Error>(())
     })?;
     Ok(())
+}
+
+/// The simulated driver runs host functions within the queries of other threads. A function may own the last handle of
+/// a stream, although it must not call the driver on a real machine.
+#[test]
+fn a_function_may_own_a_stream_of_a_plan_that_is_switched() -> Outcome {
+    let (done, is_done) = mpsc::channel();
+    thread::spawn(move || {
+        let run = || -> Outcome {
+            let (sim, device) = simulated("h200")?;
+            let (set, plans) = day_and_night(&device)?;
+            let kernel = work::kernel(&sim, &device, "work", LONG)?;
+            let create = || plans[0]["decode"].create_stream(StreamOptions::default());
+            let (owned, other) = (create()?, create()?);
+            work::launch(&other, &kernel)?;
+            other.launch_host(move || drop(owned))?;
+            // The function runs within the query, because the work before it is done then.
+            let synchronize = move || other.synchronize().expect("the driver works");
+            sim.run_before("cuStreamIsCapturing", 1, synchronize)?;
+            set.switch(&plans[1], SwitchOptions::default())?;
+            Ok(())
+        };
+        done.send(run().map_err(|error| error.to_string())).expect("the test waits");
+    });
+    Ok(is_done.recv_timeout(Duration::from_secs(10))??)
 }

@@ -31,6 +31,7 @@ mod libraries;
 mod locality;
 mod memory;
 mod nested;
+mod one_object;
 mod ownership;
 mod percentages;
 mod plans;

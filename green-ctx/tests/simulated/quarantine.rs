@@ -1,8 +1,10 @@
 //! SMs whose last work could not be recorded stay in quarantine: no request gets them as a floor until it can
 //! be recorded.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, mpsc};
+use std::thread;
+use std::time::Duration;
 
 use green_ctx::sim::{Fault, Live};
 use green_ctx::sys::CUstream;
@@ -98,6 +100,32 @@ fn sms_whose_work_cannot_be_recorded_are_nobodys() -> Outcome {
         drop((sms, kernel, device));
         assert_eq!(sim.live(), Live::default(), "{spec}");
     }
+    Ok(())
+}
+
+/// A thread records the work of SMs in quarantine. Another thread that splits in the meantime waits for the result.
+#[test]
+fn a_split_beside_another_threads_record_gets_the_sms() -> Outcome {
+    let (sim, device) = simulated("h200")?;
+    let _reported = reports(&device);
+    let captured = stick(&device, partition(&device, 16)?)?;
+    end_capture(&device, captured)?;
+    let (there, (send, split)) = (device.clone(), mpsc::channel());
+    sim.run_before("cuGreenCtxRecordEvent", 1, move || {
+        let other = send.clone();
+        thread::spawn(move || {
+            let split = there.resources().sm().and_then(|sms| sms.split([120]));
+            other.send(Some(split.map(drop))).expect("the test waits");
+        });
+        // Time for the other thread to be refused, if it does not wait.
+        thread::sleep(Duration::from_millis(100));
+        send.send(None).expect("the test waits");
+    })?;
+    let sms = device.resources().sm()?;
+    drop(sms.split([8])?);
+    assert!(split.recv()?.is_none(), "the other thread did not wait");
+    split.recv()?.ok_or("it splits")??;
+    raw::destroy_stream(&device, captured)?;
     Ok(())
 }
 

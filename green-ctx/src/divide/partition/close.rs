@@ -52,7 +52,7 @@ impl Partition {
         if !self.is_alone() || Arc::strong_count(shared) > 1 {
             return Err(CloseReason::Shared { streams: Some(0) });
         }
-        shared.prepare_close()
+        SharedContext::prepare_close(&[shared]).map_err(|(_, reason)| reason)
     }
 
     /// Returns whether this is the only handle of the partition.

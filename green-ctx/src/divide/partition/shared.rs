@@ -9,10 +9,11 @@
 //! a switch that adds no wait succeeds even while a stream of the context is being captured.
 
 use crate::divide::resource::create;
-use crate::handle::context::{CloseReason, Context};
+use crate::handle::context::{CloseReason, Context, when_alone};
 use crate::handle::error::{Error, Result};
 use crate::handle::fence::{Fence, Fences};
 use crate::handle::group::SmGroup;
+use crate::handle::registry::Step;
 use crate::ledger::{Placement, UnitSet};
 use crate::work::stream::{Stream, StreamOptions};
 
@@ -48,25 +49,38 @@ impl SharedContext {
         Ok(SharedContext { context, stream, priority, placement, units })
     }
 
-    /// Waits for all work of a context that is about to be closed. The caller must have the only handle. A
-    /// failure changes nothing.
-    pub(crate) fn prepare_close(&self) -> Result<(), CloseReason> {
-        let SharedContext { context, stream, .. } = self;
-        // Check before the stream leaves the registry: when a capture ends, it looks there for the streams
-        // that take part.
-        if stream.is_capturing()? {
-            return Err(CloseReason::Capturing);
+    /// Waits for all work of contexts that are about to be closed, and removes them from the registries. The caller must
+    /// have the only handles. If that fails, returns the number of the context that is in the way, and nothing is
+    /// changed.
+    pub(crate) fn prepare_close(contexts: &[&SharedContext]) -> Result<(), (usize, CloseReason)> {
+        let Some(first) = contexts.first() else { return Ok(()) };
+        let driver = first.context.device().driver();
+        // A capture also has handles, but naming it helps the caller more.
+        for (index, shared) in contexts.iter().enumerate() {
+            if shared.stream.is_capturing().map_err(|error| (index, error.into()))? {
+                return Err((index, CloseReason::Capturing));
+            }
         }
-        if !context.seclude(Some(stream)) {
-            let streams = context.stream_count().map(|count| count.saturating_sub(1));
-            return Err(CloseReason::Shared { streams });
+        let alone = |contexts: &[&SharedContext], step| {
+            let streams: Vec<_> = contexts.iter().map(|context| &context.stream).collect();
+            let contexts: Vec<_> = contexts.iter().map(|context| &context.context).collect();
+            // A handle of the stream can give out its context. The context's handles, which are this one and that of
+            // the stream, are therefore counted while the stream is known to have no other handle.
+            Stream::alone(&streams, driver, step, || Context::alone(&contexts, driver, step, 2))
+        };
+        let ready = || {
+            let ready = |(index, shared): (usize, &&SharedContext)| {
+                shared.context.ready_to_close().map_err(|reason| (index, reason))
+            };
+            contexts.iter().enumerate().try_for_each(ready)
+        };
+        if when_alone(|step| alone(contexts, step), ready)? {
+            return Ok(());
         }
-        context.ready_to_close().inspect_err(|_| self.cancel_close())
-    }
-
-    /// Undoes [`prepare_close`](SharedContext::prepare_close).
-    pub(crate) fn cancel_close(&self) {
-        self.context.reveal(Some(&self.stream));
+        let is_shared = |context: &&SharedContext| !alone(&[context], Step::Watch);
+        let index = contexts.iter().position(is_shared).unwrap_or(0);
+        let streams = contexts[index].context.stream_count().map(|count| count.saturating_sub(1));
+        Err((index, CloseReason::Shared { streams }))
     }
 
     /// Closes a context after [`prepare_close`](SharedContext::prepare_close).

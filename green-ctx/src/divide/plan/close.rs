@@ -103,13 +103,11 @@ impl PlanSet {
         if !inner.base.retry_quarantine().is_empty() {
             return Err(CloseSetReason::Unrecorded);
         }
-        for (index, context) in contexts.iter().enumerate() {
-            if let Err(reason) = context.prepare_close() {
-                contexts[..index].iter().for_each(|context| context.cancel_close());
-                let partition = context.context().label().to_owned();
-                return Err(CloseSetReason::Partition { partition, reason });
-            }
-        }
+        let all: Vec<&SharedContext> = contexts.iter().map(|context| &**context).collect();
+        SharedContext::prepare_close(&all).map_err(|(index, reason)| {
+            let partition = contexts[index].context().label().to_owned();
+            CloseSetReason::Partition { partition, reason }
+        })?;
         Ok(contexts)
     }
 

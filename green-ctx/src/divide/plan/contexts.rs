@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 
 use super::prepared::Plan;
 use crate::divide::partition::SharedContext;
-use crate::handle::context::{self, Context};
+use crate::handle::context::{Context, WeakContext};
 use crate::handle::error::Result;
 use crate::handle::group::{Parent, SmGroup};
 use crate::ledger::Placement;
@@ -27,7 +27,7 @@ struct Known {
     placement: Placement,
     /// The context and the first stream that the plans' partitions on these SMs share.
     shared: Weak<SharedContext>,
-    context: Weak<context::Inner>,
+    context: WeakContext,
 }
 
 impl Contexts {
@@ -83,9 +83,9 @@ impl Contexts {
         let living: Vec<_> = known.iter().filter_map(|known| known.shared.upgrade()).collect();
         let context = find(&living).unwrap_or_else(|| {
             // A context that comes back has only one entry, the newest.
-            let is_gone = |known: &Known| known.context.strong_count() == 0;
-            known.retain(|known| !is_gone(known) && !fresh.context().is(&known.context));
-            let (shared, context) = (Arc::downgrade(&fresh), fresh.context().downgrade());
+            let is_gone = |known: &Known| known.context.is_gone();
+            known.retain(|known| !is_gone(known) && !known.context.is(fresh.context()));
+            let (shared, context) = (Arc::downgrade(&fresh), fresh.context().weak());
             known.push(Known { placement: placement.clone(), shared, context });
             Arc::clone(&fresh)
         });
@@ -100,6 +100,6 @@ impl Contexts {
         let of_no_plan =
             |context: &Context| of_plans.iter().all(|shared| shared.context() != context);
         let mut same = known.iter().filter(|known| known.placement == *placement);
-        same.find_map(|known| known.context.upgrade().map(Context::from_inner).filter(of_no_plan))
+        same.find_map(|known| known.context.upgrade().filter(of_no_plan))
     }
 }

@@ -148,7 +148,7 @@ impl PlanSet {
         group: SmGroup,
         first: PlanRequest,
     ) -> Result<PlanSet, Refused<Option<SmGroup>, PlanError>> {
-        let base = Parent::of(group);
+        let base = Parent::new(group, None);
         let contexts = Contexts::default();
         let first = match build(&base, &contexts, first) {
             Ok(first) => first,

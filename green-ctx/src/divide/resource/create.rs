@@ -3,9 +3,11 @@
 #![allow(unsafe_code, reason = "calls the driver")]
 
 use std::ptr;
+use std::sync::Arc;
 
 use green_ctx_sys::{
-    CUdevResource, CUdevResourceDesc, CUdevResourceType, CUgreenCtx_st, CUgreenCtxCreate_flags,
+    CUctx_st, CUdevResource, CUdevResourceDesc, CUdevResourceType, CUgreenCtx_st,
+    CUgreenCtxCreate_flags,
 };
 
 use super::workqueue::Workqueue;
@@ -15,7 +17,7 @@ use crate::handle::device::Device;
 use crate::handle::error::call;
 use crate::handle::error::{Error, Refused, Result};
 use crate::handle::fence::Fence;
-use crate::handle::green::{self, RawGreen};
+use crate::handle::green::{self, Green};
 use crate::handle::group::SmGroup;
 use crate::handle::raw::Raw;
 use crate::handle::trace;
@@ -64,14 +66,20 @@ pub(crate) fn context(
         let primary = device.primary_shares()?;
         let (group, workqueue) = (&resources.group, resources.workqueue.as_ref());
         let (units, placement) = (group.units(), group.placement());
-        Ok((obtain(device, units, placement, workqueue, group.sm_count())?, primary))
+        let green = obtain(device, units, placement, workqueue, group.sm_count())?;
+        match green.begin_lease(device.driver(), group.fences()) {
+            Ok(()) => Ok((green, primary)),
+            Err(error) => {
+                green::leave(device, green);
+                Err(error)
+            }
+        }
     });
     match made {
-        Ok((raw, primary)) => {
+        Ok((green, primary)) => {
             let ContextResources { group, workqueue } = resources;
-            let config = workqueue.as_ref().map(Workqueue::config);
             let queues = workqueue.and_then(Workqueue::into_owner);
-            Ok(Context::of_green(raw, group, config, queues, primary, work))
+            Ok(Context::lease_for(&green, group, queues, primary, work))
         }
         Err(reason) => Err(Refused { given: resources, reason }),
     }
@@ -96,7 +104,7 @@ pub(crate) fn obtain(
     placement: &Placement,
     workqueue: Option<&Workqueue>,
     sm_count: u32,
-) -> Result<RawGreen> {
+) -> Result<Arc<Green>> {
     let idle = if device.has_failed() {
         // After a device failure, no idle context can be used.
         device.release_idle();
@@ -121,7 +129,7 @@ fn create(
     placement: &Placement,
     workqueue: Option<&Workqueue>,
     sm_count: u32,
-) -> Result<RawGreen> {
+) -> Result<Arc<Green>> {
     let descriptor = describe(device, units, placement, workqueue)?;
     let flags = CUgreenCtxCreate_flags::CU_GREEN_CTX_DEFAULT_STREAM.0;
     let mut raw = ptr::null_mut();
@@ -135,14 +143,24 @@ fn create(
     }?;
     let green = Raw::new(raw).ok_or_else(|| Error::null("cuGreenCtxCreate"))?;
     device.ledger()?.recycler.count_created();
-    finish(device, sm_count, green).inspect_err(|_| {
-        let destroyed = device.functions().and_then(|api| green::destroy_raw(api, green));
-        device.driver().report(destroyed);
-    })
+    match finish(device, sm_count, green) {
+        Ok(context) => {
+            let config = workqueue.map(Workqueue::config);
+            Ok(Green::own(device, (green, context), placement.clone(), config))
+        }
+        Err(error) => {
+            let api = device.functions();
+            // SAFETY: the context was created above, and no other code has its handle.
+            let destroyed =
+                unsafe { api.and_then(|api| call!(api, cuGreenCtxDestroy(green.as_ptr()))) };
+            device.driver().report(destroyed);
+            Err(error)
+        }
+    }
 }
 
-/// Completes the creation of a green context. If this function fails, the caller must destroy the context.
-fn finish(device: &Device, expected: u32, green: Raw<CUgreenCtx_st>) -> Result<RawGreen> {
+/// Completes the creation of a green context, and returns its `CUcontext`. If this function fails, the caller must destroy the context.
+fn finish(device: &Device, expected: u32, green: Raw<CUgreenCtx_st>) -> Result<Raw<CUctx_st>> {
     let mut raw = ptr::null_mut();
     // SAFETY: the caller created `green` and does not destroy it before this function returns, and `raw` is a
     // live local.
@@ -151,11 +169,7 @@ fn finish(device: &Device, expected: u32, green: Raw<CUgreenCtx_st>) -> Result<R
     let kind = CUdevResourceType::CU_DEV_RESOURCE_TYPE_SM;
     let resource = dev_resource::of_green(device.functions()?, green, kind)?;
     let found = dev_resource::sm_part(&resource).smCount;
-    if found == expected {
-        Ok(RawGreen { green, context })
-    } else {
-        Err(Error::WrongSmCount { expected, found })
-    }
+    if found == expected { Ok(context) } else { Err(Error::WrongSmCount { expected, found }) }
 }
 
 /// Generates the driver's descriptor of these units and the workqueue.

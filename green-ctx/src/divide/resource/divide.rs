@@ -61,7 +61,7 @@ impl SmGroup {
             let (fences, holds) = self.hand_over(&chosen);
             holds.into_iter().map(|hold| (fences.clone(), hold)).collect()
         } else {
-            let parent = Parent::of(self);
+            let parent = Parent::new(self, None);
             let hold = |group: &GroupUnits| {
                 // Shared SMs wait for nothing.
                 let waits = group.sms.floor > 0;

@@ -24,7 +24,7 @@ use super::split::Split;
 use crate::handle::dev_resource;
 use crate::handle::dev_resource::Units;
 use crate::handle::error::{Error, Refused, Result};
-use crate::handle::green::{self, RawGreen};
+use crate::handle::green::{self, Green};
 use crate::handle::group::{Hold, Parent, SmGroup};
 use crate::ledger::{
     self, Cut, DryRun, GroupParams, GroupUnits, RequestedGroup, Rounding, SplitRequest, UnitSet,
@@ -39,7 +39,7 @@ pub(super) fn split(group: SmGroup, request: &SplitRequest) -> Result<Split, Ref
     };
     let device = group.device().clone();
     let fences = group.fences().clone();
-    let parent = Parent::split_in(group, context);
+    let parent = Parent::new(group, Some(context));
     let hold = |child: &GroupUnits| {
         let number = parent.enter(&units, child);
         (fences.clone(), Hold::Parent(Arc::clone(&parent), Some(number)))
@@ -51,14 +51,14 @@ pub(super) fn split(group: SmGroup, request: &SplitRequest) -> Result<Split, Ref
 /// Returns the result that a split would have.
 pub(super) fn dry_run(group: &SmGroup, request: &SplitRequest) -> Result<DryRun> {
     let Pieces { context, units, chosen } = pieces(group, request)?;
-    green::leave(group.device(), context, group.placement(), None, group.sm_count());
+    green::leave(group.device(), context);
     Ok(DryRun::new(units.counts(), UnitSet::all(units.counts().counts().len()), chosen))
 }
 
 /// The result of the driver's split of a group.
 struct Pieces {
     /// The context in which the group's SMs were split.
-    context: RawGreen,
+    context: Arc<Green>,
     units: Arc<Units>,
     /// The groups of the request with their units.
     chosen: Vec<GroupUnits>,
@@ -75,7 +75,8 @@ fn pieces(group: &SmGroup, request: &SplitRequest) -> Result<Pieces> {
     let context = obtain(device, group.units(), group.placement(), None, group.sm_count())?;
     let split = || {
         let kind = CUdevResourceType::CU_DEV_RESOURCE_TYPE_SM;
-        let resource = || dev_resource::of_green(device.functions()?, context.green, kind);
+        let resource =
+            || context.call(|green| dev_resource::of_green(device.functions()?, green, kind));
         let available = |sets| cut::available(device, &resource()?, sets);
         let counted = counted(group, &sms, request, available)?;
         let request = counted.as_deref().unwrap_or(request);
@@ -89,11 +90,15 @@ fn pieces(group: &SmGroup, request: &SplitRequest) -> Result<Pieces> {
             cut::structured(device, &input, request, &groups)
         })?;
         let chosen = ledger::each_its_own(units.counts(), &cut, request);
-        Ok(Pieces { context, units, chosen })
+        Ok((units, chosen))
     };
-    split().inspect_err(|_| {
-        green::leave(device, context, group.placement(), None, group.sm_count());
-    })
+    match split() {
+        Ok((units, chosen)) => Ok(Pieces { context, units, chosen }),
+        Err(error) => {
+            green::leave(device, context);
+            Err(error)
+        }
+    }
 }
 
 /// Returns the request with counts in place of percentages of the group's SMs, or `None` if it has no percentages.

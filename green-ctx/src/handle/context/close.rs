@@ -1,33 +1,45 @@
 //! Closing a context.
 //!
-//! 1. `seclude` removes the context, and a partition's own stream, from the registry. Under the registry's lock,
-//!    `seclude` checks that no other handles of the two objects exist, so no thread can get a new handle afterwards.
+//! 1. The close checks that no other handle of the context exists, nor of a partition's own stream.
 //! 2. `ready_to_close` waits for the context's work and for graphs that streams of other contexts launched in the
-//!    context.
-//! 3. `finish_close` ends the context and returns its group.
+//!    context. In the meantime other threads can still look the objects up.
+//! 3. If no other handle exists, and none was given out in the meantime, the objects leave their registries. Otherwise
+//!    the close begins again, because a thread that had a handle may have submitted work. The registry makes each check
+//!    under its lock ([`Step`]), so no thread can get a handle afterwards.
+//! 4. `finish_close` ends the context and returns its group. This step cannot fail, so nothing that has left its
+//!    registry ever returns.
 //!
-//! If a step fails, `reveal` puts the same objects back into the registry, so the partition still has its stream, its
-//! context and its identity. A plan set is closed in the same steps (`divide/plan/close.rs`): the contexts of all its
-//! plans must be ready before the first one ends.
+//! A plan set is closed in the same steps (`divide/plan/close.rs`), for the contexts of all its plans together.
 
 use std::borrow::Cow;
-use std::mem;
 use std::sync::Arc;
 
-use super::{Context, Kind};
+use super::Context;
 use crate::handle::current;
+use crate::handle::driver::Driver;
 use crate::handle::error::{Error, Refused, Result};
 use crate::handle::group::SmGroup;
+use crate::handle::registry::Step;
 use crate::handle::trace;
 
-/// A partition's own stream, which is closed together with its context.
-pub(crate) trait OwnStream {
-    /// If this is the stream's only handle and `and` returns true, removes the stream from its registry and returns
-    /// true. `and` is called under the registry's lock.
-    fn seclude(&self, and: &mut dyn FnMut() -> bool) -> bool;
-
-    /// Undoes [`seclude`](OwnStream::seclude).
-    fn reveal(&self);
+/// Takes the steps of a close up to the point at which it cannot fail: `alone` takes a step of the registries, and `ready`
+/// waits for the work. Returns false if the objects have other handles.
+pub(crate) fn when_alone<E>(
+    alone: impl Fn(Step) -> bool,
+    ready: impl Fn() -> Result<(), E>,
+) -> Result<bool, E> {
+    /// A thread that looks the objects up all the time must not make the close endless.
+    const TRIES: usize = 8;
+    for _ in 0..TRIES {
+        if !alone(Step::Watch) {
+            return Ok(false);
+        }
+        ready()?;
+        if alone(Step::Remove) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 /// The reason why a context was not closed.
@@ -127,91 +139,68 @@ impl Context {
         if self.shares_sms() {
             return refused(self, CloseReason::InPlans);
         }
-        if !self.seclude(None) {
-            let streams = self.stream_count();
-            return refused(self, CloseReason::Shared { streams });
-        }
-        if let Err(reason) = self.ready_to_close() {
-            let context = self.reveal(None);
-            return refused(context, reason);
-        }
-        Ok(self.finish_close())
-    }
-
-    /// Removes the context and, if given, the stream from their registries. Returns false and changes nothing if
-    /// another handle of the context or of the stream exists.
-    pub(crate) fn seclude(&self, stream: Option<&dyn OwnStream>) -> bool {
-        let contexts = self.device().driver().contexts();
-        let handles = 1 + usize::from(stream.is_some());
-        let mut seclude = || contexts.seclude(self.inner.raw.address(), &self.inner, handles);
-        // A handle of the stream can give out its context. The context's handles are therefore counted while the stream
-        // is known to have no other handle. Either both objects leave their registries or neither does.
-        let mut alone = match stream {
-            Some(stream) => stream.seclude(&mut seclude),
-            None => seclude(),
-        };
-        if alone && matches!(self.inner.kind, Kind::Primary) {
-            alone = self.device().forget_primary(&self.inner);
-            if !alone {
-                self.enter_again();
+        let alone = |step| Context::alone(&[&self], driver, step, 1);
+        match when_alone(alone, || self.ready_to_close()) {
+            Ok(true) => self.release_and_finish(),
+            Ok(false) => {
+                let streams = self.stream_count();
+                refused(self, CloseReason::Shared { streams })
             }
+            Err(reason) => refused(self, reason),
         }
-        alone
     }
 
-    /// Returns whether [`seclude`](Context::seclude) has removed the context from the registry.
+    /// Takes a step of the close of these contexts, each of which has `handles` handles that the caller knows.
+    pub(crate) fn alone(
+        contexts: &[&Context],
+        driver: &Driver,
+        step: Step,
+        handles: usize,
+    ) -> bool {
+        let objects = contexts.iter().map(|one| (one.inner.raw.address(), &one.inner, handles));
+        let objects: Vec<_> = objects.collect();
+        driver.contexts().alone(step, &objects, || true)
+    }
+
+    /// Returns whether a close has removed the context from the registry.
     pub(crate) fn is_being_closed(&self) -> bool {
-        !self.device().driver().contexts().contains(self.inner.raw.address())
+        !self.device().driver().contexts().has(self.inner.raw.address(), &self.inner)
     }
 
-    /// Undoes [`seclude`](Context::seclude).
-    pub(crate) fn reveal(&self, stream: Option<&dyn OwnStream>) -> Context {
-        stream.into_iter().for_each(OwnStream::reveal);
-        self.enter_again()
-    }
-
-    /// Enters the context in the registry again, and returns the registered object. For a primary context, this is a
-    /// different object if another thread has entered one in the meantime.
-    fn enter_again(&self) -> Context {
-        let (contexts, inner) = (self.device().driver().contexts(), Arc::clone(&self.inner));
-        let (inner, late) = contexts.get_or_enter(self.inner.raw.address(), inner);
-        drop(late);
-        Context { inner }
-    }
-
-    /// Waits for all work of a green context that was removed from the registry. For a primary context, releases this
-    /// object's reference to it instead.
+    /// Waits for all work of a green context.
     pub(crate) fn ready_to_close(&self) -> Result<(), CloseReason> {
-        match &self.inner.kind {
-            Kind::Green(green) => {
-                if green.has_kept_captures(self.device())? {
-                    return Err(CloseReason::Capturing);
-                }
-                if current::get(self.device().driver())? == self.raw() {
-                    // The next owner's context would be current on this thread.
-                    return Err(CloseReason::Current);
-                }
-                // The group is returned as free, so the work on its SMs must be done.
-                self.synchronize()?;
-                Ok(green.fencing.synchronize_guests()?)
-            }
-            Kind::Primary => Ok(self.inner.release()?),
-            Kind::Borrowed(_) | Kind::Closed => Ok(()),
+        let (Some(lease), Some(green)) = (self.lease(), self.green()) else { return Ok(()) };
+        if green.streams.are_capturing(self.device().functions()?)? {
+            return Err(CloseReason::Capturing);
         }
+        if current::get(self.device().driver())? == self.raw() {
+            // The next owner's context would be current on this thread.
+            return Err(CloseReason::Current);
+        }
+        // The group is returned as free, so the work on its SMs must be done.
+        green.synchronize(self.device())?;
+        Ok(lease.synchronize_guests()?)
     }
 
-    /// Ends a context that was removed from the registry and has no streams left. Returns the group of a green context.
-    /// Before this call, the context's work must be done, or be covered by the group's fences.
+    /// Ends a context that has left the registry. If the driver does not release a primary context, returns the context.
+    fn release_and_finish(self) -> Result<Option<SmGroup>, Refused<Context, CloseReason>> {
+        let released = if self.inner.is_retained { self.inner.release() } else { Ok(()) };
+        let Err(error) = released else { return Ok(self.finish_close()) };
+        let (device, address) = (self.device().clone(), self.inner.raw.address());
+        // Another thread may have retained the primary context in the meantime. Its object is returned then.
+        let (inner, late) = device.driver().contexts().get_or_enter(address, self.inner);
+        drop(late);
+        Err(Refused { given: Context { inner }, reason: error.into() })
+    }
+
+    /// Ends a context that has left the registry and has no streams left. Returns the group of a green context. Before
+    /// this call, the context's work must be done, or be covered by the group's fences.
     pub(crate) fn finish_close(self) -> Option<SmGroup> {
         let mut inner = Arc::into_inner(self.inner)?;
-        match mem::replace(&mut inner.kind, Kind::Closed) {
-            Kind::Green(mut green) => {
-                green.group.add_fences(green.fencing.take_pending());
-                green.leave(&inner.device);
-                Some(green.group)
-            }
-            // Dropping `inner` drops the owner of a borrowed context.
-            Kind::Primary | Kind::Borrowed(_) | Kind::Closed => None,
-        }
+        inner.is_retained = false;
+        let (mut lease, green) = (inner.lease.take()?, inner.green.as_ref()?);
+        lease.group.add_fences(lease.pending.take());
+        lease.leave(green, &inner.device);
+        Some(lease.group)
     }
 }

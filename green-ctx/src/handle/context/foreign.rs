@@ -8,6 +8,9 @@
 //! To find out whether a context is green, this module makes the context current and queries the green context of the
 //! legacy default stream (recorded on an H200, driver 580.159.04). The SMs of a borrowed green context are in no
 //! ledger, so partitions of this crate can use the same SMs.
+//!
+//! A context that this crate created is never borrowed either, even if it is idle. Its object then has no lease, and the
+//! next partition on its SMs leases that object.
 #![allow(unsafe_code, reason = "calls the driver")]
 
 use std::ptr;
@@ -15,13 +18,13 @@ use std::sync::Arc;
 
 use green_ctx_sys::{CUcontext, CUctx_st, CUgreenCtx_st};
 
-use super::calls::Calls;
-use super::{Borrowed, Context, Inner, Kind};
+use super::Context;
 use crate::handle::current::Scope;
 use crate::handle::device::Device;
 use crate::handle::driver::Driver;
 use crate::handle::error::call;
 use crate::handle::error::{Error, Result};
+use crate::handle::green::Green;
 use crate::handle::owner::Owner;
 use crate::handle::raw::Raw;
 use crate::work::stream::DefaultStream;
@@ -32,7 +35,9 @@ impl Context {
     /// the context are dropped.
     ///
     /// If a [`Context`] of this crate already represents the handle, that context is returned and `owner` is dropped.
-    /// For a device's primary context, the result is the retained [primary context](Device::primary_context).
+    /// For a device's primary context, the result is the retained [primary context](Device::primary_context). If this
+    /// crate created the context for a partition that no longer exists, and keeps it because of a [kept
+    /// stream](crate::Stream::keep_alive), the result becomes the context of the next partition on the same SMs.
     ///
     /// The SMs of a borrowed green context are in no ledger. The context has no [`group`](Context::group), and
     /// partitions of this crate may use the same SMs.
@@ -73,8 +78,8 @@ impl Context {
         driver.check_process()?;
         let raw = Raw::new(raw)
             .ok_or_else(|| Error::InvalidRequest("the context's handle is null".to_owned()))?;
-        if let Some(inner) = driver.contexts().find(raw.address()) {
-            return Ok(Context { inner });
+        if let Some(known) = Context::known(driver, raw)? {
+            return Ok(known);
         }
         // SAFETY: the context is alive, by this function's contract.
         let green = unsafe { green_of(driver, raw) }?;
@@ -110,8 +115,8 @@ impl Context {
         green: Option<Raw<CUgreenCtx_st>>,
         owner: Owner,
     ) -> Result<Context> {
-        if let Some(inner) = driver.contexts().find(raw.address()) {
-            return Ok(Context { inner });
+        if let Some(known) = Context::known(driver, raw)? {
+            return Ok(known);
         }
         // SAFETY: the context is alive, by this function's contract.
         let device = unsafe { Context::device_of_raw(driver, raw.as_ptr()) }?;
@@ -121,11 +126,17 @@ impl Context {
         {
             return Ok(primary);
         }
-        let kind = Kind::Borrowed(Borrowed { green, calls: Calls::default(), _owner: owner });
-        let fresh = Arc::new(Inner { raw, kind, device });
-        let (inner, late) = driver.contexts().get_or_enter(raw.address(), fresh);
-        drop(late);
-        Ok(Context { inner })
+        let green = green.map(|green| Arc::new(Green::new(green, raw)));
+        Ok(Context::enter(&device, raw, green, false, Some(owner)))
+    }
+
+    /// Returns the object of a context that has one, or that this crate created and keeps alive itself.
+    fn known(driver: &Driver, raw: Raw<CUctx_st>) -> Result<Option<Context>> {
+        if let Some(inner) = driver.contexts().find(raw.address()) {
+            return Ok(Some(Context { inner }));
+        }
+        let Some(ours) = driver.greens().find(raw.address()) else { return Ok(None) };
+        Ok(Some(Context::of_green(&driver.device(ours.ordinal)?, &ours, None)))
     }
 }
 

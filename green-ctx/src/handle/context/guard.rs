@@ -46,15 +46,6 @@ pub struct Current {
     _thread: PhantomData<*const ()>,
 }
 
-impl Current {
-    pub(crate) fn enter(context: &Context) -> Result<Current> {
-        context.device().driver().check_process()?;
-        context.expose()?;
-        push(context.device().driver(), context.raw())?;
-        Ok(Current { context: Some(context.clone()), _thread: PhantomData })
-    }
-}
-
 impl Drop for Current {
     fn drop(&mut self) {
         let Some(context) = self.context.take() else { return };
@@ -85,7 +76,11 @@ impl Context {
     /// [`Error::Driver`], or [`Error::Forked`] in a forked process.
     #[doc(alias = "cuCtxPushCurrent")]
     pub fn make_current(&self) -> Result<Current> {
-        Current::enter(self)
+        let driver = self.device().driver();
+        driver.check_process()?;
+        self.expose()?;
+        push(driver, self.raw())?;
+        Ok(Current { context: Some(self.clone()), _thread: PhantomData })
     }
 
     /// Returns the thread's current context. Returns `None` if no context is current, or if this crate has no

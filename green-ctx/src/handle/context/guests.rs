@@ -8,7 +8,6 @@
 //! The gate is created at the first launch. The gate's fence is recorded together with the context's own work, and the
 //! next owner of the SMs waits for both. Closing the context waits for the gate. If the driver cannot make the gate
 //! wait, the host waits for the launching stream.
-#![allow(unsafe_code, reason = "calls the driver")]
 
 use std::sync::Arc;
 
@@ -17,7 +16,6 @@ use parking_lot::Mutex;
 
 use crate::handle::device::Device;
 use crate::handle::error::Result;
-use crate::handle::error::call;
 use crate::handle::fence::Fence;
 use crate::handle::raw::Raw;
 use crate::handle::raw_stream::RawStream;
@@ -73,12 +71,6 @@ impl Guests {
         self.device.driver().while_relaxed(|| self.gate().synchronize())
     }
 
-    fn destroy(&self) -> Result<()> {
-        // SAFETY: this object owns the gate, and `drop` is the only caller. Events recorded on the gate stay valid
-        // after the gate is destroyed.
-        unsafe { call!(self.device.functions()?, cuStreamDestroy(self.gate.as_ptr())) }
-    }
-
     fn gate(&self) -> RawStream<'_> {
         RawStream::new(self.device.driver(), self.gate.as_ptr())
     }
@@ -88,7 +80,8 @@ impl Drop for Guests {
     fn drop(&mut self) {
         let driver = self.device.driver();
         if !driver.is_forked() {
-            driver.report(self.destroy());
+            // Events that were recorded on the gate stay valid after it is destroyed.
+            driver.report(self.gate().destroy());
         }
     }
 }

@@ -20,65 +20,46 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use green_ctx_sys::{CUevent, CUstream_st};
-
-use super::fencing::{Fencing, Shared};
+use super::Context;
 use super::guests::Guests;
-use super::{Context, Green, Kind};
+use super::lease::{Lease, Shared};
 use crate::handle::capture::RelaxedCapture;
-use crate::handle::current::Scope;
 use crate::handle::device::Device;
 use crate::handle::error::Result;
 use crate::handle::error::call;
 use crate::handle::fence::Fence;
-use crate::handle::green;
-use crate::handle::raw::Raw;
+use crate::handle::green::Green;
 use crate::handle::raw_stream::RawStream;
 use crate::work::stream::DefaultStream;
 
-impl Green {
-    /// Returns whether foreign code is capturing a kept stream of this context.
-    pub(super) fn has_kept_captures(&self, device: &Device) -> Result<bool> {
-        device.state().kept.are_capturing(device.functions()?, self.raw.green)
-    }
-
+impl Lease {
     /// Records all work of the context after its last handle was dropped. Returns `None` if all work is done.
-    pub(super) fn record(&self, device: &Device) -> Result<Option<Arc<Fence>>> {
-        let Some(Shared { work, .. }) = &self.fencing.shared else {
-            return green::record(device, self.raw.green);
-        };
+    pub(super) fn record(&self, green: &Green, device: &Device) -> Result<Option<Arc<Fence>>> {
+        let Some(Shared { work, .. }) = &self.shared else { return green.fence(device) };
+        let api = device.functions()?;
         // Record the existing fence again. A context that waits for the earlier record relies on the work it covered,
         // and the new record covers that too.
-        self.fencing
-            .pending
-            .wait_as_a_whole(|fence| green::wait_for(device, self.raw.green, fence))?;
-        green::record_in(device, self.raw.green, work.raw())?;
+        self.pending.wait_as_a_whole(|fence| green.wait(api, fence.raw()))?;
+        green.record(api, work.raw())?;
         work.note_record();
         Ok(Some(Arc::clone(work)))
     }
 }
 
 impl Context {
-    fn fencing(&self) -> Option<&Fencing> {
-        match &self.inner.kind {
-            Kind::Green(green) => Some(&green.fencing),
-            Kind::Primary | Kind::Borrowed(_) | Kind::Closed => None,
-        }
-    }
-
     /// Makes a new stream wait for the fences that the context's other streams wait for.
     #[inline]
     pub(crate) fn hold_new(&self, stream: RawStream<'_>) -> Result<()> {
-        match self.fencing() {
-            Some(fencing) if !fencing.pending.is_empty() => self.hold_stream(fencing, stream),
+        match self.lease() {
+            Some(lease) if !lease.pending.is_empty() => self.hold_stream(lease, stream),
             _ => Ok(()),
         }
     }
 
     #[cold]
-    fn hold_stream(&self, fencing: &Fencing, stream: RawStream<'_>) -> Result<()> {
+    fn hold_stream(&self, lease: &Lease, stream: RawStream<'_>) -> Result<()> {
         let driver = self.device().driver();
-        let fences = fencing.pending.settle(driver)?;
+        let fences = lease.pending.settle(driver)?;
         if fences.is_empty() || !stream.is_capturing()? {
             return fences.iter().try_for_each(|fence| stream.wait(fence.raw()));
         }
@@ -91,27 +72,27 @@ impl Context {
     /// streams.
     #[inline]
     pub(crate) fn expose(&self) -> Result<()> {
-        match self.fencing() {
-            Some(fencing) if !fencing.default_waits.load(Ordering::Acquire) => {
+        match self.lease() {
+            Some(lease) if !lease.default_waits.load(Ordering::Acquire) => {
                 // Sequentially consistent with `Pending::add` and with the load of `exposed` in `hold`. Either `hold`
                 // sees that the context is exposed, or this thread sees the added fence.
-                fencing.exposed.store(true, Ordering::SeqCst);
-                self.hold_default_stream(fencing)?;
+                self.green().into_iter().for_each(|green| green.expose());
+                self.hold_default_stream(lease)?;
                 // Set only after success, so that a failed attempt is repeated by the next call.
-                fencing.default_waits.store(true, Ordering::Release);
+                lease.default_waits.store(true, Ordering::Release);
                 Ok(())
             }
             _ => Ok(()),
         }
     }
 
-    fn hold_default_stream(&self, fencing: &Fencing) -> Result<()> {
+    fn hold_default_stream(&self, lease: &Lease) -> Result<()> {
         let driver = self.device().driver();
-        if fencing.pending.is_empty() || driver.is_forked() {
+        if lease.pending.is_empty() || driver.is_forked() {
             return Ok(());
         }
-        let fences = fencing.pending.settle(driver)?;
-        let _scope = Scope::enter(driver, self.raw())?;
+        let fences = lease.pending.settle(driver)?;
+        let _scope = self.scope()?;
         let stream = DefaultStream::Legacy.as_raw();
         fences.iter().try_for_each(|fence| {
             // SAFETY: the driver resolves the token in the current context, which `_scope` keeps current. `fence` keeps
@@ -122,36 +103,30 @@ impl Context {
 
     /// Returns the only stream that can have work, if there is only one. That is the context's first stream, which the
     /// caller keeps alive.
-    fn lone_stream(&self, fencing: &Fencing) -> Option<RawStream<'_>> {
-        if fencing.exposed.load(Ordering::SeqCst) {
-            return None;
-        }
-        let raw = fencing.shared.as_ref()?.streams.lone()?;
-        Some(RawStream::new(self.device().driver(), raw.as_ptr()))
+    fn lone_stream(&self) -> Option<RawStream<'_>> {
+        let green = self.green().filter(|green| !green.is_exposed())?;
+        Some(RawStream::new(self.device().driver(), green.streams.lone()?.as_ptr()))
     }
 
-    /// Returns whether a stream of the context is being captured. Checks kept streams and streams with a `Stream`
-    /// object. Recording the context, or making the context wait, would invalidate the capture.
+    /// Returns whether a stream of a green context is being captured. Recording the context, or making the context wait,
+    /// would invalidate the capture.
     pub(crate) fn has_captures(&self) -> Result<bool> {
-        let Kind::Green(green) = &self.inner.kind else { return Ok(false) };
-        let Some(shared) = &green.fencing.shared else { return Ok(false) };
-        Ok(shared.streams.are_capturing(self.device().functions()?)?
-            || green.has_kept_captures(self.device())?)
+        let api = self.device().functions()?;
+        self.green().map_or(Ok(false), |green| green.streams.are_capturing(api))
     }
 
     /// Returns whether other contexts take turns with this context on the same SMs, as the contexts of plans do.
     pub(crate) fn shares_sms(&self) -> bool {
-        self.fencing().is_some_and(Fencing::shares_sms)
+        self.lease().is_some_and(|lease| lease.shared.is_some())
     }
 
-    /// Returns the number of the context's streams that have a `Stream` object, or `None` if the context does not count
-    /// them.
+    /// Returns the number of a partition's streams that have a `Stream` object, or `None` for another context.
     pub(crate) fn stream_count(&self) -> Option<usize> {
-        Some(self.fencing()?.streams.load(Ordering::Relaxed))
+        self.lease().and_then(|_| self.green()).map(|green| green.streams.count())
     }
 
     fn shared(&self) -> Option<&Shared> {
-        self.fencing()?.shared.as_ref()
+        self.lease()?.shared.as_ref()
     }
 
     /// Returns the name of the partition that the context belongs to. If several plans use the context, returns the
@@ -169,107 +144,74 @@ impl Context {
         }
     }
 
-    /// Returns a handle of the context for a new stream object, and counts the stream until
-    /// [`count_out`](Context::count_out) is called.
-    #[inline]
-    pub(crate) fn for_stream(&self) -> Context {
-        if let Some(fencing) = self.fencing() {
-            fencing.streams.fetch_add(1, Ordering::Relaxed);
-        }
-        self.clone()
-    }
-
-    /// Removes a stream from the count when its object is dropped.
-    #[inline]
-    pub(crate) fn count_out(&self) {
-        if let Some(fencing) = self.fencing() {
-            fencing.streams.fetch_sub(1, Ordering::Relaxed);
-        }
-    }
-
-    /// If the context takes turns on its SMs, adds the stream to the context's list.
-    #[inline]
-    pub(crate) fn enter_stream(&self, stream: Raw<CUstream_st>) {
-        if let Some(shared) = self.shared() {
-            shared.streams.enter(stream);
-        }
-    }
-
-    /// Removes a stream from the context's list. Must be called before the stream is destroyed.
-    #[inline]
-    pub(crate) fn leave_stream(&self, stream: Raw<CUstream_st>) {
-        if let Some(shared) = self.shared() {
-            shared.streams.leave(stream);
-        }
-    }
-
     /// Records a fence for the work submitted so far to a context that takes turns on its SMs. The fence also covers
     /// everything that the context waits for. The caller keeps the context's first stream alive.
     pub(crate) fn record_work(&self) -> Result<()> {
-        let Some(fencing) = self.fencing() else { return Ok(()) };
-        let Some(Shared { work, .. }) = &fencing.shared else { return Ok(()) };
-        if let Some(stream) = self.lone_stream(fencing) {
+        let (Some(lease), Some(green)) = (self.lease(), self.green()) else { return Ok(()) };
+        let Some(Shared { work, .. }) = &lease.shared else { return Ok(()) };
+        if let Some(stream) = self.lone_stream() {
             stream.record(work.raw())?;
         } else {
-            fencing.pending.wait_as_a_whole(|fence| self.wait_whole(fence.raw()))?;
-            self.record_whole(work.raw())?;
+            let api = self.device().functions()?;
+            lease.pending.wait_as_a_whole(|fence| green.wait(api, fence.raw()))?;
+            green.record(api, work.raw())?;
         }
         work.note_record();
-        fencing.guests.get().map_or(Ok(()), Guests::record)
+        lease.guests.get().map_or(Ok(()), Guests::record)
     }
 
     /// Returns the fences that cover the context's work up to the last record.
     pub(crate) fn work(&self) -> impl Iterator<Item = &Arc<Fence>> {
-        let fencing = self.fencing();
-        let guests = fencing.and_then(|fencing| fencing.guests.get()).map(Guests::fence);
+        let lease = self.lease();
+        let guests = lease.and_then(|lease| lease.guests.get()).map(Guests::fence);
         self.shared().map(|shared| &shared.work).into_iter().chain(guests)
     }
 
     /// Returns whether all streams of the context already wait for the last record of `fence`.
     pub(crate) fn waits_for(&self, fence: &Arc<Fence>) -> bool {
-        self.fencing().is_some_and(|fencing| fencing.pending.covers(fence))
+        self.lease().is_some_and(|lease| lease.pending.covers(fence))
     }
 
     /// Makes later work of the context wait for `fence`. This applies to all existing streams, including those without
     /// a `Stream` object, and to streams that are created later. The caller keeps the context's first stream alive.
     /// Only one thread at a time may call this method.
     pub(crate) fn hold(&self, fence: &Arc<Fence>) -> Result<()> {
-        let Some(fencing) = self.fencing() else { return Ok(()) };
+        let (Some(lease), Some(green)) = (self.lease(), self.green()) else { return Ok(()) };
         let record = fence.records();
         // Add the fence first, so that a stream created too late for the wait below finds it here.
-        fencing.pending.add(fence);
-        let lone = self.lone_stream(fencing);
+        lease.pending.add(fence);
+        let lone = self.lone_stream();
         match &lone {
             Some(stream) => stream.wait(fence.raw())?,
-            None => self.wait_whole(fence.raw())?,
+            None => green.wait_for(self.device().driver(), fence)?,
         }
-        fencing.pending.note_wait(fence, record, lone.is_none());
+        lease.pending.note_wait(fence, record, lone.is_none());
         Ok(())
     }
 
     /// Drops the pending fences whose work is done.
     pub(crate) fn settle(&self) -> Result<()> {
-        let Some(fencing) = self.fencing() else { return Ok(()) };
-        fencing.pending.settle(self.device().driver()).map(drop)
+        let Some(lease) = self.lease() else { return Ok(()) };
+        lease.pending.settle(self.device().driver()).map(drop)
     }
 
     /// Prepares the launch of a graph that runs in this context, on a stream of another context. Makes that stream,
     /// `launching`, wait for the fences that are pending in this context.
     pub(crate) fn expect_guest(&self, launching: RawStream<'_>) -> Result<()> {
-        let Some(fencing) = self.fencing() else { return Ok(()) };
-        if fencing.guests.get().is_none() {
+        let Some(lease) = self.lease() else { return Ok(()) };
+        if lease.guests.get().is_none() {
             let fresh = Guests::new(self.device(), || self.create_raw_stream(0))?;
             // If another thread stored its gate first, this one is dropped.
-            fencing.guests.get_or_init(|| fresh);
+            lease.guests.get_or_init(|| fresh);
         }
-        let fences = fencing.pending.settle(self.device().driver())?;
+        let fences = lease.pending.settle(self.device().driver())?;
         fences.iter().try_for_each(|fence| launching.wait(fence.raw()))
     }
 
     /// Counts the work submitted so far to `launching`, a stream of another context, as work of this context. If the
     /// driver fails, the host waits for that work.
     pub(crate) fn note_guest(&self, launching: RawStream<'_>, device: &Device) {
-        let Some(guests) = self.fencing().and_then(|fencing| fencing.guests.get()) else { return };
+        let Some(guests) = self.lease().and_then(|lease| lease.guests.get()) else { return };
         let driver = launching.driver();
         if let Err(error) = guests.note(launching, device) {
             let waited = driver.while_relaxed(|| launching.synchronize());
@@ -277,23 +219,5 @@ impl Context {
             driver.report(Err(error));
             driver.report(waited);
         }
-    }
-
-    fn record_whole(&self, event: CUevent) -> Result<()> {
-        let api = self.device().functions()?;
-        self.with_green(|green| {
-            // SAFETY: the green context is valid while `self` lives, and the caller keeps the event alive.
-            unsafe { call!(api, cuGreenCtxRecordEvent(green.as_ptr(), event)) }
-        })
-        .unwrap_or(Ok(()))
-    }
-
-    fn wait_whole(&self, event: CUevent) -> Result<()> {
-        let api = self.device().functions()?;
-        self.with_green(|green| {
-            // SAFETY: the green context is valid while `self` lives, and the caller keeps the event alive.
-            unsafe { call!(api, cuGreenCtxWaitEvent(green.as_ptr(), event)) }
-        })
-        .unwrap_or(Ok(()))
     }
 }

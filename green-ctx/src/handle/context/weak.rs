@@ -1,7 +1,7 @@
 //! Identities of contexts.
 
 use std::fmt;
-use std::sync::Weak;
+use std::sync::{Arc, Weak};
 
 use super::{Context, Inner};
 
@@ -36,7 +36,16 @@ impl WeakContext {
     /// Returns whether `context` is a handle of this context.
     #[must_use]
     pub fn is(&self, context: &Context) -> bool {
-        context.is(&self.inner)
+        Weak::as_ptr(&self.inner) == Arc::as_ptr(&context.inner)
+    }
+
+    pub(crate) fn upgrade(&self) -> Option<Context> {
+        self.inner.upgrade().map(Context::from_inner)
+    }
+
+    /// Returns whether the context has no handles any more.
+    pub(crate) fn is_gone(&self) -> bool {
+        self.inner.strong_count() == 0
     }
 }
 

@@ -1,21 +1,20 @@
 //! Per-device state of the process: the ledger, and values that are read from the driver once.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock, Weak};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use green_ctx_sys::{Api, CUdevResourceType, CUdevSmResource};
 use parking_lot::{Mutex, MutexGuard};
 
 use super::Device;
 use crate::handle::capture::RelaxedCapture;
-use crate::handle::context::{self, Context};
+use crate::handle::context::Context;
 use crate::handle::dev_resource;
 use crate::handle::dev_resource::Units;
 use crate::handle::driver::{Driver, InSlot, Slot};
 use crate::handle::error::{Error, Result};
 use crate::handle::fence::{Fence, Fences};
-use crate::handle::green::{self, RawGreen};
-use crate::handle::kept::KeptStreams;
+use crate::handle::green::{self, Green};
 use crate::handle::primary::ShareSlots;
 use crate::handle::quarantine::Quarantine;
 use crate::handle::report::Reporter;
@@ -26,20 +25,20 @@ use crate::ledger::{ContextCounts, Cut, Ledger};
 pub(crate) const MOST_CUTS: usize = 32;
 
 /// The ledger of one device.
-pub(crate) type DeviceLedger = Ledger<Arc<Fence>, RawGreen>;
+pub(crate) type DeviceLedger = Ledger<Arc<Fence>, Arc<Green>>;
 
 /// The state of one device. A driver has one such state per device.
 #[derive(Default)]
 pub(crate) struct DeviceState {
-    /// The primary context, while a handle to it exists.
-    pub(crate) primary: Mutex<Weak<context::Inner>>,
+    /// The address of the primary context that was retained last. The registry of contexts has its object while a handle
+    /// exists.
+    pub(crate) primary: AtomicUsize,
     /// The references to the primary context that events use.
     pub(crate) primary_shares: ShareSlots<Context>,
     /// Set when a driver call returns an error that ends all contexts of the device.
     failed: AtomicBool,
     ledger: Mutex<DeviceLedger>,
     pub(crate) quarantine: Quarantine,
-    pub(crate) kept: KeptStreams,
     /// The units of each remembered cut, with the most recently used cut last. Units stay valid even if the primary
     /// context is released in the meantime (recorded on an H200).
     units: Mutex<Vec<(Cut, Arc<Units>)>>,
@@ -64,7 +63,7 @@ impl InSlot for States {
         for device in &self.0 {
             let idle = device.ledger.lock().recycler.drain();
             for idle in idle {
-                reporter.report(green::destroy_raw(api, idle.raw.green));
+                reporter.report(idle.raw.destroy(api));
             }
             let fences = device.ledger.lock().fences();
             // A fence can be in both lists. `with` removes duplicates, since each fence must end only once.
@@ -109,7 +108,7 @@ impl Device {
         let Ok(mut ledger) = self.ledger() else { return };
         let surplus = ledger.recycler.set_limit(limit);
         drop(ledger);
-        green::destroy(&self.driver, surplus);
+        green::destroy(self, surplus);
     }
 
     /// Destroys the idle contexts, and returns the number of contexts that were destroyed. Contexts of streams that are
@@ -127,7 +126,7 @@ impl Device {
         let idle = ledger.recycler.drain();
         drop(ledger);
         let count = idle.len();
-        green::destroy(&self.driver, idle);
+        green::destroy(self, idle);
         self.settle_fences();
         count
     }

@@ -10,7 +10,7 @@ use green_ctx_sys::CUevent;
 use super::{Event, Inner};
 use crate::handle::device::Device;
 use crate::handle::error::{Error, Result};
-use crate::handle::owner::Ownership;
+use crate::handle::owner::Owner;
 use crate::handle::raw::Raw;
 
 impl Event {
@@ -29,13 +29,13 @@ impl Event {
     /// - `raw` must be a live event of this device. The driver has no call to check this.
     /// - No other code may destroy the event, or use it after the last clone of the result is dropped.
     pub unsafe fn from_raw_owned(device: &Device, raw: CUevent) -> Result<Event> {
-        let fresh = Event::foreign(device, raw, Ownership::Owned)?;
+        let fresh = Event::foreign(device, raw, None)?;
         let address = fresh.raw.address();
         let (inner, late) = device.driver().events().get_or_enter(address, fresh);
         let Some(mut late) = late else { return Ok(Event { inner }) };
         // The event still belongs to the caller: dropping `late` must not destroy it.
         match Arc::get_mut(&mut late) {
-            Some(late) => late.ownership = Ownership::borrowed(()),
+            Some(late) => late.owner = Some(Arc::new(())),
             None => mem::forget(late),
         }
         Err(Error::AlreadyOwned { what: "event" })
@@ -82,7 +82,7 @@ impl Event {
         if let Some(event) = device.driver().find_event(raw) {
             return event.on(device);
         }
-        let fresh = Event::foreign(device, raw, Ownership::borrowed(owner))?;
+        let fresh = Event::foreign(device, raw, Some(Arc::new(owner)))?;
         let address = fresh.raw.address();
         let (inner, late) = device.driver().events().get_or_enter(address, fresh);
         drop(late);
@@ -100,13 +100,13 @@ impl Event {
     /// Creates an object for a foreign handle, without entering it in the registry. The only driver call in this
     /// function retains the primary context. The call comes before the object is created, so a failure cannot drop an
     /// object that would destroy the event.
-    fn foreign(device: &Device, raw: CUevent, ownership: Ownership) -> Result<Arc<Inner>> {
+    fn foreign(device: &Device, raw: CUevent, owner: Option<Owner>) -> Result<Arc<Inner>> {
         device.driver().check_process()?;
         let raw = Raw::new(raw)
             .ok_or_else(|| Error::InvalidRequest("the event's handle is null".to_owned()))?;
         let primary = device.primary_reference()?;
         // Foreign code has the handle, so the caller enters the object in the registry immediately.
         let known = AtomicBool::new(true);
-        Ok(Arc::new(Inner { raw, primary, known, ownership }))
+        Ok(Arc::new(Inner { raw, primary, known, owner }))
     }
 }

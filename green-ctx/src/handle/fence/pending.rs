@@ -44,10 +44,13 @@ struct Wait {
 }
 
 impl Pending {
-    pub(crate) fn new(fences: &Fences) -> Pending {
-        let waits =
-            fences.iter().map(|fence| Wait { fence: Arc::clone(fence), record: 0, whole: false });
-        let waits: Vec<Wait> = waits.collect();
+    /// `whole` is set if the whole context already waits for the fences.
+    pub(crate) fn new(fences: &Fences, whole: bool) -> Pending {
+        let wait = |fence: &Arc<Fence>| {
+            let record = if whole { fence.records() } else { 0 };
+            Wait { fence: Arc::clone(fence), record, whole }
+        };
+        let waits: Vec<Wait> = fences.iter().map(wait).collect();
         Pending { any: AtomicBool::new(!waits.is_empty()), waits: Mutex::new(waits) }
     }
 
@@ -103,10 +106,8 @@ impl Pending {
         if self.is_empty() {
             return Ok(Vec::new());
         }
-        let waits = self.waits.lock();
-        let known: Vec<_> =
-            waits.iter().map(|wait| (Arc::clone(&wait.fence), wait.fence.records())).collect();
-        drop(waits);
+        let record = |wait: &Wait| (Arc::clone(&wait.fence), wait.fence.records());
+        let known: Vec<_> = self.waits.lock().iter().map(record).collect();
         let mut done = Vec::new();
         {
             let _relaxed = RelaxedCapture::enter(driver)?;

@@ -1,10 +1,8 @@
 //! The launches of a kernel that are known to fit, so that the driver need not be queried again.
 
-use std::sync::Weak;
-
 use arc_swap::ArcSwap;
 
-use crate::handle::context::{self, Context};
+use crate::handle::context::{Context, WeakContext};
 use crate::work::launch::LaunchConfig;
 
 /// The maximum number of launches that a kernel remembers. When the list is full, the oldest launch is removed.
@@ -24,20 +22,20 @@ pub(crate) struct KnownFits {
 struct KnownFit {
     /// This reference is weak, so that the context can be dropped. While this entry exists, the address of the
     /// context's object is not reused. The raw handle is not stored, since the driver may reuse the handle.
-    context: Weak<context::Inner>,
+    context: WeakContext,
     config: LaunchConfig,
 }
 
 impl KnownFits {
     pub(super) fn contains(&self, context: &Context, config: LaunchConfig) -> bool {
         let fits = self.fits.load();
-        fits.iter().any(|fit| fit.config == config && context.is(&fit.context))
+        fits.iter().any(|fit| fit.config == config && fit.context.is(context))
     }
 
     pub(super) fn insert(&self, context: &Context, config: LaunchConfig) {
-        let new = KnownFit { context: context.downgrade(), config };
+        let new = KnownFit { context: context.weak(), config };
         self.fits.rcu(|fits| {
-            let living = fits.iter().filter(|fit| fit.context.strong_count() > 0);
+            let living = fits.iter().filter(|fit| !fit.context.is_gone());
             let mut fits: Vec<KnownFit> = living.cloned().collect();
             if fits.len() >= LIMIT {
                 fits.remove(0);

@@ -1,9 +1,9 @@
 //! Streams that other libraries created.
 //!
 //! `get_or_enter` looks up a raw handle in the registry and, if necessary, enters a new object, both under one lock.
-//! So each raw handle has only one object here. A kept stream that is given out again can be a second one. An owned
-//! stream is destroyed when its last handle is dropped. A borrowed stream is not destroyed, and its object keeps the
-//! owner alive. Default-stream tokens do not identify a stream, and are refused.
+//! So each raw handle has only one object, which also holds for a kept stream that is given out again. An owned stream
+//! is destroyed when its last handle is dropped. A borrowed stream is not destroyed, and its object keeps the owner
+//! alive. Default-stream tokens do not identify a stream, and are refused.
 //!
 //! The driver reports the stream's context. If this crate has no [`Context`] for the stream's context, that context
 //! is borrowed together with the stream. From CUDA 12.5 on, `cuStreamGetCtx` reports green contexts too. On older
@@ -21,11 +21,11 @@ use green_ctx_sys::{
 };
 
 use super::{DefaultStream, Inner, Stream};
-use crate::handle::context::Context;
+use crate::handle::context::{Context, ContextStream};
 use crate::handle::driver::Driver;
 use crate::handle::error::call;
 use crate::handle::error::{Error, Result, check};
-use crate::handle::owner::{Owner, Ownership};
+use crate::handle::owner::Owner;
 use crate::handle::raw::Raw;
 
 impl Stream {
@@ -82,26 +82,26 @@ impl Stream {
             return Err(Error::InvalidRequest(problem.to_owned()));
         }
         // Borrowed at first, so that an error here does not destroy the caller's stream.
-        let mut inner = Inner::foreign(raw, context.clone(), Ownership::borrowed(()))?;
+        let mut inner = Inner::foreign(raw, context, Some(Arc::new(())))?;
         if let Some(inner) = Arc::get_mut(&mut inner) {
-            inner.ownership = Ownership::Owned;
+            inner.stream.set_owner(None);
         }
-        let (inner, late) = driver.streams().get_or_enter(raw.address(), inner);
-        let Some(mut late) = late else { return Ok(Stream::from_inner(inner)) };
+        let (stream, late) = Stream::enter(inner);
+        let Some(mut late) = late else { return Ok(stream) };
         // Another thread was first, so its object represents the stream.
         match Arc::get_mut(&mut late) {
-            Some(late) => late.ownership = Ownership::borrowed(()),
+            Some(late) => late.stream.set_owner(Some(Arc::new(()))),
             None => mem::forget(late),
         }
         Err(Error::AlreadyOwned { what: "stream" })
     }
 
     /// Uses a foreign stream without taking ownership. This crate never destroys the stream. The crate keeps `owner`
-    /// alive until the last handle of the result, and of the result's context, is dropped.
+    /// alive until the last handle of the result, and of a context that was borrowed with it, is dropped.
     ///
     /// If a [`Stream`] for the handle exists, that [`Stream`] is returned and `owner` is dropped. If a [`Context`]
-    /// for the stream's context exists, that [`Context`] is used. Otherwise the context is borrowed together with the
-    /// stream.
+    /// for the stream's context exists, or if this crate created the context, that [`Context`] is used. Otherwise the
+    /// context is borrowed together with the stream.
     ///
     /// # Errors
     ///
@@ -145,10 +145,8 @@ impl Stream {
         let (context, green) = unsafe { context_of(driver, raw) }?;
         // SAFETY: the owner keeps the stream's context alive by this function's contract.
         let context = unsafe { Context::adopt(driver, context, green, Arc::clone(&owner)) }?;
-        let inner = Inner::foreign(raw, context, Ownership::Borrowed { _owner: owner })?;
-        let (inner, late) = driver.streams().get_or_enter(raw.address(), inner);
-        drop(late);
-        Ok(Stream::from_inner(inner))
+        let inner = Inner::foreign(raw, &context, Some(owner))?;
+        Ok(Stream::enter(inner).0)
     }
 }
 
@@ -156,17 +154,15 @@ impl Inner {
     /// Creates an object for a foreign handle that is not in the registry yet.
     fn foreign(
         raw: Raw<CUstream_st>,
-        context: Context,
-        ownership: Ownership,
+        context: &Context,
+        owner: Option<Owner>,
     ) -> Result<Arc<Inner>> {
-        context.enter_stream(raw);
-        let context = context.for_stream();
+        // In the list before the context is exposed, so that a switch that does not see the one sees the other.
+        let stream = ContextStream::enter(context, raw, owner);
+        context.expose()?;
+        context.hold_new(stream.raw_stream())?;
         // Marked as registered here: the caller enters it.
-        let (registered, kept) = (OnceLock::from(()), OnceLock::new());
-        let inner = Arc::new(Inner { raw, context, registered, kept, ownership });
-        inner.context.expose()?;
-        inner.context.hold_new(Stream::from_inner(Arc::clone(&inner)).raw_stream())?;
-        Ok(inner)
+        Ok(Arc::new(Inner { stream, registered: OnceLock::from(()) }))
     }
 }
 
@@ -209,12 +205,9 @@ pub(crate) unsafe fn context_of(
     // On driver 580.159.04 a green context and the context derived from it have the same handle. If so, this
     // look-up finds a context of this crate without a driver call, which would have to be serialised with other
     // threads' calls on it.
-    let ours = driver.contexts().find(green.address()).map(Context::from_inner);
-    if let Some(ours) = ours.filter(|ours| ours.raw_green() == Some(green.as_ptr())) {
-        return Ok((
-            Raw::new(ours.raw()).ok_or_else(|| Error::null("cuCtxFromGreenCtx"))?,
-            Some(green),
-        ));
+    let ours = driver.greens().find(green.address());
+    if let Some(ours) = ours.filter(|ours| ours.raw.address() == green.address()) {
+        return Ok((ours.context, Some(green)));
     }
     // SAFETY: the green context is alive because the caller keeps its stream alive. `context` is a live local.
     unsafe { call!(api, cuCtxFromGreenCtx(&raw mut context, green.as_ptr())) }?;

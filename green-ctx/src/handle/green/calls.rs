@@ -18,19 +18,19 @@ use std::time::Duration;
 
 /// The lock of one green context.
 #[derive(Default)]
-pub(super) struct Calls {
+pub(crate) struct Calls {
     taken: AtomicBool,
     /// Set when two threads first contend for the lock. From then on, streams are destroyed under the lock.
     contended: AtomicBool,
 }
 
 /// Ownership of the lock, until this value is dropped.
-pub(super) struct Turn<'a>(&'a AtomicBool);
+pub(crate) struct Turn<'a>(&'a AtomicBool);
 
 impl Calls {
     /// Waits for the lock and takes it.
     #[inline]
-    pub(super) fn turn(&self) -> Turn<'_> {
+    pub(crate) fn turn(&self) -> Turn<'_> {
         if !self.take() {
             self.wait();
         }
@@ -41,7 +41,7 @@ impl Calls {
     /// the same time. The driver's own locks serialise such calls too, but threads wait longer for the driver's locks
     /// than for this one.
     #[inline]
-    pub(super) fn turn_if_contended(&self) -> Option<Turn<'_>> {
+    pub(crate) fn turn_if_contended(&self) -> Option<Turn<'_>> {
         self.contended.load(Ordering::Relaxed).then(|| self.turn())
     }
 
