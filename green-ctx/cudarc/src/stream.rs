@@ -6,7 +6,8 @@
 //!
 //! While the list has entries for a driver, a hook is registered (`Driver::on_reclaim`). The hook runs before every
 //! split of a device, and before every call that closes an object. It releases each entry whose cudarc stream has no
-//! other holder.
+//! other holder. An entry leaves the list when its release begins, but its SMs become free only when the release ends,
+//! so a second thread's hook waits for the first thread's.
 //!
 //! The cudarc stream is created in the device's primary context. A `CudaContext` that was created from a raw handle
 //! destroys the context, so this crate never creates one for a partition's context.
@@ -16,10 +17,11 @@ use std::fmt;
 use std::mem::{self, ManuallyDrop};
 use std::ops::Deref;
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use cudarc::driver::{CudaContext, CudaStream};
 use green_ctx::{Driver, Error, Result, Stream, context::Context, driver::ReclaimHook};
-use parking_lot::Mutex;
+use parking_lot::{Mutex, ReentrantMutex};
 
 use crate::foreign::{answer, shared};
 
@@ -32,10 +34,15 @@ pub struct CudarcStream {
     kept: ManuallyDrop<Kept>,
 }
 
-/// The parts of a [`CudarcStream`]. [`Kept::end`] drops them.
+/// The parts of a [`CudarcStream`].
 struct Kept {
     /// While this `Arc` exists, no other holder of the cudarc stream can unwrap its own `Arc`.
     theirs: Arc<CudaStream>,
+    needs: Needs,
+}
+
+/// The objects that must outlive a cudarc stream. [`Needs::end`] drops them.
+struct Needs {
     /// An unused cudarc stream. cudarc orders accesses from several streams only while such a stream exists.
     tracking: Arc<CudaStream>,
     primary: Context,
@@ -44,12 +51,22 @@ struct Kept {
 
 /// A stream that cudarc objects still use although its [`CudarcStream`] was dropped.
 struct Waiting {
-    kept: Kept,
+    /// `None` once no other code holds the cudarc stream.
+    theirs: Option<Arc<CudaStream>>,
+    needs: Needs,
     /// While this hook exists, the driver calls [`reclaim`] before splits and closes.
     hook: Arc<ReclaimHook>,
 }
 
 static WAITING: Mutex<Vec<Waiting>> = Mutex::new(Vec::new());
+
+/// Held while a thread releases streams. The lock is reentrant, because a release can run the program's code, such as
+/// the clean-up hook or the owner of a borrowed stream, and that code may split.
+static RELEASING: ReentrantMutex<()> = ReentrantMutex::new(());
+
+/// How long [`reclaim`] waits for another thread's releases. They take microseconds, unless one of them runs code of
+/// the program that waits for the calling thread, and an unlimited wait would then be a deadlock.
+const PATIENCE: Duration = Duration::from_secs(1);
 
 /// The unused streams that make cudarc order accesses. There is only one per context, because each stream takes
 /// device memory.
@@ -130,14 +147,14 @@ impl CudarcStream {
         // H200, driver 580.159.04). Work submitted through the cudarc stream and through `stream` runs in the order
         // of submission, because both use the same raw stream.
         let theirs = unsafe { context.wrap_borrowed_stream(stream.as_raw().cast()) };
-        let kept = Kept { theirs, tracking, primary, ours: stream.clone() };
+        let kept = Kept { theirs, needs: Needs { tracking, primary, ours: stream.clone() } };
         Ok(CudarcStream { kept: ManuallyDrop::new(kept) })
     }
 
     /// Returns the green-ctx stream.
     #[must_use]
     pub fn stream(&self) -> &Stream {
-        &self.kept.ours
+        &self.kept.needs.ours
     }
 
     /// Returns the cudarc stream, for functions that take an `Arc<CudaStream>`, such as `CudaBlas::new`. The stream
@@ -160,33 +177,36 @@ impl Drop for CudarcStream {
     fn drop(&mut self) {
         // SAFETY: `drop` runs once, and the field is not used afterwards.
         let kept = unsafe { ManuallyDrop::take(&mut self.kept) };
-        if kept.driver().is_forked() {
+        if kept.needs.driver().is_forked() {
             // The child owns none of this, and a thread that no longer exists may hold the list's lock.
             return mem::forget(kept);
         }
-        if let Err(kept) = kept.end() {
-            kept.wait();
+        let Kept { theirs, needs } = kept;
+        match still_used(theirs) {
+            None => needs.end(),
+            Some(theirs) => needs.wait(theirs),
         }
     }
 }
 
-impl Kept {
-    /// Drops all fields, or returns `self` if other code holds the cudarc stream.
-    fn end(self) -> Result<(), Kept> {
-        let Kept { theirs, tracking, primary, ours } = self;
-        // `try_unwrap` takes the only `Arc`. Merely counting would be a race, since another holder could clone it
-        // afterwards.
-        let theirs = match Arc::try_unwrap(theirs) {
-            Ok(theirs) => theirs,
-            Err(theirs) => return Err(Kept { theirs, tracking, primary, ours }),
-        };
+/// Drops a cudarc stream, or returns it if other code holds it. The drop calls no driver function, because the stream
+/// is borrowed and [`Needs::tracking`] holds its context.
+fn still_used(theirs: Arc<CudaStream>) -> Option<Arc<CudaStream>> {
+    // `try_unwrap` takes the only `Arc`. Merely counting would be a race, since another holder could clone it
+    // afterwards.
+    Arc::try_unwrap(theirs).err()
+}
+
+impl Needs {
+    /// Drops all fields.
+    fn end(self) {
+        let Needs { tracking, primary, ours } = self;
         let driver = ours.context().device().driver();
         // cudarc makes its context current before it destroys a stream, unless that context is already current. The
         // guard restores the thread's current context.
         let current = primary.make_current();
-        drop((theirs, tracking));
+        drop(tracking);
         driver.report(current.map(drop));
-        Ok(())
     }
 
     fn driver(&self) -> &Driver {
@@ -194,29 +214,39 @@ impl Kept {
     }
 
     /// Moves `self` to the list, where it stays until no other code holds the cudarc stream.
-    fn wait(self) {
+    fn wait(self, theirs: Arc<CudaStream>) {
         let mut list = WAITING.lock();
-        let known = list.iter().find(|waiting| waiting.kept.driver() == self.driver());
+        let known = list.iter().find(|waiting| waiting.needs.driver() == self.driver());
         let hook = match known {
             Some(waiting) => Arc::clone(&waiting.hook),
             None => Arc::new(self.driver().on_reclaim(|driver| {
                 reclaim(driver);
             })),
         };
-        list.push(Waiting { kept: self, hook });
+        list.push(Waiting { theirs: Some(theirs), needs: self, hook });
     }
 }
 
 impl Waiting {
-    /// Drops the stream, or returns `self` if other code still holds the cudarc stream.
-    fn end(self) -> Option<Waiting> {
-        let Waiting { kept, hook } = self;
-        kept.end().err().map(|kept| Waiting { kept, hook })
+    /// Returns whether no other code holds the cudarc stream. If the answer is `true`, it stays true.
+    fn is_unused(&mut self) -> bool {
+        self.theirs = self.theirs.take().and_then(still_used);
+        self.theirs.is_none()
+    }
+
+    /// Releases the stream. The hook is removed last, so that other threads wait until the SMs are free.
+    fn end(self) {
+        let Waiting { theirs: _, needs, hook } = self;
+        needs.end();
+        drop(hook);
     }
 }
 
 /// Releases each stream whose [`CudarcStream`] was dropped earlier and that no cudarc object still uses. Returns
 /// the number of the driver's dropped streams that are still in use.
+///
+/// If another thread is releasing streams, this function first waits for that thread. It stops waiting after a second,
+/// since the other thread may be running code of the program that waits for the calling thread.
 ///
 /// Programs rarely need to call this: every operation that could need the SMs of these streams calls this function
 /// first ([`Driver::on_reclaim`]).
@@ -224,13 +254,19 @@ pub fn reclaim(driver: &Driver) -> usize {
     if driver.is_forked() {
         return 0;
     }
-    let of_driver = |waiting: &Waiting| waiting.kept.driver() == driver;
-    let waiting: Vec<_> = WAITING.lock().extract_if(.., |waiting| of_driver(waiting)).collect();
-    // Dropped outside the lock, since this calls the driver.
-    let waiting: Vec<_> = waiting.into_iter().filter_map(Waiting::end).collect();
-    let mut list = WAITING.lock();
-    list.extend(waiting);
-    list.iter().filter(|waiting| of_driver(waiting)).count()
+    let releasing = RELEASING.try_lock_for(PATIENCE);
+    let of_driver = |waiting: &Waiting| waiting.needs.driver() == driver;
+    let next = || {
+        let mut list = WAITING.lock();
+        list.extract_if(.., |waiting| of_driver(waiting) && waiting.is_unused()).next()
+    };
+    // One at a time, so that the other streams stay in the list, where a split in the middle of a release finds them.
+    // Released outside the list's lock, since this calls the driver.
+    while let Some(unused) = next() {
+        unused.end();
+    }
+    drop(releasing);
+    WAITING.lock().iter().filter(|waiting| of_driver(waiting)).count()
 }
 
 impl fmt::Debug for CudarcStream {

@@ -2,14 +2,17 @@
 
 use std::error::Error;
 use std::ptr::null_mut;
-use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::Duration;
 
 use cudarc::driver::sys::{self, CUresult, CUstreamCaptureMode};
-use cudarc::driver::{CudaContext, DriverError, LaunchConfig, PushKernelArg};
+use cudarc::driver::{CudaContext, CudaStream, DriverError, LaunchConfig, PushKernelArg};
 use cudarc::nvrtc::Ptx;
 use green_ctx::sim::Sim;
 use green_ctx::{
-    Device, Driver, Error as Failure, StreamOptions,
+    Device, Driver, Error as Failure, Stream, StreamOptions,
     context::{CloseReason, Context},
     event::EventOptions,
     stream::DefaultStream,
@@ -87,7 +90,7 @@ fn what_cudarc_submits_runs_in_the_partition() -> Result {
     let text = ".version 7.0 .target sm_52 .address_size 64
         .visible .entry nothing(.param .u64 to) { ret; }";
     let nothing = cuda.load_module(Ptx::from_src(text))?.load_function("nothing")?;
-    let fits = |stream: &cudarc::driver::CudaStream, blocks| {
+    let fits = |stream: &CudaStream, blocks| {
         let shape =
             LaunchConfig { grid_dim: (blocks, 1, 1), block_dim: (1024, 1, 1), shared_mem_bytes: 0 };
         // SAFETY: the kernel has one parameter, which it does not use.
@@ -333,6 +336,71 @@ fn threads_share_and_drop_streams() -> Result {
     assert_eq!(reclaim(device.driver()), 0);
     drop(context);
     finish(cuda, &device)
+}
+
+/// The owner of a borrowed stream. Its drop runs in the middle of a release.
+struct Slow {
+    stream: Arc<CudaStream>,
+    begun: Sender<()>,
+    /// Receives the end of the other thread's split, and how long the drop waits for it.
+    split: Mutex<Receiver<()>>,
+    patience: Duration,
+    /// The device that the drop itself splits.
+    device: Option<Device>,
+}
+
+impl Drop for Slow {
+    fn drop(&mut self) {
+        self.begun.send(()).expect("the test receives");
+        let _ended = self.split.lock().expect("no panic").recv_timeout(self.patience);
+        self.stream.synchronize().expect("the stream is alive");
+        if let Some(device) = &self.device {
+            drop(partition(device, 120).expect("the SMs of the other stream"));
+        }
+    }
+}
+
+/// Two streams in the list become unused. While one thread is in the middle of releasing the first stream, another
+/// thread requests the SMs of the second stream.
+fn split_during_a_release(patience: Duration, splits_too: bool) -> Result {
+    let (cuda, device) = machine()?;
+    let ((begun, has_begun), (split, has_split)) = (channel(), channel());
+    let theirs = cuda.new_stream()?;
+    let owner = Slow {
+        stream: Arc::clone(&theirs),
+        begun,
+        split: Mutex::new(has_split),
+        patience,
+        device: splits_too.then(|| device.clone()),
+    };
+    let raw = theirs.cu_stream().cast();
+    // SAFETY: the owner keeps the stream alive.
+    let borrowed = unsafe { Stream::from_raw_borrowed(device.driver(), raw, owner) }?;
+    let slow = CudarcStream::new(&borrowed, &cuda)?;
+    let other = shared(&partition(&device, 120)?, &cuda)?;
+    let memory = (slow.clone_htod(&[1u8])?, other.clone_htod(&[1u8])?);
+    drop((theirs, borrowed, slow, other));
+    assert_eq!(reclaim(device.driver()), 2);
+    drop(memory);
+    thread::scope(|scope| -> Result {
+        let releasing = scope.spawn(|| reclaim(device.driver()));
+        has_begun.recv()?;
+        let context = partition(&device, 120);
+        // The release has already ended, unless it waits for this.
+        let _ended = split.send(());
+        assert_eq!(releasing.join().expect("no panic"), 0);
+        context.map(drop)
+    })?;
+    finish(cuda, &device)
+}
+
+#[test]
+fn a_split_during_a_release_gets_the_sms() -> Result {
+    let short = Duration::from_millis(300);
+    split_during_a_release(short, false)?;
+    split_during_a_release(short, true)?;
+    // The release waits for the split, which stops waiting for the release.
+    split_during_a_release(Duration::from_secs(60), false)
 }
 
 #[test]
