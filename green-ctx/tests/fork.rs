@@ -5,8 +5,8 @@
 mod common;
 
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
 use common::{Outcome, group, kernels, partition, simulated};
@@ -28,9 +28,29 @@ const CHILDREN: usize = 40;
 /// Seconds after which an alarm ends a hanging child.
 const PATIENCE: u32 = 20;
 
+/// Lets one test run at a time. A thread of another test could hold a lock of the whole process during a fork.
+fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Waits for a child, and returns its exit status, or the signal that ended it.
+fn ended(child: libc::pid_t) -> Result<i32, i32> {
+    assert!(child > 0, "the fork failed");
+    let mut status = 0;
+    // SAFETY: `child` is a child of this process, and `status` outlives the call.
+    assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+    if libc::WIFEXITED(status) {
+        Ok(libc::WEXITSTATUS(status))
+    } else {
+        Err(libc::WTERMSIG(status))
+    }
+}
+
 /// Each child exits with the number of its first wrong step, or with 0.
 #[test]
 fn a_forked_child_gets_an_error() -> Outcome {
+    let _alone = alone();
     let (sim, device) = simulated("h200")?;
     let context = partition(&device, 8)?;
     let stream = context.create_stream(StreamOptions::default())?;
@@ -60,6 +80,8 @@ fn a_forked_child_gets_an_error() -> Outcome {
     let exec = graph.instantiate()?;
     let mut pinned = PinnedBuffer::<u32>::zeroed(&device, 1)?;
     let watch = Watch::new(&context);
+    let watching = watch.launches();
+    let relaxed = RelaxedCapture::enter(device.driver())?;
     let cache = GraphCache::new();
     cache.get(&graph, &context)?;
     // Groups for the methods that consume them.
@@ -85,6 +107,12 @@ fn a_forked_child_gets_an_error() -> Outcome {
                 let _answers = (sms.free_sm_count(), sms.dry_run([8]), cache.len());
             }
         })
+    });
+    let (watched, of_watcher) = (watch.clone(), Arc::clone(&stop));
+    let watcher = thread::spawn(move || {
+        while !of_watcher.load(Ordering::Relaxed) {
+            drop(watched.launches());
+        }
     });
     for _ in 0..CHILDREN {
         // SAFETY: the child depends on no thread of the parent, which is what this test checks, and `_exit`
@@ -181,6 +209,7 @@ fn a_forked_child_gets_an_error() -> Outcome {
             cache.clear();
             let _none = (device.release_idle(), device.set_idle_limit(0));
             let wrong = checks.iter().position(|error| !error.as_ref().is_some_and(forked));
+            drop((relaxed, watching));
             drop((watch, pinned, exec, graph, kernel, stream, event, library, buffer, alone, hook));
             let closed = context.close().err().map(|error| (error.reason, error.given));
             let reported = matches!(closed, Some((CloseReason::Driver(Error::Forked), _)));
@@ -192,25 +221,62 @@ fn a_forked_child_gets_an_error() -> Outcome {
             // SAFETY: `_exit` has no preconditions.
             unsafe { libc::_exit(code) };
         }
-        assert!(child > 0, "the fork failed");
-        let mut status = 0;
-        // SAFETY: `child` is a child of this process, and `status` outlives the call.
-        assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
-        assert!(libc::WIFEXITED(status), "the child ended with signal {}", libc::WTERMSIG(status));
-        assert_eq!(libc::WEXITSTATUS(status), 0, "step {}", libc::WEXITSTATUS(status));
+        assert_eq!(ended(child), Ok(0), "the child exits with the number of its first wrong step");
     }
     stop.store(true, Ordering::Relaxed);
-    for thread in busy {
+    for thread in busy.into_iter().chain([watcher]) {
         thread.join().map_err(|_| "a busy thread panicked")?;
     }
 
     // The parent still works.
-    drop((watch, exec, graph));
+    drop((relaxed, watching, watch, exec, graph));
     context.create_stream(StreamOptions::default())?;
     drop(device.create_context(spare)?);
     assert_eq!(buffer.read(&stream)?, [1]);
     assert!(Error::Forked.to_string().contains("newly started process"));
     // SAFETY: the path names no library, so no code of a library runs.
     assert!(unsafe { Driver::load_from(Path::new("/nowhere/libcuda.so.1")) }.is_err());
+    Ok(())
+}
+
+/// The child leaves the capture in which the process was forked. Another thread of the parent takes the lock of the
+/// open captures all the time.
+#[test]
+fn a_child_that_is_forked_in_a_capture_leaves_it() -> Outcome {
+    let _alone = alone();
+    let (_sim, device) = simulated("h200")?;
+    let [first, second] = [partition(&device, 8)?, partition(&device, 8)?]
+        .map(|context| context.create_stream(StreamOptions::default()));
+    let (stream, other) = (first?, second?);
+    let stop = Arc::new(AtomicBool::new(false));
+    let of_busy = Arc::clone(&stop);
+    let busy = thread::spawn(move || -> green_ctx::Result<()> {
+        while !of_busy.load(Ordering::Relaxed) {
+            other.capture(CaptureMode::ThreadLocal, || Ok::<_, Error>(()))?;
+        }
+        Ok(())
+    });
+    // The lock is held more briefly than the ledger's, so there are more children.
+    for refuse in [true, false].repeat(10 * CHILDREN) {
+        let mut child = -1;
+        let captured = stream.capture(CaptureMode::ThreadLocal, || {
+            // SAFETY: as in the test above.
+            child = unsafe { libc::fork() };
+            if child == 0 {
+                // SAFETY: as in the test above.
+                unsafe { libc::alarm(PATIENCE) };
+            }
+            if child == 0 && refuse { Err(Error::Forked) } else { Ok(()) }
+        });
+        if child == 0 {
+            let code = i32::from(!matches!(captured, Err(Error::Forked)));
+            // SAFETY: as in the test above.
+            unsafe { libc::_exit(code) };
+        }
+        assert_eq!(ended(child), Ok(0));
+        captured?;
+    }
+    stop.store(true, Ordering::Relaxed);
+    busy.join().map_err(|_| "the busy thread panicked")??;
     Ok(())
 }

@@ -140,6 +140,8 @@ impl Stream {
         let capturing = Capturing::begin(self, mode)?;
         noted.begun(self)?;
         work()?;
+        // `work` may have forked the process, and a thread that no longer exists may hold the registry's lock.
+        self.driver().check_process()?;
         let mut needs = noted.participants()?;
         needs.add_context(self.context().clone());
         let raw = capturing.end()?;

@@ -162,6 +162,10 @@ impl Noted<'_> {
 
     /// Removes the notes and returns them. After this call, nothing more is noted for the capture.
     pub(super) fn take(&mut self) -> Needs {
+        if self.driver.is_forked() {
+            // A thread that no longer exists may hold the list's lock forever. The notes belong to the parent.
+            return Needs::default();
+        }
         let open = self.driver.open_captures();
         let mut captures = open.captures.lock();
         let index = captures.iter().position(|capture| capture.number == self.number);

@@ -18,6 +18,7 @@ use green_ctx_sys::{Api, CUstreamCaptureMode};
 use crate::handle::driver::Driver;
 use crate::handle::error::Result;
 use crate::handle::error::call;
+use crate::handle::fork::Process;
 use crate::handle::report::Reporter;
 
 /// A guard that relaxes the thread's capture mode. Until the guard is dropped, this thread may query, allocate, free
@@ -49,6 +50,8 @@ pub struct RelaxedCapture<'a> {
     api: &'a Api,
     reporter: &'a Reporter,
     former: CUstreamCaptureMode,
+    /// The process whose thread is in relaxed mode.
+    process: Process,
     /// Makes the guard `!Send`, because the mode belongs to the thread.
     _thread: PhantomData<*const ()>,
 }
@@ -66,7 +69,8 @@ impl<'a> RelaxedCapture<'a> {
     /// Relaxes the mode without a `Driver`, for use while the driver is being dropped.
     pub(crate) fn of(api: &'a Api, reporter: &'a Reporter) -> Result<RelaxedCapture<'a>> {
         let former = exchange(api, CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED)?;
-        Ok(RelaxedCapture { api, reporter, former, _thread: PhantomData })
+        let process = Process::current();
+        Ok(RelaxedCapture { api, reporter, former, process, _thread: PhantomData })
     }
 }
 
@@ -95,6 +99,10 @@ impl Driver {
 
 impl Drop for RelaxedCapture<'_> {
     fn drop(&mut self) {
+        // In a forked child there is no mode to restore, and the driver must not be called.
+        if self.process.is_forked() {
+            return;
+        }
         self.reporter.report(exchange(self.api, self.former).map(drop));
     }
 }

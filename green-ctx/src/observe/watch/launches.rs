@@ -66,6 +66,10 @@ impl Watch {
 
 impl Drop for Watching {
     fn drop(&mut self) {
+        if self.watch.driver().is_forked() {
+            // A thread that no longer exists may hold the list's lock forever.
+            return;
+        }
         let checks = self.watch.driver().checks();
         checks.armed.fetch_sub(1, Ordering::Relaxed);
         let thread = thread::current().id();
