@@ -1,7 +1,7 @@
 //! The goals, and whether the figures meet them.
 
 use crate::arms::Arm;
-use crate::report::{Report, Shown, Unit};
+use crate::report::{Report, Sample, Shown, Unit};
 use crate::setup::Result;
 use crate::{FAILED, USAGE, print, table};
 
@@ -69,7 +69,7 @@ pub(crate) fn run(report: &Report) -> Result<u8> {
 /// Returns the goals with a report's figures.
 pub(crate) fn goals(report: &Report) -> Vec<Goal> {
     use Limit::{AtLeast, AtMost};
-    use Unit::{Bytes, Count, Nanoseconds, Times};
+    use Unit::{Bytes, Count, Times};
     let mut goals = Vec::new();
     let mut goal =
         |what: String, limit, unit, measured| goals.push(Goal { what, limit, unit, measured });
@@ -77,18 +77,31 @@ pub(crate) fn goals(report: &Report) -> Vec<Goal> {
     let figure = |arm: Arm, name: &str| report.figure(arm.name(), name);
     let ratio = |one: Option<f64>, other: Option<f64>| one.zip(other).map(|(a, b)| a / b);
 
+    // Ratios, so that a slow host does not fail a goal. The ratios to `by hand` have not been recorded on hardware. On
+    // an H200 (docs/h200-driver-580.159.04), a switch with fences took 1308 ns idle and 1408 ns in flight, with a p99 of
+    // up to 2059 ns, and a switch without fences took 194 and 224 ns. Two records and four waits in batches take 947 ns
+    // there (calls.json), and the clock 28 ns. From these figures, the ratios are 1.3 and 1.4, up to 2.1, 0.20 and 0.23.
+    // The limits leave a factor of 1.3 to 1.4 for medians, and of 1.9 for the p99, which varies more between runs.
+    let median = |sample: Option<&Sample>| sample.map(|sample| sample.p50);
+    let tail = |sample: Option<&Sample>| sample.map(|sample| sample.p99);
     for state in ["idle", "in flight"] {
-        let fenced = sample(Arm::Switch, &format!("two plans, fences, {state}"));
-        let open = sample(Arm::Switch, &format!("two plans, no fences, {state}"));
-        let what = |how| format!("switch of two plans {how}, {state}");
-        let [median, p99] = [fenced.map(|sample| sample.p50), fenced.map(|sample| sample.p99)];
-        goal(what("with fences: median"), AtMost(3000.0), Nanoseconds, median);
-        goal(what("with fences: p99"), AtMost(10_000.0), Nanoseconds, p99);
-        let median = open.map(|sample| sample.p50);
-        goal(what("without fences: median"), AtMost(300.0), Nanoseconds, median);
+        let times = |how: &str| {
+            let name = format!("two plans, {how}, {state}");
+            (sample(Arm::Switch, &name), sample(Arm::Switch, &format!("{name}, by hand")))
+        };
+        let [(fenced, fenced_by_hand), (open, open_by_hand)] = ["fences", "no fences"].map(times);
+        let mut goal = |how: &str, limit, measured| {
+            let what = format!("switch of two plans {how} relative to the order by hand, {state}");
+            goal(what, AtMost(limit), Times, measured);
+        };
+        goal("with fences: median", 2.0, ratio(median(fenced), median(fenced_by_hand)));
+        goal("with fences: p99", 4.0, ratio(tail(fenced), tail(fenced_by_hand)));
+        goal("without fences: median", 0.3, ratio(median(open), median(open_by_hand)));
     }
-    let read = sample(Arm::Switch, "active plan read").map(|sample| sample.p50);
-    goal("active plan read: median".to_owned(), AtMost(20.0), Nanoseconds, read);
+    let [active, locked] = ["active plan read", "plan in an RwLock read"]
+        .map(|name| median(sample(Arm::Switch, name)));
+    let what = "active plan read: median, relative to an `Arc` in an `RwLock`";
+    goal(what.to_owned(), AtMost(1.0), Times, ratio(active, locked));
 
     let switches = figure(Arm::Memory, "switches").unwrap_or(10_000.0);
     for (name, unit) in [
@@ -113,7 +126,7 @@ pub(crate) fn goals(report: &Report) -> Vec<Goal> {
 
     // The goal was set for the product. Without cuBLAS it is judged with the load of the same duration whose
     // blocks stay until the end.
-    let p99 = |arm: Arm, name: String| sample(arm, &name).map(|sample| sample.p99);
+    let p99 = |arm: Arm, name: String| tail(sample(arm, &name));
     let has_product = sample(Arm::Latency, "gemm: partition").is_some();
     let load = if has_product { "gemm" } else { "persistent" };
     for mode in ["plain", "high priority"] {
