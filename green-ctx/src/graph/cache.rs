@@ -70,7 +70,8 @@ impl GraphCache {
     ///
     /// # Errors
     ///
-    /// The errors are those of [`Graph::retarget`] and [`Graph::instantiate`]. If this call fails, nothing is stored.
+    /// The errors are those of [`Graph::retarget`] and [`Graph::instantiate`]. In particular, a graph with nodes in
+    /// several contexts is refused. If this call fails, nothing is stored.
     pub fn get(&self, graph: &Graph, context: &Context) -> Result<GraphExec, RetargetError> {
         graph.device().driver().check_process()?;
         let key = Key { graph: graph.clone(), context: context.clone() };

@@ -9,22 +9,29 @@
 //! Before copying a graph, a move refuses nodes that cannot be copied. A cooperative kernel is refused if its blocks
 //! do not all fit in the partition at the same time. A clustered kernel is refused if not even one cluster fits. On
 //! hardware, a graph with such a kernel would never end.
+//!
+//! A move also refuses a graph whose nodes are divided between contexts, since branches that wait for each other on the
+//! device need the SMs of both contexts. The primary context does not count: no SMs are reserved for it, and some
+//! libraries submit part of a partition's work to it (recorded for cuDNN on an H200, `docs/pytorch-libraries.md`). A
+//! move brings that work back.
 #![allow(unsafe_code, reason = "calls the driver")]
 
 use std::mem::MaybeUninit;
 use std::ptr;
 
 use green_ctx_sys::{
-    Api, CUDA_KERNEL_NODE_PARAMS_v2, CUDA_MEMCPY3D_v2, CUDA_MEMSET_NODE_PARAMS_v1,
+    Api, CUDA_KERNEL_NODE_PARAMS_v2, CUDA_MEMCPY3D_v2, CUDA_MEMSET_NODE_PARAMS_v1, CUctx_st,
     CUlaunchAttributeID, CUlaunchAttributeValue,
 };
 
 use super::Graph;
 use super::node::{self, Node};
 use crate::handle::context::Context;
+use crate::handle::driver::Driver;
 use crate::handle::error::call;
 use crate::handle::error::{Error, Result};
 use crate::handle::listing::NodeKind;
+use crate::handle::raw::Raw;
 use crate::handle::trace;
 use crate::work::fit::occupancy::Occupancy;
 use crate::work::launch::{LaunchConfig, Shape};
@@ -44,6 +51,17 @@ pub enum RetargetError {
         kind: NodeKind,
         /// The reason why the node cannot be moved.
         reason: &'static str,
+    },
+    /// The graph's nodes belong to several contexts, such as two partitions. Nodes of different contexts may wait for
+    /// each other on the device. In one context, there may be no SMs left for a node that another node waits for, and
+    /// the graph would never end. [`Graph::retarget`] describes which contexts are counted.
+    #[error(
+        "the graph's nodes belong to several contexts ({}) and may wait for each other; capture the nodes of each \
+         context as a separate graph, or launch this graph as it is", contexts.join(", ")
+    )]
+    SeveralContexts {
+        /// The names of the contexts, sorted: the partition's name, or `a context of another library`.
+        contexts: Vec<String>,
     },
     /// The partition is too small for blocks that must be resident at the same time: those of a cooperative kernel,
     /// or of one cluster. On hardware, a graph with such a kernel would never end (recorded on an H200, driver
@@ -93,12 +111,18 @@ impl Graph {
     ///
     /// # Errors
     ///
-    /// A [`RetargetError`] names the node that cannot be moved. These nodes cannot be moved:
+    /// A [`RetargetError`] names what cannot be moved, and nothing is created. These nodes cannot be moved:
     ///
     /// - An allocation or a free, since the address of the memory belongs to the original graph.
     /// - A conditional node. Driver 580.159.04 cannot copy a graph with a conditional node
     ///   (`CUDA_ERROR_NOT_SUPPORTED`, recorded on an H200), and no newer driver is known to copy such a graph.
     /// - A cooperative or clustered kernel that does not fit in the partition.
+    ///
+    /// A graph with nodes in several contexts cannot be moved either ([`RetargetError::SeveralContexts`]). Launch such
+    /// a graph as it is, or capture the nodes of each context as a separate graph. Nodes in the primary context are
+    /// not counted: they move together with the nodes of one other context. If the driver does not report the context
+    /// of a copy or a memset (before CUDA 13.2), all [`contexts`](Graph::contexts) of the graph are counted. A foreign
+    /// graph has only the contexts that the driver reports.
     ///
     /// # Examples
     ///
@@ -129,10 +153,18 @@ impl Graph {
             return Err(Error::DeviceMismatch { what: "the graph's nodes and the context" }.into());
         }
         device.driver().check_process()?;
-        {
+        let contexts = {
             let _alone = self.alone();
             let nodes = node::walk(device.functions()?, self.as_raw())?;
             nodes.iter().try_for_each(refuse)?;
+            self.contexts_of(&nodes)?
+        };
+        if contexts.len() > 1 {
+            // Outside the graph's lock: the look-up of a context may drop the context's last handle.
+            let mut contexts: Vec<String> =
+                contexts.into_iter().map(|raw| name(device.driver(), raw)).collect();
+            contexts.sort_unstable();
+            return Err(RetargetError::SeveralContexts { contexts });
         }
         let copy = self.copy(self.inner.needs.moved_to(context))?;
         let has_clusters = device.compute_capability()?.major >= 9;
@@ -148,6 +180,31 @@ impl Graph {
         }
         Ok(copy)
     }
+
+    /// Returns the contexts of these nodes, without the primary context. If the driver does not report the context of
+    /// a node, the contexts of all streams that took part in the capture are included.
+    fn contexts_of(&self, nodes: &[Node]) -> Result<Vec<Raw<CUctx_st>>> {
+        let mut found = Vec::new();
+        let mut are_reported = true;
+        for node in nodes.iter().filter(|node| node.kind.uses_sms()) {
+            let context = node.context(self.device().functions()?)?;
+            are_reported &= context.is_some();
+            found.extend(context);
+        }
+        if !are_reported {
+            found.extend(self.contexts().iter().filter_map(|context| Raw::new(context.raw())));
+        }
+        found.retain(|context| context.as_ptr() != self.inner.primary.raw());
+        found.sort_unstable_by_key(|context| context.address());
+        found.dedup_by_key(|context| context.address());
+        Ok(found)
+    }
+}
+
+/// Returns the name of a node's context in an error.
+fn name(driver: &Driver, raw: Raw<CUctx_st>) -> String {
+    let partition = driver.find_context(raw.as_ptr()).and_then(|known| known.partition_name());
+    partition.map_or_else(|| "a context of another library".to_owned(), |name| (*name).to_owned())
 }
 
 /// Returns an error if the node cannot be copied.

@@ -20,7 +20,7 @@ fn captured(context: &Context, kernel: &Kernel) -> green_ctx::Result<Graph> {
 }
 
 /// Runs a graph on a stream of `on`, and returns the number of SMs that each of its kernels ran on.
-fn run(machine: &Machine, graph: &Graph, on: &Context) -> green_ctx::Result<Vec<usize>> {
+pub(super) fn run(machine: &Machine, graph: &Graph, on: &Context) -> green_ctx::Result<Vec<usize>> {
     let (exec, stream) = (graph.instantiate()?, stream(on)?);
     machine.sim.take_launches();
     // SAFETY: the kernels of these tests touch no memory.
@@ -30,7 +30,7 @@ fn run(machine: &Machine, graph: &Graph, on: &Context) -> green_ctx::Result<Vec<
 }
 
 /// Launches a block for each SM of the device.
-fn wide(stream: &Stream, kernel: &Kernel) -> green_ctx::Result<()> {
+pub(super) fn wide(stream: &Stream, kernel: &Kernel) -> green_ctx::Result<()> {
     // SAFETY: the kernel has no parameters and touches no memory.
     unsafe { stream.launch(kernel, LaunchConfig::new(132, 1024), ()) }
 }
@@ -100,7 +100,7 @@ fn a_graph_is_moved_and_stays_what_it_was() -> Outcome {
 }
 
 /// Adds a graph as a child node of another, without dependencies.
-fn add_child(graph: &Graph, child: &Graph) -> green_ctx::Result<()> {
+pub(super) fn add_child(graph: &Graph, child: &Graph) -> green_ctx::Result<()> {
     let api = graph.device().driver().api();
     let mut node = ptr::null_mut();
     let (whole, child) = (graph.as_raw(), child.as_raw());

@@ -62,13 +62,16 @@ fn launches_are_judged_by_all_nodes() -> Outcome {
         let kernel = machine.kernel(LONG)?;
         let memory = DeviceBuffer::zeroed(&machine.device, 8)?;
         let (ours, other) = (partition(&machine.device, 16)?, partition(&machine.device, 32)?);
-        let (inside, outside) = ([stream(&ours)?, stream(&ours)?], stream(&other)?);
+        let inside = [stream(&ours)?, stream(&ours)?];
+        let outside = [stream(&other)?, stream(&other)?];
         assert!(is_inside(&captured(&inside[0], &kernel, &inside[1], &memory)?, &ours)?);
-        let memset_outside = captured(&inside[0], &kernel, &outside, &memory)?;
+        let memset_outside = captured(&inside[0], &kernel, &outside[0], &memory)?;
         assert_eq!(is_inside(&memset_outside, &ours)?, !machine.has(NODES));
-        let kernel_outside = captured(&outside, &kernel, &inside[0], &memory)?;
+        let kernel_outside = captured(&outside[0], &kernel, &inside[0], &memory)?;
         assert!(!is_inside(&kernel_outside, &ours)?);
-        assert!(is_inside(&kernel_outside.retarget(&ours)?, &ours)?);
+        let all_outside = captured(&outside[0], &kernel, &outside[1], &memory)?;
+        assert!(!is_inside(&all_outside, &ours)?);
+        assert!(is_inside(&all_outside.retarget(&ours)?, &ours)?);
         Ok(())
     })
 }
