@@ -94,6 +94,15 @@ def capture(raw_stream, submit):
     return graph.value
 
 
+def order(raw_stream, after):
+    """Makes a stream wait for the work already submitted to another stream."""
+    event = ctypes.c_void_p()
+    call("cuEventCreate", ctypes.byref(event), 2)
+    call("cuEventRecord", event, ctypes.c_void_p(after))
+    call("cuStreamWaitEvent", ctypes.c_void_p(raw_stream), event, 0)
+    call("cuEventDestroy_v2", event)
+
+
 def destroy_graph(raw):
     call("cuGraphDestroy", ctypes.c_void_p(raw))
 

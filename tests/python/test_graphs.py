@@ -3,7 +3,7 @@
 import driver
 import pytest
 from contextlib import closing
-from green_ctx_torch import partition, retarget
+from green_ctx_torch import GraphCache, partition, retarget
 
 
 @pytest.fixture
@@ -48,3 +48,23 @@ def test_a_closed_partition_takes_no_graph(parts, graph):
         moved.replay()
     with pytest.raises(RuntimeError, match="partition a is closed"):
         retarget(graph, parts["a"])
+
+
+def test_a_graph_of_two_partitions_does_not_move(parts):
+    a, b = (part.raw_stream for part in parts.values())
+
+    def both():
+        driver.keep_busy(a)
+        driver.order(b, after=a)
+        driver.keep_busy(b)
+        driver.order(a, after=b)
+
+    with driver.primary_context():
+        graph = driver.capture(a, both)
+    cache = GraphCache()
+    for move in (retarget, cache.get):
+        with pytest.raises(ValueError, match=r"several contexts \(a, b\).*separate graph") as raised:
+            move(graph, parts["b"])
+        assert raised.value.kind == "invalid_request"
+    assert len(cache) == 0
+    driver.destroy_graph(graph)

@@ -204,7 +204,9 @@ impl Fault {
                 _ => Reason::State,
             },
             Fault::Retarget(error) => match error {
-                RetargetError::Immovable { .. } | RetargetError::DoesNotFit { .. } => Reason::Value,
+                RetargetError::Immovable { .. }
+                | RetargetError::SeveralContexts { .. }
+                | RetargetError::DoesNotFit { .. } => Reason::Value,
                 _ => Reason::Driver,
             },
         }

@@ -154,7 +154,8 @@ pub(crate) fn executable(
 /// `graph` is a `torch.cuda.CUDAGraph(keep_graph=True)`, or the address of a CUgraph. If `graph` is an address, the
 /// CUgraph and everything that it uses must live as long as the result.
 ///
-/// Raises ValueError if a node cannot be moved or does not fit in the partition. If the call fails, nothing is
+/// Raises ValueError if a node cannot be moved or does not fit in the partition, or if the graph has nodes in several
+/// partitions: launch such a graph as it is. Nodes outside all partitions do not count. If the call fails, nothing is
 /// created.
 #[pyfunction]
 pub(crate) fn retarget(
