@@ -2,7 +2,12 @@
 
 use std::sync::Arc;
 
-use green_ctx::{Error, context::Context, graph::CaptureMode, watch::Watch};
+use green_ctx::{
+    Error, Version,
+    context::Context,
+    graph::{CaptureMode, RetargetError},
+    watch::Watch,
+};
 use parking_lot::Mutex;
 
 use super::contexts::duration;
@@ -23,6 +28,11 @@ fn distinct(partitions: impl IntoIterator<Item = Option<Arc<Partition>>>) -> Vec
         }
     }
     all
+}
+
+/// Returns whether two streams belong to different partitions. Streams of the primary context do not count.
+fn are_apart(first: Option<&Arc<Partition>>, second: Option<&Arc<Partition>>) -> bool {
+    first.zip(second).is_some_and(|(first, second)| first.context_id != second.context_id)
 }
 
 /// Drops the last handle of a partition.
@@ -98,7 +108,8 @@ impl World {
             )
         });
         let other = if second == Second::Nothing { None } else { other };
-        self.graphs.push(GraphEntry { name, graph, keeps: distinct([first, other]) });
+        let is_divided = are_apart(first.as_ref(), other.as_ref());
+        self.graphs.push(GraphEntry { name, graph, keeps: distinct([first, other]), is_divided });
         Done::Ok
     }
 
@@ -189,7 +200,11 @@ impl World {
             Ok(partition) => partition,
             Err(error) => return Ok(Done::refused(&error)),
         };
-        self.graphs.push(GraphEntry { name, graph, keeps: distinct([first, Some(second)]) });
+        // The only node is in the second partition. For a memset, older drivers do not report that.
+        let is_reported = !sets || self.machine.device.driver().version() >= Version::new(13, 2);
+        let is_divided = !is_reported && are_apart(first.as_ref(), Some(&second));
+        let keeps = distinct([first, Some(second)]);
+        self.graphs.push(GraphEntry { name, graph, keeps, is_divided });
         Ok(Done::Ok)
     }
 
@@ -219,25 +234,42 @@ impl World {
         Ok(Done::of(watched))
     }
 
-    pub(super) fn retarget(&mut self, n: [u32; 4]) -> Done {
+    pub(super) fn retarget(&mut self, n: [u32; 4]) -> Result<Done, Violation> {
         if self.graphs.len() >= MOST / 2 {
-            return Done::Skipped;
+            return Ok(Done::Skipped);
         }
-        let Some(at) = self.pick(n[0], &self.graphs) else { return Done::Skipped };
-        let Some((context, partition, of)) = self.place(n[1]) else { return Done::Skipped };
+        let Some(at) = self.pick(n[0], &self.graphs) else { return Ok(Done::Skipped) };
+        let Some((context, partition, of)) = self.place(n[1]) else { return Ok(Done::Skipped) };
         if !self.alone && (!partition.is_exclusive() || partition.set.is_some()) {
-            return Done::Skipped;
+            return Ok(Done::Skipped);
         }
         let from = self.graphs[at].name;
-        match self.graphs[at].graph.retarget(&context) {
+        let moved = self.graphs[at].graph.retarget(&context);
+        self.check_move(at, &moved)?;
+        Ok(match moved {
             Ok(graph) => {
                 let name = self.name();
                 self.say(|| format!("let graph{name} = graph{from}.retarget(&{of})?;"));
-                self.graphs.push(GraphEntry { name, graph, keeps: vec![partition] });
+                let (keeps, is_divided) = (vec![partition], false);
+                self.graphs.push(GraphEntry { name, graph, keeps, is_divided });
                 Done::Ok
             }
             Err(error) => Done::refused(&error),
-        }
+        })
+    }
+
+    /// Checks that a move was refused if the graph has nodes in several partitions, and was not refused for that
+    /// reason otherwise. If calls fail, a graph may note contexts in which it has no nodes.
+    fn check_move<T>(&self, at: usize, moved: &Result<T, RetargetError>) -> Result<(), Violation> {
+        let &GraphEntry { name, is_divided, .. } = &self.graphs[at];
+        let seen = match moved {
+            Ok(_) if is_divided => format!("graph{name} of several partitions was moved"),
+            Err(error @ RetargetError::SeveralContexts { .. }) if !is_divided && !self.faults => {
+                format!("graph{name} of one partition was not moved: {error}")
+            }
+            _ => return Ok(()),
+        };
+        Err(Violation::new(Rule::Answer, seen))
     }
 
     pub(super) fn instantiate(&mut self, n: [u32; 4]) -> Done {
@@ -257,18 +289,20 @@ impl World {
         }
     }
 
-    pub(super) fn cache_get(&mut self, n: [u32; 4]) -> Done {
+    pub(super) fn cache_get(&mut self, n: [u32; 4]) -> Result<Done, Violation> {
         if self.execs.len() >= MOST / 2 || self.cached.len() >= MOST {
-            return Done::Skipped;
+            return Ok(Done::Skipped);
         }
-        let Some(at) = self.pick(n[0], &self.graphs) else { return Done::Skipped };
-        let Some((context, partition, of)) = self.place(n[1]) else { return Done::Skipped };
+        let Some(at) = self.pick(n[0], &self.graphs) else { return Ok(Done::Skipped) };
+        let Some((context, partition, of)) = self.place(n[1]) else { return Ok(Done::Skipped) };
         if !self.alone && (!partition.is_exclusive() || partition.set.is_some()) {
-            return Done::Skipped;
+            return Ok(Done::Skipped);
         }
-        let GraphEntry { name: from, graph, keeps } = &self.graphs[at];
+        let GraphEntry { name: from, graph, keeps, .. } = &self.graphs[at];
         let from = *from;
-        match self.cache.get(graph, &context) {
+        let found = self.cache.get(graph, &context);
+        self.check_move(at, &found)?;
+        Ok(match found {
             Ok(exec) => {
                 let known = |(graph, kept, _): &(u32, Arc<Partition>, _)| {
                     *graph == from && Arc::ptr_eq(kept, &partition)
@@ -282,7 +316,7 @@ impl World {
                 Done::Ok
             }
             Err(error) => Done::refused(&error),
-        }
+        })
     }
 
     pub(super) fn cache_forget(&mut self, n: [u32; 4]) -> Done {
@@ -308,7 +342,7 @@ impl World {
 
     pub(super) fn drop_graph(&mut self, n: [u32; 4]) -> Done {
         let Some(at) = self.pick(n[0], &self.graphs) else { return Done::Skipped };
-        let GraphEntry { name, graph, keeps } = self.graphs.remove(at);
+        let GraphEntry { name, graph, keeps, .. } = self.graphs.remove(at);
         self.say(|| format!("drop(graph{name});"));
         self.disturbed |= !self.captures.is_empty();
         drop((graph, keeps));

@@ -84,6 +84,9 @@ pub(super) struct GraphEntry {
     pub(super) name: u32,
     pub(super) graph: Graph,
     pub(super) keeps: Vec<Arc<Partition>>,
+    /// Whether the graph may have nodes in several partitions, as far as the driver reports their contexts. Such a
+    /// graph must not be moved.
+    pub(super) is_divided: bool,
 }
 
 pub(super) struct ExecEntry {

@@ -133,7 +133,8 @@ impl World {
                     )
                 });
                 let keeps = first.into_iter().chain([second]).collect();
-                self.graphs.push(GraphEntry { name: graph_name, graph, keeps });
+                let is_divided = true;
+                self.graphs.push(GraphEntry { name: graph_name, graph, keeps, is_divided });
                 Done::Ok
             }
             Err(error) => Done::refused(&error),
