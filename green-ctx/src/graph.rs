@@ -7,8 +7,8 @@
 //! foreign graph, the caller who passes its handle guarantees that the libraries and the contexts of its nodes stay
 //! alive.
 //!
-//! The driver does not synchronise graphs (cuda.h, "Graph object thread safety"). Each graph and each executable has
-//! a lock, and this crate holds the lock during every driver call on the object. Failed clean-ups are reported after the
+//! The driver does not synchronise graphs (cuda.h, "Graph object thread safety"). Each graph and each executable has a
+//! lock, and this crate holds the lock during every driver call on the object. Failed clean-ups are reported after the
 //! lock is released, since the clean-up hook may use the object.
 #![allow(unsafe_code, reason = "calls the driver")]
 

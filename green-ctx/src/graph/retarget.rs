@@ -27,6 +27,7 @@ use green_ctx_sys::{
 use super::Graph;
 use super::node::{self, Node};
 use crate::handle::context::Context;
+use crate::handle::current::Scope;
 use crate::handle::driver::Driver;
 use crate::handle::error::call;
 use crate::handle::error::{Error, Result};
@@ -173,7 +174,7 @@ impl Graph {
         {
             // Each node moves to the context that is current, whatever context its parameters name (recorded on an
             // H200, driver 580.159.04).
-            let _scope = context.scope()?;
+            let _scope = Scope::enter(device.driver(), context.raw())?;
             for node in node::walk(device.functions()?, copy.as_raw())? {
                 mover.apply(&node)?;
             }

@@ -237,12 +237,12 @@ impl Context {
         queues.unwrap_or(self).clone()
     }
 
-    /// Leases a driver context that was created or reused for `group`. `queues` is the context that owns the workqueues,
-    /// or `None` if the new context has its own. `work` is the fence of a context that takes turns on its SMs with other
-    /// contexts.
+    /// Leases a driver context that was created or reused for `group`. `queues` is the context that owns the
+    /// workqueues, or `None` if the new context has its own. `work` is the fence of a context that takes turns on its
+    /// SMs with other contexts.
     ///
-    /// The lease has begun ([`Green::begin_lease`]). If other code has a `Context` of the idle driver context, that object
-    /// is leased.
+    /// The lease has begun ([`Green::begin_lease`]). If other code has a `Context` of the idle driver context, that
+    /// object is leased.
     pub(crate) fn lease_for(
         green: &Arc<Green>,
         group: SmGroup,
@@ -412,8 +412,8 @@ impl Context {
         self.inner.green.as_ref()
     }
 
-    /// Makes the context current until the result is dropped. Until then, no other thread uses a green context. Failed
-    /// clean-ups are reported afterwards.
+    /// Makes the context current for one short call. Until the result is dropped, no other thread uses a green context.
+    /// Failed clean-ups are reported afterwards.
     pub(crate) fn scope(&self) -> Result<Held<(Scope<'_>, Option<Turn<'_>>)>> {
         let turn = self.green().map(|green| green.calls.turn());
         Ok(report::hold((Scope::enter(self.device().driver(), self.raw())?, turn)))

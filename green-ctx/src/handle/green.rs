@@ -1,11 +1,11 @@
 //! Green contexts of the driver.
 //!
-//! A driver context lives longer than the partition that uses it: it is kept idle and reused, and its kept streams may
-//! be used by foreign code at any time. Each driver context therefore has one [`Green`] object from its creation to its
-//! destruction. The object has everything that is known of the driver context: the lock for its calls, its streams,
-//! and whether foreign code has its handles. A partition's `Context` leases the object. An idle object is in the
-//! recycler, and a context whose work is not recorded is in quarantine. A registry finds the object in all of these
-//! places, so that a foreign handle always leads to the same object.
+//! A driver context outlives the partition that uses it, since it is kept for reuse, and since foreign code may use its
+//! kept streams at any time. Each driver context therefore has one [`Green`] object from its creation to its
+//! destruction, which owns all that this crate knows about it: the lock for its calls, its streams, and whether foreign
+//! code has a handle. A partition's `Context` leases the object. An idle object is in the recycler, and an object whose
+//! work is not recorded is in quarantine. The registry finds it in either place, so a raw handle always leads to the
+//! same object.
 #![allow(unsafe_code, reason = "calls the driver")]
 
 mod calls;
@@ -90,8 +90,8 @@ impl Green {
         call(self.raw)
     }
 
-    /// Begins the use of the context by a partition whose work must wait for `fences`. Foreign code may use the streams of
-    /// a kept context at any time, so all of its streams start to wait now.
+    /// Begins the use of the context by a partition whose work must wait for `fences`. Foreign code may use the streams
+    /// of a kept context at any time, so all of its streams start to wait now.
     pub(crate) fn begin_lease(&self, driver: &Driver, fences: &Fences) -> Result<()> {
         if self.streams.are_kept() {
             return fences.iter().try_for_each(|fence| self.wait_for(driver, fence));

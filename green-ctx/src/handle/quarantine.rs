@@ -93,9 +93,9 @@ impl Quarantine {
 }
 
 /// Tries again to record the work of each context in a list. If that succeeds, passes the fence to `add`, removes the
-/// context from the list, and makes it available for reuse. Each moment has the context or the fence, and the next owner
-/// of the SMs checks both. If the device has failed, no work is running, and the context is destroyed. Only one thread
-/// at a time may call this function for a list.
+/// context from the list, and makes it available for reuse. Each moment has the context or the fence, and the next
+/// owner of the SMs checks both. If the device has failed, no work is running, and the context is destroyed. Only one
+/// thread at a time may call this function for a list.
 pub(crate) fn retry(device: &Device, contexts: &Mutex<Vec<Arc<Green>>>, add: impl Fn(Arc<Fence>)) {
     let all = contexts.lock().clone();
     for green in all {

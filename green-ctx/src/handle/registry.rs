@@ -5,10 +5,10 @@
 //! lock (`get_or_enter`), so that each handle has one object.
 //!
 //! An object removes its own entry before its handle is destroyed, since the driver may reuse the address immediately.
-//! A close removes the entry earlier, but only once nothing can stop it any more: no other handle of the object exists,
-//! and none was given out since the close began to wait for the object's work. `alone` checks this under the lock.
-//! Without these checks, the raw handle of a context that stays open could be missing from the registry, and a look-up
-//! would create a second object.
+//! A close removes the entry earlier, but only at the point at which it can no longer be refused: no other handle of
+//! the object exists, and none was given out since the close began to wait for the object's work. `alone` checks this
+//! under the lock. Without these checks, the raw handle of a context that stays open could be missing from the
+//! registry, and a look-up would create a second object.
 //!
 //! The locks and reference counts come from the module `lock`, so that a model checker can run the same source.
 
@@ -105,9 +105,9 @@ impl<T> Registry<T> {
     }
 
     /// Takes a step of the close of several objects, each given with its address and the number of references that the
-    /// caller holds. Returns false and changes nothing if another reference to one of them exists, if one was found since
-    /// the last `Watch`, or if `and` returns false. `and` is called under the registry's lock, after these checks. It may
-    /// lock another registry, but must take no lock under which this registry is locked.
+    /// caller holds. Returns false and changes nothing if another reference to one of them exists, if one was found
+    /// since the last `Watch`, or if `and` returns false. `and` is called under the registry's lock, after these
+    /// checks. It may lock another registry, but must take no lock under which this registry is locked.
     pub(crate) fn alone(
         &self,
         step: Step,

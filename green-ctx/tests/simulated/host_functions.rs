@@ -87,7 +87,7 @@ fn a_function_may_own_a_stream_of_a_plan_that_is_switched() -> Outcome {
             let (owned, other) = (create()?, create()?);
             work::launch(&other, &kernel)?;
             other.launch_host(move || drop(owned))?;
-            // The function runs within the query, because the work before it is done then.
+            // The function runs within the query, since the work before the function is done by that time.
             let synchronize = move || other.synchronize().expect("the driver works");
             sim.run_before("cuStreamIsCapturing", 1, synchronize)?;
             set.switch(&plans[1], SwitchOptions::default())?;

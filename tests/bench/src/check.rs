@@ -78,10 +78,11 @@ pub(crate) fn goals(report: &Report) -> Vec<Goal> {
     let ratio = |one: Option<f64>, other: Option<f64>| one.zip(other).map(|(a, b)| a / b);
 
     // Ratios, so that a slow host does not fail a goal. The ratios to `by hand` have not been recorded on hardware. On
-    // an H200 (docs/h200-driver-580.159.04), a switch with fences took 1308 ns idle and 1408 ns in flight, with a p99 of
-    // up to 2059 ns, and a switch without fences took 194 and 224 ns. Two records and four waits in batches take 947 ns
-    // there (calls.json), and the clock 28 ns. From these figures, the ratios are 1.3 and 1.4, up to 2.1, 0.20 and 0.23.
-    // The limits leave a factor of 1.3 to 1.4 for medians, and of 1.9 for the p99, which varies more between runs.
+    // an H200 (docs/h200-driver-580.159.04), a switch with fences took 1308 ns idle and 1408 ns in flight, with a p99
+    // of up to 2059 ns, and a switch without fences took 194 and 224 ns. Two records and four waits in batches take 947
+    // ns there (calls.json), and the clock 28 ns. From these figures, the ratios are 1.3 and 1.4, up to 2.1, 0.20 and
+    // 0.23. The limits leave a factor of 1.3 to 1.4 for medians, and of 1.9 for the p99, which varies more between
+    // runs.
     let median = |sample: Option<&Sample>| sample.map(|sample| sample.p50);
     let tail = |sample: Option<&Sample>| sample.map(|sample| sample.p99);
     for state in ["idle", "in flight"] {

@@ -49,8 +49,8 @@ impl SharedContext {
         Ok(SharedContext { context, stream, priority, placement, units })
     }
 
-    /// Waits for all work of contexts that are about to be closed, and removes them from the registries. The caller must
-    /// have the only handles. If that fails, returns the number of the context that is in the way, and nothing is
+    /// Waits for all work of contexts that are about to be closed, and removes them from the registries. The caller
+    /// must have the only handles. If that fails, returns the number of the context that is in the way, and nothing is
     /// changed.
     pub(crate) fn prepare_close(contexts: &[&SharedContext]) -> Result<(), (usize, CloseReason)> {
         let Some(first) = contexts.first() else { return Ok(()) };

@@ -182,8 +182,8 @@ fn all_plans<'a>(former: &'a Former, plans: &'a [Arc<Plan>]) -> Vec<&'a Arc<Plan
     all
 }
 
-/// Returns the handles of contexts that a set holds: those of its plans' partitions, and those of contexts that may have
-/// work of earlier plans.
+/// Returns the handles of contexts that a set holds: those of its plans' partitions, and those of contexts that may
+/// have work of earlier plans.
 fn handles<'a>(
     former: &'a Former,
     plans: &'a [Arc<Plan>],

@@ -159,7 +159,8 @@ fn create(
     }
 }
 
-/// Completes the creation of a green context, and returns its `CUcontext`. If this function fails, the caller must destroy the context.
+/// Completes the creation of a green context, and returns its `CUcontext`. If this function fails, the caller must
+/// destroy the context.
 fn finish(device: &Device, expected: u32, green: Raw<CUgreenCtx_st>) -> Result<Raw<CUctx_st>> {
     let mut raw = ptr::null_mut();
     // SAFETY: the caller created `green` and does not destroy it before this function returns, and `raw` is a

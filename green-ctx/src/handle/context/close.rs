@@ -22,8 +22,8 @@ use crate::handle::group::SmGroup;
 use crate::handle::registry::Step;
 use crate::handle::trace;
 
-/// Takes the steps of a close up to the point at which it cannot fail: `alone` takes a step of the registries, and `ready`
-/// waits for the work. Returns false if the objects have other handles.
+/// Takes the steps of a close up to the point at which it cannot fail: `alone` takes a step of the registries, and
+/// `ready` waits for the work. Returns false if the objects have other handles.
 pub(crate) fn when_alone<E>(
     alone: impl Fn(Step) -> bool,
     ready: impl Fn() -> Result<(), E>,
@@ -182,12 +182,13 @@ impl Context {
         Ok(lease.synchronize_guests()?)
     }
 
-    /// Ends a context that has left the registry. If the driver does not release a primary context, returns the context.
+    /// Ends a context that has left the registry. If the driver does not release a primary context, returns the
+    /// context.
     fn release_and_finish(self) -> Result<Option<SmGroup>, Refused<Context, CloseReason>> {
         let released = if self.inner.is_retained { self.inner.release() } else { Ok(()) };
         let Err(error) = released else { return Ok(self.finish_close()) };
         let (device, address) = (self.device().clone(), self.inner.raw.address());
-        // Another thread may have retained the primary context in the meantime. Its object is returned then.
+        // If another thread has retained the primary context in the meantime, its object is returned.
         let (inner, late) = device.driver().contexts().get_or_enter(address, self.inner);
         drop(late);
         Err(Refused { given: Context { inner }, reason: error.into() })

@@ -9,8 +9,8 @@
 //! legacy default stream (recorded on an H200, driver 580.159.04). The SMs of a borrowed green context are in no
 //! ledger, so partitions of this crate can use the same SMs.
 //!
-//! A context that this crate created is never borrowed either, even if it is idle. Its object then has no lease, and the
-//! next partition on its SMs leases that object.
+//! A context that this crate created is never borrowed either, even if it is idle. Its object then has no lease, and
+//! the next partition on its SMs leases that object.
 #![allow(unsafe_code, reason = "calls the driver")]
 
 use std::ptr;

@@ -1,4 +1,4 @@
-//! What a partition has of its driver context. The module `ordering` describes how the fences are used.
+//! A partition's lease of its driver context. The module `ordering` describes how the fences are used.
 
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
@@ -15,7 +15,7 @@ use crate::handle::green::{self, Green};
 use crate::handle::group::SmGroup;
 use crate::handle::report;
 
-/// What a partition has of its driver context.
+/// A partition's lease of its driver context: the SMs, and the order of the work on them.
 pub(super) struct Lease {
     pub(super) group: SmGroup,
     /// The context whose workqueues this context uses, or `None` if this context has its own workqueues.
@@ -81,8 +81,8 @@ impl Lease {
         green::leave(device, Arc::clone(green));
     }
 
-    /// Ends a lease whose last handle is dropped. Only `drop` calls this function, once. Afterwards the driver's context
-    /// belongs to the recycler or is in quarantine.
+    /// Ends a lease whose last handle is dropped. Only `drop` calls this function, once. Afterwards the driver's
+    /// context belongs to the recycler or is in quarantine.
     pub(super) fn give_up(&mut self, green: &Arc<Green>, device: &Device) {
         let driver = device.driver();
         // The next owner must not find its context current on this thread, where work could be submitted with it. The

@@ -108,8 +108,8 @@ impl Context {
         Some(RawStream::new(self.device().driver(), green.streams.lone()?.as_ptr()))
     }
 
-    /// Returns whether a stream of a green context is being captured. Recording the context, or making the context wait,
-    /// would invalidate the capture.
+    /// Returns whether a stream of a green context is being captured. Recording the context, or making the context
+    /// wait, would invalidate the capture.
     pub(crate) fn has_captures(&self) -> Result<bool> {
         let api = self.device().functions()?;
         self.green().map_or(Ok(false), |green| green.streams.are_capturing(api))

@@ -73,8 +73,8 @@ impl ContextStream {
         RawStream::new(self.context.device().driver(), self.raw.as_ptr())
     }
 
-    /// Keeps the driver's stream, which has this priority, and its context forever. Does nothing for a foreign stream, or for a context that does
-    /// not belong to a partition of this crate.
+    /// Keeps the driver's stream, which has this priority, and its context forever. Does nothing for a foreign stream,
+    /// or for a context that does not belong to a partition of this crate.
     pub(crate) fn keep(&self, priority: i32) -> Result<()> {
         if let (Some(_), Some(green), true) =
             (self.context.lease(), self.context.green(), self.owner.is_none())

@@ -43,7 +43,7 @@ impl WeakContext {
         self.inner.upgrade().map(Context::from_inner)
     }
 
-    /// Returns whether the context has no handles any more.
+    /// Returns whether the last handle of the context was dropped.
     pub(crate) fn is_gone(&self) -> bool {
         self.inner.strong_count() == 0
     }

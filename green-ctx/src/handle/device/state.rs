@@ -30,8 +30,8 @@ pub(crate) type DeviceLedger = Ledger<Arc<Fence>, Arc<Green>>;
 /// The state of one device. A driver has one such state per device.
 #[derive(Default)]
 pub(crate) struct DeviceState {
-    /// The address of the primary context that was retained last. The registry of contexts has its object while a handle
-    /// exists.
+    /// The address of the primary context that was retained last. The registry of contexts has its object while a
+    /// handle exists.
     pub(crate) primary: AtomicUsize,
     /// The references to the primary context that events use.
     pub(crate) primary_shares: ShareSlots<Context>,

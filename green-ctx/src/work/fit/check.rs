@@ -53,7 +53,7 @@ impl Kernel {
             return Err(Error::DeviceMismatch { what: "the kernel and the context" });
         }
         // For the driver, the null stream is one of the current context (recorded on hardware).
-        question(self, context, ptr::null_mut(), config)?.ask(|question| {
+        question(self, context, ptr::null_mut(), config).ask(|question| {
             let cluster = question.cluster()?;
             question.fit(cluster)
         })
@@ -71,7 +71,7 @@ pub(crate) fn check_launch(stream: &Stream, kernel: &Kernel, config: LaunchConfi
     if kernel.known_fits().contains(context, config) {
         return Ok(());
     }
-    question(kernel, context, stream.raw(), config)?.ask(|question| {
+    question(kernel, context, stream.raw(), config).ask(|question| {
         let cluster = question.cluster()?;
         let (_, resident) = question.room(cluster)?;
         let fits = match config.cooperative {
@@ -92,7 +92,7 @@ fn question<'a>(
     context: &'a Context,
     stream: CUstream,
     config: LaunchConfig,
-) -> Result<Question<'a>> {
+) -> Question<'a> {
     let (raw, name) = (RawKernel::Kernel(kernel.as_raw()), kernel.name());
-    Ok(Question { kernel: raw, name, context, sm_count: context.sm_count()?, stream, config })
+    Question { kernel: raw, name, context, stream, config }
 }

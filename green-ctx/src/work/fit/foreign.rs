@@ -59,8 +59,7 @@ impl RawKernel {
         };
         // For the driver, the null stream is one of the current context (recorded on hardware).
         let stream = ptr::null_mut();
-        let sm_count = context.sm_count()?;
-        Question { kernel: self, name: &name, context, sm_count, stream, config }.ask(|question| {
+        Question { kernel: self, name: &name, context, stream, config }.ask(|question| {
             let cluster = question.cluster()?;
             question.fit(cluster)
         })

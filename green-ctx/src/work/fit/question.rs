@@ -9,6 +9,7 @@ use super::occupancy::Occupancy;
 use super::{ClusterFit, Fit, RawKernel};
 use crate::handle::capture::RelaxedCapture;
 use crate::handle::context::Context;
+use crate::handle::current::Scope;
 use crate::handle::error::call;
 use crate::handle::error::{Error, Result};
 use crate::handle::fitting::{Sides, blocks};
@@ -23,8 +24,6 @@ pub(super) struct Question<'a> {
     pub(super) kernel: RawKernel,
     pub(super) name: &'a str,
     pub(super) context: &'a Context,
-    /// The number of SMs of the context.
-    pub(super) sm_count: u32,
     /// The stream of the launch. Null means any stream of the context.
     pub(super) stream: CUstream,
     pub(super) config: LaunchConfig,
@@ -39,7 +38,7 @@ impl Question<'_> {
         let driver = self.context.device().driver();
         driver.check_process()?;
         let _relaxed = RelaxedCapture::enter(driver)?;
-        let _scope = self.context.scope()?;
+        let _scope = Scope::enter(driver, self.context.raw())?;
         ask(self)
     }
 
@@ -124,7 +123,7 @@ impl Question<'_> {
     /// Returns the number of blocks that one SM holds, and the number that all SMs of the context hold at the same
     /// time.
     pub(super) fn room(&self, cluster: Option<Shape>) -> Result<(u32, u32)> {
-        self.occupancy()?.room(cluster, self.sm_count)
+        self.occupancy()?.room(cluster, self.context.sm_count()?)
     }
 
     fn occupancy(&self) -> Result<Occupancy<'_>> {
@@ -142,7 +141,7 @@ impl Question<'_> {
             threads: blocks(block),
             shared_bytes,
             cluster,
-            sm_count: self.sm_count,
+            sm_count: self.context.sm_count()?,
             shared_sms: self.context.group().map_or(0, |group| group.sm_count() - group.floor()),
             blocks_per_sm,
             resident_blocks,
