@@ -1,7 +1,9 @@
 //! The SMs that each object holds, as counted handles that mirror those of green-ctx.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use green_ctx::context::{Context, WeakContext};
 
 /// A set of SM ids below 256, as bits. No simulated part has 256 SMs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -151,16 +153,25 @@ pub struct Place {
     pub ceiling: Sms,
 }
 
-/// A partition, from the creation of its context to its last handle.
+/// The library's object of a driver context, from its first handle to its last.
 pub struct Partition {
-    /// A unique number.
-    pub number: u32,
     /// The driver's id of the context. The next partition on the same SMs may have the same id.
     pub context_id: u64,
-    /// The SMs; `None` if only a launch will show them. In that case the partition holds them exclusively.
-    pub place: Option<Place>,
     /// The device's ordinal.
     pub device: usize,
+    /// The object.
+    pub object: WeakContext,
+    /// Unset while no partition has the context: a kept stream of an idle context was wrapped. The next partition on
+    /// its SMs then leases this object.
+    lease: OnceLock<Lease>,
+}
+
+/// What a partition has of its driver context.
+pub struct Lease {
+    /// A unique number.
+    pub number: u32,
+    /// The SMs; `None` if only a launch will show them. In that case the partition holds them exclusively.
+    pub place: Option<Place>,
     /// Whether the SMs come from the driver's structured split.
     pub structured: bool,
     /// The plan set, if this is a partition of a plan.
@@ -172,9 +183,33 @@ pub struct Partition {
 }
 
 impl Partition {
+    /// Creates the account of an object that no partition has.
+    #[must_use]
+    pub fn idle(context_id: u64, context: &Context) -> Partition {
+        let device = context.device().ordinal() as usize;
+        Partition { context_id, device, object: context.weak(), lease: OnceLock::new() }
+    }
+
+    /// Begins the use of the object by a partition. Returns whether no other partition has it.
+    pub fn begin(&self, lease: Lease) -> bool {
+        self.lease.set(lease).is_ok()
+    }
+
+    /// Returns the partition's lease, or `None` while the context is idle.
+    #[must_use]
+    pub fn lease(&self) -> Option<&Lease> {
+        self.lease.get()
+    }
+
+    /// Returns the plan set, if this is a partition of a plan.
+    #[must_use]
+    pub fn set(&self) -> Option<u32> {
+        self.lease()?.set
+    }
+
     /// Returns whether it holds all of its SMs exclusively.
     #[must_use]
     pub fn is_exclusive(&self) -> bool {
-        self.place.is_none_or(|place| place.floor == place.ceiling)
+        self.lease().is_some_and(|lease| lease.place.is_none_or(|it| it.floor == it.ceiling))
     }
 }

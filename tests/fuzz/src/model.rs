@@ -3,9 +3,10 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
 
+use green_ctx::context::Context;
 use green_ctx::sim::Launch;
 
-use crate::account::{Partition, Place, Sms};
+use crate::account::{Lease, Partition, Place, Sms};
 use crate::violation::{Rule, Violation};
 
 /// The state of a plan's partition when work was submitted to it.
@@ -96,13 +97,21 @@ struct Owner {
     partition: Weak<Partition>,
 }
 
+impl Owner {
+    /// Returns whether foreign code has a handle of the context while the context is idle.
+    fn is_wrapped(&self) -> bool {
+        self.partition.upgrade().is_some_and(|partition| partition.lease().is_none())
+    }
+}
+
 /// The delay between the call and the start of a probe kernel in an idle stream, in nanoseconds.
 const LATENCY: u64 = 2_000;
 
 impl Model {
     /// Records a partition whose context was just created.
     pub fn open(&mut self, partition: &Arc<Partition>) {
-        let Partition { number, context_id, place, set, device, .. } = **partition;
+        let (context_id, device) = (partition.context_id, partition.device);
+        let Some(&Lease { number, place, set, .. }) = partition.lease() else { return };
         let former = self.owners.get(&context_id);
         // A partition of a set that reappears in the same context is the same partition: the set may have kept it.
         let again = former.filter(|former| set.is_some() && former.set == set);
@@ -113,6 +122,40 @@ impl Model {
             let (name, floor) = (None, Vec::new());
             self.members.entry(number).or_insert(Member { set, active: false, name, floor });
         }
+    }
+
+    /// Records the object of an idle context, whose kept stream was wrapped. Until a partition leases the object, no
+    /// work waits for the object's work, and that work waits for nothing.
+    pub fn wrapped(&mut self, partition: &Arc<Partition>) {
+        let (device, weak) = (partition.device, Arc::downgrade(partition));
+        let fresh = Owner { number: 0, device, set: None, place: None, partition: Weak::new() };
+        let owner = self.owners.entry(partition.context_id).or_insert(fresh);
+        (owner.place, owner.partition) = (None, weak);
+    }
+
+    /// Returns whether foreign code has a handle of an idle context.
+    #[must_use]
+    pub fn has_wrapped(&self) -> bool {
+        self.owners.values().any(Owner::is_wrapped)
+    }
+
+    /// Returns the account of a context's object.
+    #[must_use]
+    pub fn known(&self, context: &Context, id: u64) -> Option<Arc<Partition>> {
+        let known = self.owners.get(&id)?.partition.upgrade();
+        known.filter(|known| known.object.is(context))
+    }
+
+    /// Returns the set of the last partition that had a context.
+    #[must_use]
+    pub fn last_set(&self, id: u64) -> Option<u32> {
+        self.owners.get(&id)?.set
+    }
+
+    /// Returns whether work of a partition may still run.
+    #[must_use]
+    pub fn is_busy(&self, number: u32) -> bool {
+        self.unfinished.iter().any(|work| work.partition == number)
     }
 
     /// Records that a plan of a set became active.
@@ -161,6 +204,9 @@ impl Model {
         }
         for launch in launches.into_iter().filter(|launch| launch.is_green) {
             let Some(owner) = self.owners.get_mut(&launch.context) else { continue };
+            if owner.is_wrapped() {
+                continue;
+            }
             let sms = Sms::of(&launch.sms);
             let place = *owner.place.get_or_insert(Place { floor: sms, ceiling: sms });
             let (number, device) = (owner.number, owner.device);

@@ -114,7 +114,10 @@ kinds! {
     /// Runs a host function in a stream; some panic.
     LaunchHost "launch-host" 8,
     /// Keeps a stream alive until the process ends.
-    KeepAlive "keep-alive" 2,
+    KeepAlive "keep-alive" 4,
+    /// Wraps a kept stream or its context. Their handles must lead to one object, before and after the next partition
+    /// on the same SMs gets the context.
+    WrapKept "wrap-kept" 24,
     /// Copies through device memory and back, and compares.
     Copy "copy" 10,
     /// Drops device memory, or checks pinned memory after a copy and drops it.

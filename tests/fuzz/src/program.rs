@@ -19,7 +19,8 @@ const PREAMBLE: &str = "\
 // `launch_default` and `launch_raw` submit it to a stream, to a context's default stream (by making the
 // context current), and to a raw stream. Foreign streams are created with cuStreamCreate while the context
 // is current. `adopt_owned` and `adopt_borrowed` are `Stream::from_raw_owned` and
-// `Stream::from_raw_borrowed`; `true` gives the stream an owner whose drop creates a stream in the context.";
+// `Stream::from_raw_borrowed`; `true` gives the stream an owner whose drop creates a stream in the context. `wrap` and
+// `wrap_context` wrap the handles of a kept stream and of its context.";
 
 /// Renumbers the objects 1, 2 and so on, in order of appearance.
 fn renumber(lines: &[String]) -> Vec<String> {
@@ -54,8 +55,10 @@ fn renumber(lines: &[String]) -> Vec<String> {
 }
 
 /// The names of objects in programs.
-const OBJECTS: [&str; 10] =
-    ["group", "part", "context", "stream", "set", "plan", "foreign", "capture", "graph", "exec"];
+const OBJECTS: [&str; 11] = [
+    "group", "part", "context", "stream", "set", "plan", "foreign", "kept", "capture", "graph",
+    "exec",
+];
 
 /// Returns a run that broke the promise as program text, one operation per line.
 #[must_use]

@@ -3,7 +3,7 @@
 use std::ptr;
 use std::sync::Arc;
 
-use green_ctx::sys::{CUgraph, CUresult, CUstream, CUstreamCaptureMode};
+use green_ctx::sys::{CUcontext, CUgraph, CUresult, CUstream, CUstreamCaptureMode};
 use green_ctx::{
     DeviceBuffer, Driver, Error, Kernel, LaunchConfig, Result, Stream, StreamOptions,
     context::Context, graph::GraphExec, stream::DefaultStream,
@@ -195,14 +195,48 @@ impl ForeignCapture {
 }
 
 /// A stream that was kept alive until the process ends.
-pub(crate) struct Kept {
+#[derive(Clone)]
+pub struct Kept {
     raw: CUstream,
+    context: CUcontext,
+    /// The driver's id of the context.
+    pub(crate) context_id: u64,
     driver: Driver,
 }
 
+// SAFETY: the handles belong to the process, not to a thread.
+unsafe impl Send for Kept {}
+// SAFETY: as above.
+unsafe impl Sync for Kept {}
+
 impl Kept {
-    pub(crate) fn new(stream: &Stream) -> Kept {
-        Kept { raw: stream.as_raw(), driver: stream.context().device().driver().clone() }
+    pub(crate) fn new(stream: &Stream, context_id: u64) -> Kept {
+        let driver = stream.context().device().driver().clone();
+        Kept { raw: stream.as_raw(), context: stream.context().as_raw(), context_id, driver }
+    }
+
+    /// Wraps the stream.
+    pub(crate) fn wrap(&self) -> Result<Stream> {
+        // SAFETY: the stream and its context are never destroyed.
+        unsafe { Stream::from_raw_borrowed(&self.driver, self.raw, ()) }
+    }
+
+    /// Wraps the stream's context.
+    pub(crate) fn wrap_context(&self) -> Result<Context> {
+        // SAFETY: the context is never destroyed.
+        unsafe { Context::from_raw_borrowed(&self.driver, self.context, ()) }
+    }
+
+    /// Returns whether this is the object that the stream's handle leads to.
+    pub(crate) fn is(&self, stream: &Stream) -> bool {
+        self.driver.find_stream(self.raw).as_ref() == Some(stream)
+    }
+
+    /// Returns whether both handles lead to this object of the context.
+    pub(crate) fn leads_to(&self, context: &Context) -> bool {
+        let stream = self.driver.find_stream(self.raw);
+        self.driver.find_context(self.context).as_ref() == Some(context)
+            && stream.is_none_or(|stream| stream.context() == context)
     }
 
     /// Returns the driver's status if the stream no longer exists. No handle value is ever used for two streams.

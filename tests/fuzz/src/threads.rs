@@ -11,14 +11,14 @@ use green_ctx::{
     Version, plan::SwitchOptions,
 };
 
-use crate::account::{self, Held, Share};
+use crate::account;
 use crate::machine::{self, Machine, Reports, SPECS, Variant, panic_quietly};
 use crate::operation::{Choice, Operation, generate};
 use crate::raw::Foreign;
 use crate::run::{Failure, Outcome, leak};
 use crate::table::Table;
 use crate::violation::{Rule, Violation};
-use crate::world::{Left, World};
+use crate::world::{KeptStreams, Left, World};
 
 /// The number of threads of a run.
 pub const THREADS: usize = 8;
@@ -77,18 +77,8 @@ impl Handles {
             }
             2 => self.streams.extend(partition.create_stream(StreamOptions::default())),
             3 if self.foreign.len() < 4 => {
-                let table = Arc::default();
-                let token = account::Partition {
-                    number: 0,
-                    context_id: 0,
-                    place: None,
-                    structured: false,
-                    set: None,
-                    held: Held::take(&table, Share::Unknown(0)),
-                    device: 0,
-                    queues: None,
-                };
-                let made = Foreign::make(partition.context(), &Arc::new(token));
+                let token = Arc::new(account::Partition::idle(0, partition.context()));
+                let made = Foreign::make(partition.context(), &token);
                 self.foreign.extend(made.map(Arc::new));
             }
             3 => drop(self.foreign.swap_remove(which as usize % self.foreign.len())),
@@ -133,13 +123,12 @@ pub fn run(
     if let Some(shared) = &shared {
         hook(&driver, &reports, shared);
     }
+    let kept = KeptStreams::default();
     let (table, left) = thread::scope(|scope| {
         let start = |number: usize| {
             let operations = generate(seed * THREADS as u64 + number as u64, count, choice);
-            let (sim, driver, reports, shared) = (&sim, &driver, &reports, &shared);
-            scope.spawn(move || {
-                act(number, seed, &operations, (sim, driver, reports), shared.as_deref(), progress)
-            })
+            let (machine, shared) = ((&sim, &driver, &reports), (shared.as_deref(), &kept));
+            scope.spawn(move || act(number, seed, &operations, machine, shared, progress))
         };
         let threads: Vec<_> = (0..THREADS).map(start).collect();
         let (mut all, mut left) = (Table::default(), Left::default());
@@ -154,7 +143,7 @@ pub fn run(
         Ok((all, left))
     })
     .map_err(failed)?;
-    drop(shared);
+    drop((shared, kept));
     let device = driver.device(0).map_err(|error| begin(error.into()))?;
     let sms = device.resources().sm().map_err(|error| begin(error.into()))?;
     if sms.free_sm_count() != sms.sm_count() {
@@ -198,7 +187,7 @@ fn act(
     seed: u64,
     operations: &[Operation],
     (sim, driver, reports): (&Sim, &Driver, &Reports),
-    shared: Option<&Shared>,
+    (shared, kept): (Option<&Shared>, &KeptStreams),
     progress: &AtomicU64,
 ) -> Result<(Table, Left), Violation> {
     let unmade = |error: Box<dyn std::error::Error>| {
@@ -207,7 +196,7 @@ fn act(
     let machine = || Machine::new(sim, driver, reports, &format!("{KERNEL}{number}"));
     let (own, other) = (machine().map_err(unmade)?, machine().map_err(unmade)?);
     let mut world = World::new(own, seed).map_err(unmade)?;
-    world.among_others();
+    world.among_others(kept);
     let (mut table, mut handles) = (Table::default(), Handles::default());
     for &operation in operations {
         if let Some(shared) = shared

@@ -26,6 +26,8 @@ use green_ctx::{
     resource::{Granularity, SmResource},
 };
 
+use parking_lot::Mutex;
+
 use crate::account::{Partition, Table};
 use crate::machine::Machine;
 use crate::model::{Model, Way};
@@ -85,10 +87,15 @@ type Place = (Context, Arc<Partition>, Name);
 /// A stream, its partition (`None` for the primary context), and its Rust expression.
 type Lane = (Stream, Option<Arc<Partition>>, Name);
 
+/// The streams that were kept alive, with the numbers in their names.
+pub type KeptStreams = Arc<Mutex<Vec<(u32, Kept)>>>;
+
 /// The maximum number of names that one operation uses.
 const NAMES: u32 = 256;
 /// The maximum number of objects of a kind in a run.
 const MOST: usize = 16;
+/// The maximum number of streams that are kept alive.
+const KEPT: usize = 8;
 
 /// The state of a run.
 pub struct World {
@@ -126,7 +133,7 @@ pub struct World {
     held_second: Arc<Table>,
     /// Whether a partition's stream was kept alive until the process ends.
     kept: bool,
-    kept_streams: Vec<Kept>,
+    kept_streams: KeptStreams,
     /// The next name. The names of an operation follow from its number alone.
     next: u32,
     /// The operands of the operation, if they are fixed.
@@ -190,7 +197,7 @@ impl World {
             second: Vec::new(),
             held_second: Arc::default(),
             kept: false,
-            kept_streams: Vec::new(),
+            kept_streams: KeptStreams::default(),
             next: 0,
             pins: Vec::new(),
             picks: Cell::new(0),
@@ -207,9 +214,10 @@ impl World {
         self.faults = true;
     }
 
-    /// Turns off checks that hold only if no other thread uses the driver.
-    pub fn among_others(&mut self) {
+    /// Turns off checks that hold only if no other thread uses the driver. All threads wrap the kept streams of all.
+    pub fn among_others(&mut self, kept: &KeptStreams) {
         self.alone = false;
+        self.kept_streams = Arc::clone(kept);
     }
 
     /// Starts to write the operations as a program.
@@ -316,7 +324,8 @@ impl World {
             Kind::LaunchForeign => self.launch_foreign(n),
             Kind::LaunchSpecial => self.launch_special(n),
             Kind::LaunchHost => self.launch_host(n),
-            Kind::KeepAlive => self.keep_alive(n),
+            Kind::KeepAlive => return self.keep_alive(n),
+            Kind::WrapKept => return self.wrap_kept(n),
             Kind::Copy => self.copy(n),
             Kind::DropMemory => return self.drop_memory(n),
             Kind::Order => self.order(n),

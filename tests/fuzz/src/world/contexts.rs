@@ -21,10 +21,7 @@ impl World {
             Ok(context) => context,
             Err(error) => return Ok(Done::refused(&error)),
         };
-        let partition = match self.open_with(&context, held, structured, set, queues) {
-            Ok(partition) => partition,
-            Err(error) => return Ok(Done::refused(&error)),
-        };
+        let partition = self.open_with(&context, held, structured, set, queues)?;
         if let Ok(found) = context.sm_count()
             && found != asked
         {
@@ -69,38 +66,37 @@ impl World {
             return Ok(Done::Skipped);
         }
         let ContextEntry { name, context, partition } = self.contexts.remove(at);
-        match context.close() {
+        let kept = match n[2] % 4 {
+            0 => self.kept_stream_of([(&context, &partition)]),
+            _ => None,
+        };
+        let wrong = |seen| Err(Violation::new(Rule::Answer, seen));
+        let (closed, wrapped) = self.beside_wrap(kept, n[3], || context.close());
+        match closed {
             Ok(group) => {
-                let handles = Arc::strong_count(&partition);
+                let handles = Arc::strong_count(&partition) + usize::from(wrapped.is_some());
                 if handles > 1 {
-                    return Err(Violation::new(
-                        Rule::Answer,
-                        format!(
-                            "context{name} was closed, although {} other handles exist",
-                            handles - 1
-                        ),
+                    let others = handles - 1;
+                    return wrong(format!(
+                        "context{name} was closed, although {others} other handles exist"
                     ));
                 }
-                let Some(group) = group else {
-                    return Err(Violation::new(
-                        Rule::Answer,
-                        format!("context{name} was closed without returning a group"),
-                    ));
-                };
-                let held = Arc::clone(&partition.held);
-                let (structured, set) = (partition.structured, partition.set);
-                drop(partition);
-                let group_name = self.name();
-                self.say(|| {
-                    format!("let group{group_name} = context{name}.close()?.ok_or(\"a group\")?;")
-                });
-                self.groups.push(GroupEntry { name: group_name, group, held, structured, set });
+                if group.is_some() != partition.lease().is_some() && self.alone && !self.faults {
+                    return wrong(format!("context{name} was closed and returned {group:?}"));
+                }
+                if let Some(group) = group.filter(|_| partition.lease().is_some()) {
+                    self.check_done(&partition)?;
+                    let close = format_args!("context{name}.close()?.ok_or(\"a group\")?");
+                    self.closed(partition, group, close);
+                }
                 Ok(Done::Ok)
             }
             Err(error) => {
                 let done = Done::refused(&error);
                 let context = error.given;
+                self.check_object(&context, &partition)?;
                 self.contexts.insert(at, ContextEntry { name, context, partition });
+                self.hold_wrapped(wrapped)?;
                 Ok(done)
             }
         }

@@ -67,7 +67,7 @@ impl World {
         let Some((two, other, b)) = self.lane(n[1]) else { return Done::Skipped };
         let nanoseconds = duration(n[3]);
         let exempt =
-            |partition: &Arc<Partition>| !partition.is_exclusive() || partition.set.is_some();
+            |partition: &Arc<Partition>| !partition.is_exclusive() || partition.set().is_some();
         // Another plan may be active when the graph is launched.
         let kernel = match first.iter().chain(&other).any(exempt) && !self.alone {
             true => &self.machine.exempt,
@@ -196,10 +196,7 @@ impl World {
             let seen = format!("graph{name} does not keep a captured partition alive");
             return Err(Violation::new(Rule::Answer, seen));
         };
-        let second = match self.open(&context, held, structured, set) {
-            Ok(partition) => partition,
-            Err(error) => return Ok(Done::refused(&error)),
-        };
+        let second = self.open(&context, held, structured, set)?;
         // The only node is in the second partition. For a memset, older drivers do not report that.
         let is_reported = !sets || self.machine.device.driver().version() >= Version::new(13, 2);
         let is_divided = !is_reported && are_apart(first.as_ref(), Some(&second));
@@ -240,7 +237,7 @@ impl World {
         }
         let Some(at) = self.pick(n[0], &self.graphs) else { return Ok(Done::Skipped) };
         let Some((context, partition, of)) = self.place(n[1]) else { return Ok(Done::Skipped) };
-        if !self.alone && (!partition.is_exclusive() || partition.set.is_some()) {
+        if !self.alone && (!partition.is_exclusive() || partition.set().is_some()) {
             return Ok(Done::Skipped);
         }
         let from = self.graphs[at].name;
@@ -295,7 +292,7 @@ impl World {
         }
         let Some(at) = self.pick(n[0], &self.graphs) else { return Ok(Done::Skipped) };
         let Some((context, partition, of)) = self.place(n[1]) else { return Ok(Done::Skipped) };
-        if !self.alone && (!partition.is_exclusive() || partition.set.is_some()) {
+        if !self.alone && (!partition.is_exclusive() || partition.set().is_some()) {
             return Ok(Done::Skipped);
         }
         let GraphEntry { name: from, graph, keeps, .. } = &self.graphs[at];

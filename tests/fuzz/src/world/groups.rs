@@ -1,5 +1,6 @@
 //! Operations on groups of SMs.
 
+use std::fmt;
 use std::sync::Arc;
 
 use green_ctx::{
@@ -9,7 +10,7 @@ use green_ctx::{
 
 use super::objects::GroupEntry;
 use super::{Done, MOST, World};
-use crate::account::Held;
+use crate::account::{Held, Lease, Partition};
 use crate::violation::{Rule, Violation};
 
 /// The first driver that creates a context from several resources.
@@ -259,10 +260,24 @@ impl World {
         let share = |group| self.units.share(group, structured);
         let held: Vec<_> =
             groups.iter().map(|group| Held::take(&self.held, share(group))).collect();
-        self.keep(groups, held, structured, None, line);
+        self.enter(groups, held, structured, None, line);
     }
 
-    fn keep(
+    /// Records the group of a context that was closed.
+    pub(super) fn closed(
+        &mut self,
+        partition: Arc<Partition>,
+        group: SmGroup,
+        close: impl fmt::Display,
+    ) {
+        let Some(&Lease { ref held, structured, set, .. }) = partition.lease() else { return };
+        let (name, held) = (self.name(), Arc::clone(held));
+        drop(partition);
+        self.say(|| format!("let group{name} = {close};"));
+        self.groups.push(GroupEntry { name, group, held, structured, set });
+    }
+
+    fn enter(
         &mut self,
         groups: Vec<SmGroup>,
         held: Vec<Arc<Held>>,
@@ -311,7 +326,7 @@ impl World {
                 let parts = groups.iter().map(part).collect();
                 drop(held);
                 let end = self.granularity();
-                self.keep(groups, parts, false, set, |of| {
+                self.enter(groups, parts, false, set, |of| {
                     format!("{of} = group{name}.split({})?", asked.written(&end))
                 });
                 Ok(Done::Ok)
@@ -361,7 +376,7 @@ impl World {
                 let parts = groups.iter().map(|_| Held::within(&held)).collect();
                 drop(held);
                 let asked = Asked { rest: true, ..Asked::counts(&[count]) };
-                self.keep(groups, parts, true, set, |of| {
+                self.enter(groups, parts, true, set, |of| {
                     let request = asked.written(".coscheduled(2)");
                     format!("{of} = group{name}.split({request})?")
                 });

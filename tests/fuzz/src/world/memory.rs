@@ -1,17 +1,18 @@
 //! Operations on memory, host functions, and launch attributes.
 
+use std::fmt;
+
 use green_ctx::{DeviceBuffer, Stream, memory::PinnedBuffer};
 
 use super::contexts::duration;
-use super::objects::Name;
-use super::{Done, World};
+use super::{Done, KEPT, World};
 use crate::machine::panic_quietly;
 use crate::model::Way;
 use crate::raw::{self, Kept, Special};
 use crate::violation::{Rule, Violation};
 
 /// The maximum number of buffers of a kind in a run.
-const KEPT: usize = 3;
+const BUFFERS: usize = 3;
 
 /// Host memory that a copy fills.
 pub(super) struct Copied {
@@ -41,7 +42,7 @@ fn copy(
 
 impl World {
     pub(super) fn copy(&mut self, n: [u32; 4]) -> Done {
-        if self.buffers.len() >= KEPT || self.copied.len() >= KEPT {
+        if self.buffers.len() >= BUFFERS || self.copied.len() >= BUFFERS {
             return Done::Skipped;
         }
         let Some((stream, partition, of)) = self.lane(n[0]) else { return Done::Skipped };
@@ -94,23 +95,35 @@ impl World {
         }))
     }
 
-    pub(super) fn keep_alive(&mut self, n: [u32; 4]) -> Done {
-        let Some((stream, partition, of)) = self.lane(n[0]) else { return Done::Skipped };
-        self.say(|| format!("{of}.keep_alive()?;"));
-        self.kept |= partition.is_some();
+    pub(super) fn keep_alive(&mut self, n: [u32; 4]) -> Result<Done, Violation> {
+        let Some((stream, partition, of)) = self.lane(n[0]) else { return Ok(Done::Skipped) };
+        if self.kept_streams.lock().len() >= KEPT {
+            return Ok(Done::Skipped);
+        }
         if let Err(error) = stream.keep_alive() {
-            return Done::refused(&error);
+            return Ok(Done::refused(&error));
         }
-        // Other streams may be borrowed, and streams of the primary context are not kept.
-        if let Name::PartStream(_) | Name::LaneStream(..) = of {
-            self.kept_streams.push(Kept::new(&stream));
-        }
-        Done::Ok
+        // Borrowed streams, streams of the primary context and streams without a partition are not kept.
+        let Some(partition) = partition.filter(|it| it.lease().is_some() && !self.is_borrowed(of))
+        else {
+            return Ok(Done::Ok);
+        };
+        self.keep(&stream, partition.context_id, of);
+        Ok(Done::Ok)
+    }
+
+    /// Notes a stream that was kept alive.
+    pub(super) fn keep(&mut self, stream: &Stream, context_id: u64, of: impl fmt::Display) -> Kept {
+        let (name, kept) = (self.name(), Kept::new(stream, context_id));
+        self.say(|| format!("let kept{name} = {of}; kept{name}.keep_alive()?; // its handle"));
+        self.kept = true;
+        self.kept_streams.lock().push((name, kept.clone()));
+        kept
     }
 
     /// Checks that no kept stream was destroyed.
     pub(super) fn check_kept(&self) -> Result<(), Violation> {
-        match self.kept_streams.iter().find_map(|kept| kept.lost().ok()?) {
+        match self.kept_streams.lock().iter().find_map(|(_, kept)| kept.lost().ok()?) {
             None => Ok(()),
             Some(lost) => {
                 Err(Violation::new(Rule::Left, format!("a kept stream was destroyed: {lost}")))

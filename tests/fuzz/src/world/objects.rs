@@ -8,10 +8,11 @@ use green_ctx::{
 };
 
 use super::second::SecondEntry;
-use super::{Lane, Place, World};
-use crate::account::{Held, Partition};
+use super::{Done, Lane, Place, World};
+use crate::account::{Held, Lease, Partition};
 use crate::model::InPlan;
-use crate::raw::{Foreign, ForeignCapture};
+use crate::raw::{Foreign, ForeignCapture, Kept};
+use crate::violation::{Rule, Violation};
 
 pub(super) struct GroupEntry {
     pub(super) name: u32,
@@ -40,6 +41,8 @@ pub(super) struct StreamEntry {
     pub(super) stream: Stream,
     /// `None` for the primary context.
     pub(super) partition: Option<Arc<Partition>>,
+    /// Whether the object borrows the driver's stream, and therefore cannot keep it alive.
+    pub(super) is_borrowed: bool,
 }
 
 pub(super) struct PlanEntry {
@@ -147,6 +150,7 @@ named! {
     u32: self => *self,
     (u32, Arc<Foreign>): self => self.0,
     (u32, ForeignCapture): self => self.0,
+    (u32, Kept): self => self.0,
     (u32, usize): self => self.0,
     SecondEntry: self => self.name,
 }
@@ -163,6 +167,12 @@ impl Named for Name {
             }
         }
     }
+}
+
+/// Returns the driver's id of a context.
+pub(super) fn id_of(context: &Context) -> Result<u64, Violation> {
+    let unknown = |error| format!("a live context has no id: {error}");
+    context.id().map_err(|error| Violation::new(Rule::Answer, unknown(error)))
 }
 
 impl World {
@@ -239,6 +249,18 @@ impl World {
         Some((stream, Some(Arc::clone(lane)), Name::LaneStream(plan.name, at)))
     }
 
+    /// Records a stream with this name.
+    pub(super) fn enter_stream(
+        &mut self,
+        name: u32,
+        stream: Stream,
+        partition: Option<Arc<Partition>>,
+        is_borrowed: bool,
+    ) -> Done {
+        self.streams.push(StreamEntry { name, stream, partition, is_borrowed });
+        Done::Ok
+    }
+
     /// Records a partition of a context that was just created.
     pub(super) fn open(
         &mut self,
@@ -246,7 +268,7 @@ impl World {
         held: Arc<Held>,
         structured: bool,
         set: Option<u32>,
-    ) -> green_ctx::Result<Arc<Partition>> {
+    ) -> Result<Arc<Partition>, Violation> {
         self.open_with(context, held, structured, set, None)
     }
 
@@ -258,24 +280,75 @@ impl World {
         structured: bool,
         set: Option<u32>,
         queues: Option<Arc<Partition>>,
-    ) -> green_ctx::Result<Arc<Partition>> {
-        let context_id = context.id()?;
+    ) -> Result<Arc<Partition>, Violation> {
+        let id = id_of(context)?;
         let number = self.name();
         let group = context.group().filter(|_| !structured);
         let place = group.and_then(|group| self.units.place(group));
-        let device = context.device().ordinal() as usize;
-        let partition = Arc::new(Partition {
-            number,
-            context_id,
-            place,
-            device,
-            structured,
-            set,
-            held,
-            queues,
-        });
+        let known = self.model.known(context, id);
+        let partition = known.unwrap_or_else(|| Arc::new(Partition::idle(id, context)));
+        if !partition.begin(Lease { number, place, structured, set, held, queues }) {
+            let seen = format!("context {id} of an open partition was given to another one");
+            return Err(Violation::new(Rule::Answer, seen));
+        }
         self.model.open(&partition);
+        self.check_object(context, &partition)?;
         Ok(partition)
+    }
+
+    /// Returns the account of a context that foreign code had a handle of.
+    pub(super) fn account_of(&mut self, context: &Context) -> Result<Arc<Partition>, Violation> {
+        let id = id_of(context)?;
+        let is_idle = context.group().is_none();
+        if let Some(known) = self.model.known(context, id) {
+            let may_differ = self.faults || !self.alone;
+            if known.lease().is_none() != is_idle && !may_differ {
+                let seen = format!("context {id} has a group (or none), unlike in the model");
+                return Err(Violation::new(Rule::Answer, seen));
+            }
+            self.check_object(context, &known)?;
+            return Ok(known);
+        }
+        // A set may keep a context of which no plan has a handle.
+        let last = self.model.last_set(id).filter(|_| !is_idle);
+        if let Some(set) = self.sets.iter().position(|set| Some(set.name) == last) {
+            let held = Held::within(&self.sets[set].base);
+            let partition = self.open(context, held, false, last)?;
+            self.sets[set].known.push(Arc::downgrade(&partition));
+            return Ok(partition);
+        }
+        // Another thread's partition may have the context, or one whose creation failed.
+        if (!is_idle || context.label() != "borrowed") && self.alone && !self.faults {
+            let seen = format!("the idle context {id} has a partition named {}", context.label());
+            return Err(Violation::new(Rule::Answer, seen));
+        }
+        let partition = Arc::new(Partition::idle(id, context));
+        self.model.wrapped(&partition);
+        self.check_object(context, &partition)?;
+        Ok(partition)
+    }
+
+    /// Checks that this is the object of an account, and that all handles of the context lead to it.
+    pub(super) fn check_object(
+        &self,
+        context: &Context,
+        partition: &Partition,
+    ) -> Result<(), Violation> {
+        let id = partition.context_id;
+        let is_of = |partition: &Partition| partition.context_id == id;
+        let streams = self.streams.iter().filter(|it| it.partition.as_deref().is_some_and(is_of));
+        let contexts = self.contexts.iter().filter(|it| is_of(&it.partition));
+        let all = streams.map(|it| it.stream.context()).chain(contexts.map(|it| &it.context));
+        let kept = self.kept_streams.lock().clone();
+        let mut kept = kept.iter().filter(|(_, kept)| kept.context_id == id);
+        if !partition.object.is(context)
+            || all.into_iter().any(|other| other != context)
+            || !kept.all(|(_, kept)| kept.leads_to(context))
+        {
+            let seen = format!("a handle of context {id} leads to another object");
+            return Err(Violation::new(Rule::Answer, seen));
+        }
+        Ok(())
     }
 
     /// Returns the kernel for work in these partitions. With several threads, only kernel names show who

@@ -31,6 +31,9 @@ enum Obstacle {
     Capture,
     /// An unrelated capture is being ended. The close must succeed.
     End,
+    /// Another thread wraps a kept stream. The close must succeed only if that thread drops the stream again, and
+    /// must wait for the work that it launched.
+    Wrap,
 }
 
 fn wrong(seen: String) -> Violation {
@@ -59,13 +62,14 @@ impl World {
                     return plain(group);
                 };
                 // A plan's context could outlive its plan because of the queues, which the model does not support.
-                if partition.set.is_some() {
+                if partition.set().is_some() {
                     return plain(group);
                 }
                 match context.shared_workqueue() {
                     Ok(queues) => {
                         // If that context itself shares queues, the owner is the first context.
-                        let owner = partition.queues.clone().unwrap_or(partition);
+                        let owner = partition.lease().and_then(|lease| lease.queues.clone());
+                        let owner = owner.unwrap_or(partition);
                         let text = format!(".with_workqueue({of}.shared_workqueue()?)");
                         (group.with_workqueue(queues), Some(owner), text)
                     }
@@ -97,18 +101,18 @@ impl World {
                 self.say(|| {
                     format!("let part{name} = device.create_partition(group{group_name}{text})?;")
                 });
-                let account = self.open_with(partition.context(), held, structured, set, queues);
-                match account {
-                    Ok(account) => {
-                        self.partitions.push(PartitionEntry { name, partition, account })
-                    }
-                    Err(error) => return Ok(Done::refused(&error)),
-                }
+                let account = self.open_with(partition.context(), held, structured, set, queues)?;
+                self.partitions.push(PartitionEntry { name, partition, account });
                 Ok(Done::Ok)
             }
             Err(error) => {
                 let done = Done::refused(&error);
                 let Some(provision) = error.given else {
+                    // A second failed call, or a handle that was wrapped before, may have prevented the close of the
+                    // failed partition's context.
+                    if self.faults {
+                        return Ok(done);
+                    }
                     return Err(wrong("creating a partition failed and lost its group".to_owned()));
                 };
                 let group = provision.group;
@@ -136,10 +140,7 @@ impl World {
             };
             let held = Held::take(&self.held, self.units.share(group, false));
             let name = self.name();
-            let account = match self.open(partition.context(), held, false, None) {
-                Ok(account) => account,
-                Err(error) => return Ok(Done::refused(&error)),
-            };
+            let account = self.open(partition.context(), held, false, None)?;
             names.push(format!("part{name}"));
             self.partitions.push(PartitionEntry { name, partition, account });
         }
@@ -159,11 +160,23 @@ impl World {
         if self.partitions.len() >= MOST / 2 {
             return Done::Skipped;
         }
-        let Some(at) = self.pick(n[0], &self.partitions) else { return Done::Skipped };
-        let PartitionEntry { name: of, partition, account } = &self.partitions[at];
-        let (of, partition, account) = (*of, partition.clone(), Arc::clone(account));
+        let plans = self.sets.iter().flat_map(|set| &set.plans);
+        let plans: Vec<_> = plans.filter(|plan| !plan.lanes.is_empty()).collect();
+        let (of, partition, account) = if n[1].is_multiple_of(2) && !plans.is_empty() {
+            let Some(plan) = self.pick(n[0], &plans).map(|at| plans[at]) else {
+                return Done::Skipped;
+            };
+            let at = n[2] as usize % plan.lanes.len();
+            let (partition, account) = (&plan.plan.partitions()[at], &plan.lanes[at]);
+            let of = format!("plan{}.partitions()[{at}]", plan.name);
+            (of, partition.clone(), Arc::clone(account))
+        } else {
+            let Some(at) = self.pick(n[0], &self.partitions) else { return Done::Skipped };
+            let PartitionEntry { name, partition, account } = &self.partitions[at];
+            (format!("part{name}"), partition.clone(), Arc::clone(account))
+        };
         let name = self.name();
-        self.say(|| format!("let part{name} = part{of}.clone();"));
+        self.say(|| format!("let part{name} = {of}.clone();"));
         self.partitions.push(PartitionEntry { name, partition, account });
         Done::Ok
     }
@@ -182,15 +195,15 @@ impl World {
         let call = endings::call(n[3]);
         self.say(|| format!("// drop(part{name}) before {call} at the end of a capture of {of}"));
         let Machine { sim, device, kernel, .. } = &self.machine;
-        let (on, unit) = (device.clone(), self.unit);
+        let (on, unit, creates) = (device.clone(), self.unit, !self.model.has_wrapped());
         let drop_and_ask = move || {
             drop(partition);
-            obtainable(&on, unit)
+            obtainable(&on, unit, creates)
         };
         let work = || raw::launch(&origin, kernel, 5_000);
         let (graph, during) = endings::interrupt((sim, &origin, call), work, drop_and_ask);
         drop((graph, account));
-        let after = obtainable(device, unit);
+        let after = obtainable(device, unit, creates);
         drop((origin, first));
         if during != after && !self.faults && !self.disturbed {
             let seen = format!(
@@ -216,16 +229,26 @@ impl World {
         let Some(at) = self.partitions.iter().position(|entry| entry.name == name) else {
             return Ok(Done::Skipped);
         };
-        let obstacle = [Obstacle::Nothing, Obstacle::End, Obstacle::Current, Obstacle::Capture]
-            [n[1] as usize % 4];
+        let obstacle = [
+            Obstacle::Nothing,
+            Obstacle::End,
+            Obstacle::Current,
+            Obstacle::Capture,
+            Obstacle::Wrap,
+        ][n[1] as usize % 5];
         // Another stream; the partition's stream joins its capture.
         let origin = self.lane(n[2]).filter(|(_, partition, _)| {
             let own = &self.partitions[at].account;
             partition.as_ref().is_none_or(|other| !Arc::ptr_eq(other, own))
         });
         let PartitionEntry { name, partition, account } = self.partitions.remove(at);
-        let alone = Arc::strong_count(&account) == 1;
-        let (stream, weak) = (partition.stream().id(), partition.context().weak());
+        let alone = Arc::strong_count(&account) == 1 && account.set().is_none();
+        let stream = partition.stream().id();
+        let kept = match obstacle {
+            Obstacle::Wrap => self.kept_stream_of([(partition.context(), &account)]),
+            _ => None,
+        };
+        let mut wrapped = None;
         let closed = match (obstacle, origin) {
             (Obstacle::Capture, Some((origin, _, of))) => {
                 self.say(|| format!("// part{name}.close() while {of} captures its stream"));
@@ -240,6 +263,11 @@ impl World {
                 let work = || raw::launch(&origin, kernel, 5_000);
                 endings::interrupt((sim, &origin, call), work, || partition.close()).1
             }
+            (Obstacle::Wrap, _) => {
+                let closed;
+                (closed, wrapped) = self.beside_wrap(kept, n[2], || partition.close());
+                closed
+            }
             (Obstacle::Current, _) => {
                 self.say(|| format!("// part{name}.close() while its context is current"));
                 let current = partition.context().make_current();
@@ -251,38 +279,40 @@ impl World {
         };
         match closed {
             Ok(group) => {
-                if !alone {
+                if !alone || wrapped.is_some() {
                     return Err(wrong(format!(
                         "part{name} was closed, although other handles exist"
                     )));
                 }
+                self.check_done(&account)?;
                 if obstacle == Obstacle::Current && !self.faults {
                     return Err(wrong(format!("part{name} was closed while it was current")));
                 }
-                let held = Arc::clone(&account.held);
-                let (structured, set) = (account.structured, account.set);
-                drop(account);
-                let group_name = self.name();
-                self.say(|| format!("let group{group_name} = part{name}.close()?;"));
-                self.groups.push(GroupEntry { name: group_name, group, held, structured, set });
+                self.closed(account, group, format_args!("part{name}.close()?"));
                 Ok(Done::Ok)
             }
             Err(Refused { given: partition, reason }) => {
                 let same_stream = match (stream, partition.stream().id()) {
                     (Ok(before), Ok(after)) => before == after,
-                    // A planned fault may hit the query.
-                    _ => self.faults,
+                    // A planned fault may hit the query, or another thread may capture the stream.
+                    _ => self.faults || !self.alone,
                 };
-                if !same_stream || !weak.is(partition.context()) {
+                if !same_stream {
                     let seen = format!(
-                        "a refused close ({reason}) returned another object for part{name}"
+                        "a refused close ({reason}) returned another stream for part{name}"
                     );
                     return Err(Violation::new(Rule::Refusal, seen));
                 }
+                self.check_object(partition.context(), &account)?;
                 let quiet = !self.faults && !self.disturbed && self.alone;
-                if quiet && alone && matches!(obstacle, Obstacle::Nothing | Obstacle::End) {
+                let is_used = matches!(reason, CloseReason::Shared { .. } | CloseReason::InPlans);
+                if quiet
+                    && (alone && wrapped.is_none() || !is_used)
+                    && matches!(obstacle, Obstacle::Nothing | Obstacle::End | Obstacle::Wrap)
+                {
                     return Err(wrong(format!("part{name} was not closed: {reason}")));
                 }
+                self.hold_wrapped(wrapped)?;
                 let done = Done::refused(&reason);
                 self.partitions.insert(at, PartitionEntry { name, partition, account });
                 Ok(done)
@@ -364,12 +394,16 @@ impl World {
     }
 }
 
-/// Describes the free SMs, and the results of requests for SMs.
-fn obtainable(device: &Device, unit: u32) -> String {
+/// Describes the free SMs, and the results of requests for SMs. `creates` is false if foreign code has a handle of an idle
+/// context, since a partition that reuses the context would stay open.
+fn obtainable(device: &Device, unit: u32, creates: bool) -> String {
     let free = device.resources().sm().map(|sms| sms.free_sm_count());
     let rest = device.rest("rest").map(|group| group.sm_count()).map_err(|error| error.to_string());
-    let parts =
-        device.partition([unit]).map(|parts| parts.len()).map_err(|error| error.to_string());
+    let parts = match creates {
+        true => device.partition([unit]).map(|parts| parts.len()),
+        false => device.resources().sm().and_then(|sms| Ok(sms.split([unit])?.groups.len())),
+    };
+    let parts = parts.map_err(|error| error.to_string());
     format!("{free:?} free SMs, {rest:?} SMs as the rest and {parts:?} partitions of {unit}")
 }
 

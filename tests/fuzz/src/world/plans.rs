@@ -4,10 +4,15 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use green_ctx::{Plan, PlanRequest, PlanSet, Share, error::Refused, plan::SwitchOptions};
+use green_ctx::{
+    Plan, PlanRequest, PlanSet, Share,
+    context::CloseReason,
+    error::Refused,
+    plan::{CloseSetReason, SwitchOptions},
+};
 
 use super::groups::Asked;
-use super::objects::{GroupEntry, PlanEntry, SetEntry};
+use super::objects::{GroupEntry, PlanEntry, SetEntry, id_of};
 use super::{Done, MOST, World};
 use crate::account::{Held, Partition};
 use crate::machine::panic_quietly;
@@ -19,11 +24,6 @@ use crate::violation::{Rule, Violation};
 /// The maximum number of sets, and of plans per set.
 const SETS: usize = 3;
 const PLANS: usize = 6;
-
-/// A live context always has an id.
-fn unknown(error: green_ctx::Error) -> Violation {
-    Violation::new(Rule::Answer, format!("a live context has no id: {error}"))
-}
 
 impl World {
     pub(super) fn new_set(&mut self, n: [u32; 4]) -> Result<Done, Violation> {
@@ -80,14 +80,14 @@ impl World {
     fn prepared(&mut self, set: usize, name: u32, plan: Arc<Plan>) -> Result<(), Violation> {
         let (mut lanes, mut parts): (Vec<Arc<Partition>>, _) = (Vec::new(), Vec::new());
         for (index, part) in plan.partitions().iter().enumerate() {
-            let id = part.context().id().map_err(unknown)?;
+            let id = id_of(part.context())?;
             let entry = &self.sets[set];
             let mut known = entry.known.iter().filter_map(Weak::upgrade);
             let lane = match known.find(|lane| lane.context_id == id) {
                 Some(lane) => lane,
                 None => {
                     let (number, held) = (entry.name, Held::within(&entry.base));
-                    self.open(part.context(), held, false, Some(number)).map_err(unknown)?
+                    self.open(part.context(), held, false, Some(number))?
                 }
             };
             let known = &mut self.sets[set].known;
@@ -245,10 +245,17 @@ impl World {
         };
         let kept = lanes.iter().any(|lane| Arc::strong_count(lane) > 1 + of_plans(lane));
         drop(lanes);
+        let lanes = plans.iter().flat_map(|plan| plan.plan.partitions().iter().zip(&plan.lanes));
+        let lanes = lanes.map(|(part, lane)| (part.context(), lane));
+        let stream = match n[1] % 4 {
+            0 => self.kept_stream_of(lanes),
+            _ => None,
+        };
         let names: Vec<_> =
             plans.into_iter().map(|plan| (plan.name, plan.lanes, plan.parts)).collect();
-        match set.close() {
-            Ok(_) if kept => {
+        let (closed, wrapped) = self.beside_wrap(stream, n[2], || set.close());
+        match closed {
+            Ok(_) if kept || wrapped.is_some() => {
                 let seen = format!("set{name} was closed, although its partitions are in use");
                 Err(Violation::new(Rule::Answer, seen))
             }
@@ -268,8 +275,13 @@ impl World {
             }
             Err(Refused { given: set, reason }) => {
                 let quiet = self.alone && !self.faults && !self.disturbed;
-                if quiet && !kept {
-                    let seen = format!("set{name} was not closed: {reason}");
+                let is_used = matches!(
+                    reason,
+                    CloseSetReason::InUse(_)
+                        | CloseSetReason::Partition { reason: CloseReason::Shared { .. }, .. }
+                );
+                if quiet && (!kept && wrapped.is_none() || !is_used) {
+                    let seen = format!("set{name} (in use: {kept}) was not closed: {reason}");
                     return Err(Violation::new(Rule::Answer, seen));
                 }
                 let mut plans = Vec::new();
@@ -278,9 +290,13 @@ impl World {
                         let seen = format!("a refused close lost a plan: {error}");
                         Violation::new(Rule::Refusal, seen)
                     })?;
+                    for (part, lane) in plan.partitions().iter().zip(&lanes) {
+                        self.check_object(part.context(), lane)?;
+                    }
                     plans.push(PlanEntry { name, plan, lanes, parts });
                 }
                 self.sets.insert(at, SetEntry { name, set, base, plans, known, active });
+                self.hold_wrapped(wrapped)?;
                 Ok(Done::refused(&reason))
             }
         }

@@ -49,10 +49,7 @@ impl World {
             Ok(made) => made,
             Err(error) => return Ok(Done::refused(&error)),
         };
-        let partition = match self.open(&context, held, false, None) {
-            Ok(partition) => partition,
-            Err(error) => return Ok(Done::refused(&error)),
-        };
+        let partition = self.open(&context, held, false, None)?;
         let name = self.name();
         let end = self.granularity();
         self.say(|| {

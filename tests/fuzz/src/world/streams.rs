@@ -2,13 +2,15 @@
 
 use std::sync::Arc;
 
-use green_ctx::{StreamOptions, watch::Watch};
+use green_ctx::{Stream, StreamOptions, context::Context, watch::Watch};
 
 use super::contexts::duration;
-use super::objects::StreamEntry;
-use super::{Done, MOST, World};
+use super::objects::{ContextEntry, Name, StreamEntry};
+use super::{Done, KEPT, MOST, World, endings};
+use crate::account::Partition;
+use crate::machine::Machine;
 use crate::model::Way;
-use crate::raw::{self, Foreign, ForeignCapture};
+use crate::raw::{self, Foreign, ForeignCapture, Kept};
 use crate::violation::{Rule, Violation};
 
 impl World {
@@ -27,8 +29,7 @@ impl World {
                          .create_stream(StreamOptions::default().priority({priority}))?;"
                     )
                 });
-                self.streams.push(StreamEntry { name, stream, partition: Some(partition) });
-                Done::Ok
+                self.enter_stream(name, stream, Some(partition), false)
             }
             Err(error) => Done::refused(&error),
         }
@@ -48,8 +49,7 @@ impl World {
                          .create_stream(StreamOptions::default())?;"
                     )
                 });
-                self.streams.push(StreamEntry { name, stream, partition: None });
-                Done::Ok
+                self.enter_stream(name, stream, None, false)
             }
             Err(error) => Done::refused(&error),
         }
@@ -62,13 +62,12 @@ impl World {
         let Some((stream, partition, of)) = self.lane(n[0]) else { return Done::Skipped };
         let name = self.name();
         self.say(|| format!("let stream{name} = {of}.clone();"));
-        self.streams.push(StreamEntry { name, stream, partition });
-        Done::Ok
+        self.enter_stream(name, stream, partition, self.is_borrowed(of))
     }
 
     pub(super) fn drop_stream(&mut self, n: [u32; 4]) -> Done {
         let Some(at) = self.pick(n[0], &self.streams) else { return Done::Skipped };
-        let StreamEntry { name, stream, partition } = self.streams.remove(at);
+        let StreamEntry { name, stream, partition, .. } = self.streams.remove(at);
         self.say(|| format!("drop(stream{name});"));
         self.disturbed |= !self.captures.is_empty();
         drop(stream);
@@ -127,8 +126,7 @@ impl World {
             Ok(stream) => {
                 let name = self.name();
                 self.say(|| format!("let stream{name} = adopt_owned(foreign{foreign_name})?;"));
-                self.streams.push(StreamEntry { name, stream, partition: Some(partition) });
-                Done::Ok
+                self.enter_stream(name, stream, Some(partition), false)
             }
             Err((foreign, error)) => {
                 self.foreign.push((foreign_name, foreign));
@@ -153,12 +151,125 @@ impl World {
                          {ends_with_a_stream})?;"
                     )
                 });
-                let partition = Some(Arc::clone(&foreign.partition));
-                self.streams.push(StreamEntry { name, stream, partition });
-                Done::Ok
+                self.enter_stream(name, stream, Some(Arc::clone(&foreign.partition)), true)
             }
             Err(error) => Done::refused(&error),
         }
+    }
+
+    /// Returns whether a stream borrows the driver's stream.
+    pub(super) fn is_borrowed(&self, of: Name) -> bool {
+        let Name::Stream(name) = of else { return false };
+        self.streams.iter().any(|entry| entry.name == name && entry.is_borrowed)
+    }
+
+    /// Wraps a kept stream or its context, as foreign code does that has only the handle. If no partition has the
+    /// context, the next partition on its SMs must have the same object.
+    pub(super) fn wrap_kept(&mut self, n: [u32; 4]) -> Result<Done, Violation> {
+        if self.streams.len() >= 2 * MOST || self.contexts.len() >= MOST {
+            return Ok(Done::Skipped);
+        }
+        let kept = self.kept_streams.lock().clone();
+        let Some((of, kept)) = self.pick(n[0], &kept).map(|at| kept[at].clone()) else {
+            return Ok(Done::Skipped);
+        };
+        let name = self.name();
+        if n[1].is_multiple_of(4) {
+            let context = match kept.wrap_context() {
+                Ok(context) => context,
+                Err(error) => return Ok(Done::refused(&error)),
+            };
+            self.say(|| format!("let context{name} = wrap_context(kept{of})?;"));
+            let partition = self.account_of(&context)?;
+            self.contexts.push(ContextEntry { name, context, partition });
+            return Ok(Done::Ok);
+        }
+        let stream = match kept.wrap() {
+            Ok(stream) => stream,
+            Err(error) => return Ok(Done::refused(&error)),
+        };
+        self.say(|| format!("let stream{name} = wrap(kept{of})?;"));
+        if !kept.is(&stream) {
+            let seen = format!("kept{of} has two objects");
+            return Err(Violation::new(Rule::Answer, seen));
+        }
+        let partition = self.account_of(stream.context())?;
+        Ok(self.enter_stream(name, stream, Some(partition), true))
+    }
+
+    /// Returns a kept stream of one of these contexts, if necessary a new one.
+    pub(super) fn kept_stream_of<'a>(
+        &mut self,
+        contexts: impl IntoIterator<Item = (&'a Context, &'a Arc<Partition>)>,
+    ) -> Option<Kept> {
+        let contexts: Vec<_> = contexts.into_iter().collect();
+        let kept = self.kept_streams.lock().clone();
+        let is_of = |kept: &Kept| contexts.iter().any(|(_, it)| it.context_id == kept.context_id);
+        if let Some((_, kept)) = kept.iter().find(|(_, kept)| is_of(kept)) {
+            return Some(kept.clone());
+        }
+        let (context, partition) = contexts.first()?;
+        if kept.len() >= KEPT || partition.lease().is_none() {
+            return None;
+        }
+        let stream = context.create_stream(StreamOptions::default().priority(-2)).ok()?;
+        stream.keep_alive().ok()?;
+        let of = format_args!("a stream of priority -2 of the context that is closed next");
+        Some(self.keep(&stream, partition.context_id, of))
+    }
+
+    /// Calls `close`. Meanwhile another thread wraps the kept stream and launches work in it. That thread drops the
+    /// stream again, or it is returned.
+    pub(super) fn beside_wrap<T>(
+        &mut self,
+        kept: Option<Kept>,
+        n: u32,
+        close: impl FnOnce() -> T,
+    ) -> (T, Option<Stream>) {
+        let Some(kept) = kept.filter(|_| self.alone) else { return (close(), None) };
+        let (stays, nanoseconds) = (n.is_multiple_of(2), duration(n >> 1));
+        let (call, nth) = endings::call_of_close(n >> 8);
+        self.say(|| {
+            format!(
+                "// before call {nth} of {call}: let stream = wrap(kept)?; launch(&stream, &kernel, \
+                 {nanoseconds})?; the stream is dropped again: {}",
+                !stays
+            )
+        });
+        let Machine { sim, kernel, .. } = &self.machine;
+        let kernel = kernel.clone();
+        let wrap = move || {
+            // After the end of the close, the context is idle.
+            let stream = kept.wrap().ok().filter(|it| it.context().group().is_some())?;
+            raw::launch(&stream, &kernel, nanoseconds).ok().filter(|()| stays).map(|()| stream)
+        };
+        let (closed, wrapped) = endings::beside((sim, call, nth), close, wrap);
+        if wrapped.is_some() {
+            self.launched = Some(Way::Direct);
+        }
+        (closed, wrapped.flatten())
+    }
+
+    /// Records a stream that another thread wrapped during a close, which was refused for that reason.
+    pub(super) fn hold_wrapped(&mut self, wrapped: Option<Stream>) -> Result<(), Violation> {
+        let Some(stream) = wrapped else { return Ok(()) };
+        let (name, partition) = (self.name(), self.account_of(stream.context())?);
+        self.say(|| format!("let stream{name} = /* the stream that the other thread wrapped */;"));
+        self.enter_stream(name, stream, Some(partition), true);
+        Ok(())
+    }
+
+    /// Checks that the work of a partition that was closed is done.
+    pub(super) fn check_done(&mut self, partition: &Partition) -> Result<(), Violation> {
+        let Some(lease) = partition.lease().filter(|_| self.alone && !self.faults) else {
+            return Ok(());
+        };
+        self.check_launches(Way::Direct)?;
+        if self.model.is_busy(lease.number) {
+            let seen = format!("partition {} was closed while its work still runs", lease.number);
+            return Err(Violation::new(Rule::Exclusive, seen));
+        }
+        Ok(())
     }
 
     pub(super) fn adopt_again(&mut self, n: [u32; 4]) -> Done {
