@@ -122,10 +122,11 @@ impl Streams {
         Some((raw, index))
     }
 
-    /// Returns the results of `of` with the indices of the entries. The list may change between two steps.
+    /// Returns the results of `of` with the indices of the entries. The list is locked until the result is dropped, but
+    /// functions that the simulated driver runs on this thread may change it between two steps.
     fn each<R>(&self, of: impl Fn(&Entry) -> Option<R>) -> impl Iterator<Item = (usize, R)> {
+        let list = self.list.lock();
         let of_index = move |index: usize| {
-            let list = self.list.lock();
             let list = list.borrow();
             let entry = list.entries.get(index)?;
             Some(Some(entry).filter(|entry| entry.is_in_use()).and_then(&of).map(|of| (index, of)))
@@ -136,7 +137,6 @@ impl Streams {
     /// Returns whether one of the streams is being captured. Recording the context, or making the context wait, would
     /// invalidate the capture.
     pub(crate) fn are_capturing(&self, api: &Api) -> Result<bool> {
-        let _list = self.list.lock();
         are_capturing(api, self.each(|entry| Some(entry.raw.as_ptr())).map(|(_, raw)| raw))
     }
 
