@@ -44,10 +44,7 @@ impl Needs {
             // Searched from the end: consecutive nodes mostly have the same context.
             if self.of_nodes.iter().rev().all(|known| known.address() != raw.address()) {
                 self.of_nodes.push(raw);
-                driver
-                    .find_context(raw.as_ptr())
-                    .into_iter()
-                    .for_each(|known| self.add_context(known));
+                Context::known(driver, raw)?.into_iter().for_each(|known| self.add_context(known));
             }
         }
         Ok(())

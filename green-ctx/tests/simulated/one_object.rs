@@ -183,6 +183,36 @@ fn a_handle_leads_to_one_object_before_and_after_a_reuse() -> Outcome {
     })
 }
 
+/// A foreign graph runs in a kept context, and is wrapped while the context is idle. The graph is a handle of the next
+/// partition that has the context, which waits for it.
+#[test]
+fn a_graph_that_was_wrapped_early_belongs_to_the_next_partition() -> Outcome {
+    let (sim, device) = simulated("h200@13.0")?;
+    let [old, new] = old_and_new(&sim, &device)?;
+    // The context of the later partition exists already, since the driver waits for all work when it creates one.
+    drop(partition(&device, 32)?);
+    let part = partition(&device, 16)?;
+    let kept = Kept::of(&part, 0)?;
+    raw::begin_capture(&device, kept.raw())?;
+    launch(&kept.wrap(device.driver())?, &old)?;
+    let graph = raw::end_capture(&device, kept.raw())?;
+    drop(part);
+
+    // SAFETY: no other code uses the graph, and its node's context is never destroyed.
+    let graph = unsafe { Graph::from_raw_owned(&device, graph) }?;
+    let exec = graph.instantiate()?;
+    let part = partition(&device, 16)?;
+    assert_eq!(graph.contexts(), std::slice::from_ref(&part));
+    let primary = device.primary_context()?.create_stream(StreamOptions::default())?;
+    // SAFETY: the kernel has no parameters and touches no memory, and `old` keeps it loaded.
+    unsafe { primary.launch_graph(&exec) }?;
+    let part = part.close().expect_err("the graph has its context").given;
+    drop((graph, exec, part));
+    launch(&partition(&device, 32)?.create_stream(StreamOptions::default())?, &new)?;
+    assert_no_conflict(&sim, 2);
+    Ok(())
+}
+
 /// Two threads ask for streams of one driver context. Each call waits its turn, although one thread has only a wrapped
 /// stream.
 #[test]

@@ -131,7 +131,7 @@ impl Context {
     }
 
     /// Returns the object of a context that has one, or that this crate created and keeps alive itself.
-    fn known(driver: &Driver, raw: Raw<CUctx_st>) -> Result<Option<Context>> {
+    pub(crate) fn known(driver: &Driver, raw: Raw<CUctx_st>) -> Result<Option<Context>> {
         if let Some(inner) = driver.contexts().find(raw.address()) {
             return Ok(Some(Context { inner }));
         }
