@@ -146,10 +146,8 @@ impl Green {
     pub(crate) fn synchronize(&self, device: &Device) -> Result<()> {
         let (driver, api) = (device.driver(), device.functions()?);
         let running = self.fence(device).inspect_err(|error| device.note(error))?;
-        let mut waits = running.iter();
-        waits
-            .try_for_each(|fence| driver.while_relaxed(|| fence.synchronize(api)))
-            .inspect_err(|error| device.note(error))
+        let Some(fence) = running else { return Ok(()) };
+        driver.while_relaxed(|| fence.synchronize(api)).inspect_err(|error| device.note(error))
     }
 
     /// Destroys the driver's context. The caller has the only handle, or the driver is being dropped.

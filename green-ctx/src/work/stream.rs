@@ -238,8 +238,9 @@ impl Stream {
     /// Use this call if foreign code holds the stream and never reports that it has finished with the stream.
     /// PyTorch's autograd and allocator are examples of such code.
     ///
-    /// Dropping the last handle still gives the SMs back. The next partition of the same SMs reuses the stream and
-    /// its context: [`Context::create_stream`] returns this stream if the requested priority is the same.
+    /// Dropping the last handle still gives the SMs back. The next partition of the same SMs, with the same workqueue,
+    /// reuses the stream and its context: [`Context::create_stream`] returns this stream if the requested priority is
+    /// the same.
     /// [`Device::release_idle`](crate::Device::release_idle) does not release the stream and its context. If the stream
     /// is [wrapped](Stream::from_raw_borrowed) in the meantime, its object belongs to the next partition on the same
     /// SMs, and counts as one of its handles.

@@ -9,7 +9,7 @@ use green_ctx::plan::{PlanError, SwitchOptions};
 use green_ctx::{Graph, Stream, StreamOptions, resource::ContextCounts, sim::Fault};
 
 use crate::common::plans::{day_and_night, stream_of};
-use crate::common::{Outcome, partition, simulated};
+use crate::common::{Outcome, group, partition, simulated};
 use crate::raw;
 use crate::{LONG, Machine, each_failing_driver, launch};
 
@@ -49,6 +49,23 @@ fn a_kept_stream_serves_the_next_partition_of_its_sms() -> Outcome {
         assert_eq!((sim.live().streams, sim.live().green_contexts), (1, 1));
         Ok(())
     })
+}
+
+/// The queues of a context may end with the context that owns them, so a kept stream keeps both contexts.
+#[test]
+fn a_kept_stream_keeps_the_queues_that_it_uses() -> Outcome {
+    let (sim, device) = simulated("h200@13.4")?;
+    let queues = device.resources().workqueue()?.divide(2)?;
+    let owner = device.create_context(group(&device, 16)?.with_workqueue(queues))?;
+    let shared = owner.shared_workqueue()?;
+    let context = device.create_context(group(&device, 24)?.with_workqueue(shared))?;
+    context.create_stream(StreamOptions::default())?.keep_alive()?;
+    drop(context);
+    assert_eq!(owner.close()?.map(|group| group.sm_count()), Some(16));
+    device.release_idle();
+    assert_eq!(sim.live().green_contexts, 2, "the queues were destroyed");
+    assert_eq!(device.resources().sm()?.free_sm_count(), 132);
+    Ok(())
 }
 
 #[test]

@@ -76,13 +76,16 @@ impl ContextStream {
     /// Keeps the driver's stream, which has this priority, and its context forever. Does nothing for a foreign stream,
     /// or for a context that does not belong to a partition of this crate.
     pub(crate) fn keep(&self, priority: i32) -> Result<()> {
-        if let (Some(_), Some(green), true) =
-            (self.context.lease(), self.context.green(), self.owner.is_none())
-        {
+        let lease = self.context.lease().filter(|_| self.owner.is_none());
+        let (Some(_), Some(green)) = (lease, self.context.green()) else { return Ok(()) };
+        let range = self.context.device().stream_priorities()?;
+        // The queues may end with the context that owns them (the header does not say).
+        for context in [&self.context.owner_of_queues(), &self.context] {
             // Foreign code may have the handle from now on.
-            self.context.expose()?;
-            green.streams.keep(self.index, priority, self.context.device().stream_priorities()?);
+            context.expose()?;
+            context.green().into_iter().for_each(|green| green.streams.keep_context(&range));
         }
+        green.streams.keep(self.index, priority);
         Ok(())
     }
 }

@@ -24,7 +24,7 @@ use crate::handle::raw_stream::are_capturing;
 #[derive(Default)]
 pub(crate) struct Streams {
     list: ReentrantMutex<RefCell<List>>,
-    /// The driver's priority range, from the highest priority to the lowest. Set once a stream is kept.
+    /// The driver's priority range, from the highest priority to the lowest. Set once the context is kept.
     kept: OnceLock<RangeInclusive<i32>>,
 }
 
@@ -90,14 +90,17 @@ impl Streams {
         false
     }
 
-    /// Keeps a stream forever. `range` is the driver's priority range.
-    pub(crate) fn keep(&self, index: usize, priority: i32, range: RangeInclusive<i32>) {
-        let _same = self.kept.set(range);
-        let list = self.list.lock();
-        list.borrow_mut().entries[index].kept = Some(priority);
+    /// Keeps the context forever. `range` is the driver's priority range.
+    pub(crate) fn keep_context(&self, range: &RangeInclusive<i32>) {
+        let _same = self.kept.set(range.clone());
     }
 
-    /// Returns whether a stream is kept. The context is then never destroyed.
+    /// Keeps a stream of a kept context forever.
+    pub(crate) fn keep(&self, index: usize, priority: i32) {
+        self.list.lock().borrow_mut().entries[index].kept = Some(priority);
+    }
+
+    /// Returns whether the context is kept, because it has a kept stream, or because a kept context uses its queues.
     #[inline]
     pub(crate) fn are_kept(&self) -> bool {
         self.kept.get().is_some()
