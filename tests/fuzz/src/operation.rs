@@ -73,7 +73,7 @@ kinds! {
     SwitchUnfenced "switch-unfenced" 4,
     /// Switches after draining the active plan.
     SwitchDrain "switch-drain" 5,
-    /// Retires a plan.
+    /// Retires a plan, sometimes while a partition of the plan has a handle. Closing the set must then be refused.
     Retire "retire" 20,
     /// Prepares, uses and retires many plans.
     ChurnPlans "churn-plans" 1,

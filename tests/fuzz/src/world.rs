@@ -304,7 +304,7 @@ impl World {
             Kind::SwitchFenced | Kind::SwitchUnfenced | Kind::SwitchDrain => {
                 return self.switch(kind, n);
             }
-            Kind::Retire => self.retire(n),
+            Kind::Retire => return self.retire(n),
             Kind::ChurnPlans => return self.churn_plans(n),
             Kind::SwitchWhile => return self.switch_while(n),
             Kind::CloseSet => return self.close_set(n),

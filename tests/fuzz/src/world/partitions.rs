@@ -1,5 +1,6 @@
 //! Operations on partitions.
 
+use std::fmt;
 use std::sync::Arc;
 
 use green_ctx::{
@@ -175,10 +176,20 @@ impl World {
             let PartitionEntry { name, partition, account } = &self.partitions[at];
             (format!("part{name}"), partition.clone(), Arc::clone(account))
         };
+        self.enter_partition(of, partition, account);
+        Done::Ok
+    }
+
+    /// Records a clone of the partition `of`.
+    pub(super) fn enter_partition(
+        &mut self,
+        of: impl fmt::Display,
+        partition: green_ctx::Partition,
+        account: Arc<Partition>,
+    ) {
         let name = self.name();
         self.say(|| format!("let part{name} = {of}.clone();"));
         self.partitions.push(PartitionEntry { name, partition, account });
-        Done::Ok
     }
 
     pub(super) fn drop_partition(&mut self, n: [u32; 4]) -> Result<Done, Violation> {

@@ -236,6 +236,10 @@ impl World {
         if self.groups.len() >= MOST {
             return Ok(Done::Skipped);
         }
+        self.close_one(at, n)
+    }
+
+    fn close_one(&mut self, at: usize, n: [u32; 4]) -> Result<Done, Violation> {
         let SetEntry { name, set, base, plans, known, active } = self.sets.remove(at);
         // A partition is kept alive by another object if it has more handles than plans.
         let lanes: Vec<Arc<Partition>> = known.iter().filter_map(Weak::upgrade).collect();
@@ -302,13 +306,33 @@ impl World {
         }
     }
 
-    pub(super) fn retire(&mut self, n: [u32; 4]) -> Done {
-        let Some(at) = self.pick(n[0], &self.sets) else { return Done::Skipped };
+    pub(super) fn retire(&mut self, n: [u32; 4]) -> Result<Done, Violation> {
+        let Some(at) = self.pick(n[0], &self.sets) else { return Ok(Done::Skipped) };
         let set = &self.sets[at];
         let may = |plan: &&PlanEntry| plan.name != set.active || n[2].is_multiple_of(16);
         let plans: Vec<u32> = set.plans.iter().filter(may).map(|plan| plan.name).collect();
-        let Some(which) = self.pick(n[1], &plans) else { return Done::Skipped };
-        self.retire_one(at, plans[which])
+        let Some(which) = self.pick(n[1], &plans) else { return Ok(Done::Skipped) };
+        let name = plans[which];
+        if n[3] % 4 > 0 || self.partitions.len() >= MOST / 2 || self.groups.len() >= MOST {
+            return Ok(self.retire_one(at, name));
+        }
+        // A partition of the retired plan keeps the set open, also if it shares its context with another plan.
+        let (retired, others): (Vec<_>, Vec<_>) =
+            set.plans.iter().partition(|plan| plan.name == name);
+        let is_shared = |lane: &Arc<Partition>| {
+            others.iter().flat_map(|plan| &plan.lanes).any(|other| Arc::ptr_eq(other, lane))
+        };
+        let Some(plan) = retired.first().filter(|plan| !plan.lanes.is_empty()) else {
+            return Ok(self.retire_one(at, name));
+        };
+        let index = plan.lanes.iter().position(is_shared).unwrap_or(0);
+        let (part, lane) = (plan.plan.partitions()[index].clone(), Arc::clone(&plan.lanes[index]));
+        self.enter_partition(format_args!("plan{name}.partitions()[{index}]"), part, lane);
+        let done = self.retire_one(at, name);
+        if done == Done::Ok && n[3].is_multiple_of(8) {
+            self.close_one(at, n)?;
+        }
+        Ok(done)
     }
 
     fn retire_one(&mut self, at: usize, name: u32) -> Done {
