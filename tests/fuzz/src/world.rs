@@ -309,7 +309,7 @@ impl World {
             Kind::SwitchWhile => return self.switch_while(n),
             Kind::CloseSet => return self.close_set(n),
             Kind::DropSet => self.drop_set(n),
-            Kind::MakeStream => self.make_stream(n),
+            Kind::MakeStream => return self.make_stream(n),
             Kind::MakePrimaryStream => self.make_primary_stream(),
             Kind::CloneStream => self.clone_stream(n),
             Kind::DropStream => self.drop_stream(n),

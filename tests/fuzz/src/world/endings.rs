@@ -54,8 +54,8 @@ pub(super) fn call_of_close(number: u32) -> (&'static str, u64) {
     (call, 1 + u64::from(number >> 8) % most)
 }
 
-/// Runs `close`, and `other` before one of its driver calls if it makes that call. `other` runs on the halted thread, in
-/// place of another thread.
+/// Runs `close`, and `other` before one of its driver calls if it makes that call. `other` runs on the halted thread,
+/// in place of another thread.
 pub(super) fn beside<T, O: Send + 'static>(
     (sim, call, nth): (&Sim, &str, u64),
     close: impl FnOnce() -> T,

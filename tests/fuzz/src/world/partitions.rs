@@ -405,8 +405,8 @@ impl World {
     }
 }
 
-/// Describes the free SMs, and the results of requests for SMs. `creates` is false if foreign code has a handle of an idle
-/// context, since a partition that reuses the context would stay open.
+/// Describes the free SMs, and the results of requests for SMs. `creates` is false if foreign code has a handle of an
+/// idle context, since a partition that reuses the context would stay open.
 fn obtainable(device: &Device, unit: u32, creates: bool) -> String {
     let free = device.resources().sm().map(|sms| sms.free_sm_count());
     let rest = device.rest("rest").map(|group| group.sm_count()).map_err(|error| error.to_string());
