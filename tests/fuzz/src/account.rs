@@ -166,7 +166,7 @@ pub struct Partition {
     lease: OnceLock<Lease>,
 }
 
-/// What a partition has of its driver context.
+/// A partition's use of a driver context.
 pub struct Lease {
     /// A unique number.
     pub number: u32,

@@ -309,7 +309,7 @@ impl World {
             self.check_object(context, &known)?;
             return Ok(known);
         }
-        // A set may keep a context of which no plan has a handle.
+        // A set may hold a context that none of its plans uses.
         let last = self.model.last_set(id).filter(|_| !is_idle);
         if let Some(set) = self.sets.iter().position(|set| Some(set.name) == last) {
             let held = Held::within(&self.sets[set].base);

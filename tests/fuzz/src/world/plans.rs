@@ -313,7 +313,8 @@ impl World {
         let plans: Vec<u32> = set.plans.iter().filter(may).map(|plan| plan.name).collect();
         let Some(which) = self.pick(n[1], &plans) else { return Ok(Done::Skipped) };
         let name = plans[which];
-        if !n[3].is_multiple_of(4) || self.partitions.len() >= MOST / 2 || self.groups.len() >= MOST {
+        if !n[3].is_multiple_of(4) || self.partitions.len() >= MOST / 2 || self.groups.len() >= MOST
+        {
             return Ok(self.retire_one(at, name));
         }
         // A partition of the retired plan keeps the set open, also if it shares its context with another plan.
