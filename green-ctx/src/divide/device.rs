@@ -10,6 +10,7 @@ use crate::handle::device::Device;
 use crate::handle::error::Error;
 use crate::handle::error::{Refused, Result};
 use crate::handle::group::SmGroup;
+use crate::handle::registry::Step;
 use crate::ledger::SplitRequest;
 
 impl Device {
@@ -150,7 +151,10 @@ impl Device {
         match SharedContext::of(context, priority) {
             Ok(shared) => Ok(Partition::new(record, Vec::new(), Arc::new(shared))),
             Err((context, reason)) => {
-                let group = context.close().ok().flatten();
+                // No work was submitted to the context yet, so closing it needs no wait.
+                let alone = |step| Context::alone(&[&context], self.driver(), step, 1);
+                let is_alone = alone(Step::Watch) && alone(Step::Remove);
+                let group = if is_alone { context.finish_close() } else { None };
                 let resources = group.map(|group| ContextResources { group, workqueue });
                 Err(Refused { given: resources, reason })
             }
