@@ -136,7 +136,7 @@ impl Stream {
         let device = self.context().device();
         let primary = device.primary_context()?;
         // The capture ends before this object is dropped.
-        let mut noted = open_captures::note(self.driver());
+        let mut noted = open_captures::note(self);
         let capturing = Capturing::begin(self, mode)?;
         noted.begun(self)?;
         work()?;

@@ -68,8 +68,10 @@ impl Driver {
 struct Capture {
     /// The number of captures that were begun before this one.
     number: usize,
+    /// The address of the stream that is captured first.
+    origin: usize,
     /// The driver's id of the capture, which is unique in the process (cuda.h, `cuStreamGetCaptureInfo`), or `None`
-    /// while the driver begins the capture.
+    /// while the driver begins the capture. Until then, only the first stream takes part.
     id: Option<u64>,
     needs: Needs,
 }
@@ -104,13 +106,14 @@ pub(super) struct Noted<'a> {
     id: Option<u64>,
 }
 
-/// Starts noting the needs of a capture that is about to begin.
-pub(super) fn note(driver: &Driver) -> Noted<'_> {
+/// Starts noting the needs of a stream's capture that is about to begin.
+pub(super) fn note(stream: &Stream) -> Noted<'_> {
+    let (driver, origin) = (stream.driver(), stream.raw().addr());
     launch::CAPTURE.get_or_init(|| launches_kernel);
     stream::END_HOOKS.get_or_init(|| EndHooks { ends: stream_ends, left: OpenCaptures::pass_gate });
     let open = driver.open_captures();
     let number = open.begun.fetch_add(1, Ordering::Relaxed);
-    open.captures.lock().push(Capture { number, ..Capture::default() });
+    open.captures.lock().push(Capture { number, origin, ..Capture::default() });
     open.count.fetch_add(1, Ordering::SeqCst);
     Noted { driver, number, id: None }
 }
@@ -232,8 +235,12 @@ fn add(driver: &Driver, stream: CUstream, add: impl Fn(&mut Needs)) -> Result<bo
     let mut captures = driver.open_captures().captures.lock();
     // No last handle is dropped under the lock: if `add` drops a duplicate, the list holds the same object.
     for capture in captures.iter_mut() {
-        // A capture that is being begun may turn out to be the stream's capture.
-        if id.is_err() || capture.id.is_none() || id.as_ref().is_ok_and(|id| *id == capture.id) {
+        let is_one = match (&id, capture.id) {
+            (Ok(id), Some(_)) => *id == capture.id,
+            (Ok(_), None) => capture.origin == stream.addr(),
+            (Err(_), _) => true,
+        };
+        if is_one {
             add(&mut capture.needs);
         }
     }
