@@ -206,13 +206,6 @@ impl Device {
 }
 
 impl Context {
-    /// Returns a weak reference, which identifies the context and does not keep it alive. The reference stays valid
-    /// after the last handle is dropped.
-    #[must_use]
-    pub fn weak(&self) -> WeakContext {
-        WeakContext { inner: Arc::downgrade(&self.inner) }
-    }
-
     pub(crate) fn from_inner(inner: Arc<Inner>) -> Context {
         Context { inner }
     }
@@ -233,8 +226,7 @@ impl Context {
     /// Returns the context that owns the workqueues that this context uses. Every context that shares workqueues refers
     /// directly to their owner, so no chains of contexts form.
     pub(crate) fn owner_of_queues(&self) -> Context {
-        let queues = self.lease().and_then(|lease| lease.queues.as_ref());
-        queues.unwrap_or(self).clone()
+        self.lease().and_then(|lease| lease.queues.clone()).unwrap_or_else(|| self.clone())
     }
 
     /// Leases a driver context that was created or reused for `group`. `queues` is the context that owns the
@@ -269,12 +261,11 @@ impl Context {
         is_retained: bool,
         owner: Option<Owner>,
     ) -> Context {
-        let (lease, device) = (OnceLock::new(), device.clone());
-        let fresh = Arc::new(Inner { raw, green, lease, is_retained, owner, device });
-        let driver = fresh.device.driver().clone();
+        let lease = OnceLock::new();
+        let fresh = Inner { raw, green, lease, is_retained, owner, device: device.clone() };
         // Another thread may have entered an object for the same handle.
-        let (inner, late) = driver.contexts().get_or_enter(raw.address(), fresh);
-        drop(late);
+        let contexts = device.driver().contexts();
+        let (inner, _late) = contexts.get_or_enter(raw.address(), Arc::new(fresh));
         Context { inner }
     }
 

@@ -76,9 +76,8 @@ impl Green {
         placement: Placement,
         workqueue: Option<WorkqueueConfig>,
     ) -> Arc<Green> {
-        let ordinal = device.ordinal();
-        let green = Green { ordinal, placement, workqueue, ..Green::new(raw, context) };
-        let green = Arc::new(green);
+        let (ordinal, fresh) = (device.ordinal(), Green::new(raw, context));
+        let green = Arc::new(Green { ordinal, placement, workqueue, ..fresh });
         device.driver().greens().enter(context.address(), &green);
         green
     }

@@ -32,6 +32,15 @@ pub struct WeakContext {
     pub(super) inner: Weak<Inner>,
 }
 
+impl Context {
+    /// Returns a weak reference, which identifies the context and does not keep it alive. The reference stays valid
+    /// after the last handle is dropped.
+    #[must_use]
+    pub fn weak(&self) -> WeakContext {
+        WeakContext { inner: Arc::downgrade(&self.inner) }
+    }
+}
+
 impl WeakContext {
     /// Returns whether `context` is a handle of this context.
     #[must_use]

@@ -150,8 +150,10 @@ impl Streams {
 
     /// Returns the stream if only one was entered in this partition, and that stream still exists.
     pub(crate) fn lone(&self) -> Option<Raw<CUstream_st>> {
-        let is_lone = self.list.lock().borrow().entered == 1;
-        if is_lone { self.each(|entry| Some(entry.raw)).next().map(|(_, raw)| raw) } else { None }
+        let list = self.list.lock();
+        let list = list.borrow();
+        // The list is cleared when its only stream leaves.
+        if list.entered == 1 { list.entries.first().map(|entry| entry.raw) } else { None }
     }
 
     /// Begins to count the streams that are entered.
