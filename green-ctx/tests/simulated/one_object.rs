@@ -290,7 +290,7 @@ fn a_close_beside_a_wrap_keeps_the_partition() -> Outcome {
             let wrapped = wrapped.try_recv().ok().transpose()?;
             match closed {
                 Ok(_group) => {
-                    assert!(wrapped.is_none(), "{function} {nth}: closed beside a handle")
+                    assert!(wrapped.is_none(), "{function} {nth}: closed despite a handle")
                 }
                 Err(error) => {
                     check_refused(error.given, &weak, wrapped)?;

@@ -79,8 +79,7 @@ pub(crate) fn goals(report: &Report) -> Vec<Goal> {
 
     // Ratios, so that a slow host does not fail a goal. At commit c5228e9f, with driver 580.159.04, an H200 and an H100
     // took 1.48 to 1.63 times as long with fences as by hand, at the p99 1.45 to 1.65 times, and without fences 0.17 to
-    // 0.26 times. The limits leave a factor of about 1.2 for medians, and of 2.4 for the p99, which varies more between
-    //    runs.
+    // 0.26 times. The limits leave a factor of about 1.2 for medians, and of 2.4 for the p99, which varies more.
     let median = |sample: Option<&Sample>| sample.map(|sample| sample.p50);
     let tail = |sample: Option<&Sample>| sample.map(|sample| sample.p99);
     for state in ["idle", "in flight"] {
