@@ -5,8 +5,10 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace as Space
 
 import pytest
+from green_ctx_torch.engines.sglang import Refused, check
 from sglang_releases import FOLDER
 
 TESTS = Path(__file__).parent
@@ -43,11 +45,9 @@ def module(name, **items):
     return made
 
 module("yaml", safe_load=None)
-for name in ("sglang", "sglang.srt", "sglang.srt.multiplex", "sglang.srt.layers", "sglang.srt.layers.moe"):
+for name in ("sglang", "sglang.srt", "sglang.srt.multiplex"):
     module(name).__path__ = [{folder!r} + "/" + name.replace(".", "/")]
 module("sglang.srt.environ", envs=Space(SGLANG_PLUGINS=Space(get=lambda: None), SGLANG_PLATFORM=Space(get=lambda: "")))
-cutlass = Space(is_cutlass=lambda: scheduler.cutlass)
-module("sglang.srt.layers.moe.utils", get_moe_runner_backend=lambda: cutlass)
 
 from sglang.srt.multiplex import pdmux_context
 from sglang.srt.multiplex.pdmux_context import PDMuxConfig, initialize_stream_groups
@@ -59,12 +59,12 @@ class SchedulerMultiplexMixin:
 
 mixin = module("sglang.srt.multiplex.multiplexing_mixin", SchedulerMultiplexMixin=SchedulerMultiplexMixin)
 scheduler = SchedulerMultiplexMixin()
-scheduler.cutlass = False
 scheduler.config = PDMuxConfig(sm_group_num=4, manual_divisions=[[100, 32, 0], [84, 48, 9]])
 scheduler.model_config = Space(quantization=None)
 scheduler.server_args = Space(
-    tp_size=1, quantization=None, attention_backend="fa3", prefill_attention_backend=None,
-    decode_attention_backend=None, enable_hierarchical_cache=False, is_embedding=False, disable_radix_cache=False,
+    tp_size=1, dp_size=1, quantization=None, moe_runner_backend="auto", fp8_gemm_runner_backend="auto",
+    attention_backend="fa3", prefill_attention_backend=None, decode_attention_backend=None,
+    enable_hierarchical_cache=False, is_embedding=False, disable_radix_cache=False,
 )
 arguments = scheduler.server_args
 {scheduler}
@@ -122,31 +122,125 @@ assert len(pdmux_context.get_stream_groups()) == 4
 
 
 @of_releases
+def test_a_refused_setting_ends_the_process(version):
+    for setting, scheduler, words in (
+        ("shares", "arguments.quantization = 'gptq'", "quantization: prefill and decode may share"),
+        ("shares,untested", "arguments.quantization = 'gptq'", "quantization: prefill and decode may share"),
+        ("shares", "arguments.quantization = 'w8a8_int8'", "quantization was not checked"),
+    ):
+        status, output, errors = engine(version, "print('it continues')", scheduler, setting)
+        assert (status, output) == (1, "") and words in errors.splitlines()[-1], errors
+    assert engine(version, "print('it continues')", scheduler, "shares,untested")[:2] == (0, "it continues\n")
+
+
+SETTINGS = {
+    "tp_size": 1,
+    "dp_size": 1,
+    "quantization": None,
+    "moe_runner_backend": "auto",
+    "fp8_gemm_runner_backend": "auto",
+    "attention_backend": "fa3",
+    "prefill_attention_backend": None,
+    "decode_attention_backend": None,
+    "enable_hierarchical_cache": False,
+    "is_embedding": False,
+    "disable_radix_cache": False,
+}
+AMPERE, ADA, HOPPER, BLACKWELL = (8, 0), (8, 9), (9, 0), (10, 0)
+
+
+@pytest.fixture
+def refusal(monkeypatch):
+    """Returns the reason for which a scheduler's settings are refused, or None."""
+
+    def refusal(settings, gpu=HOPPER, untested=False, marlin=None, chosen=None):
+        arguments = Space(**SETTINGS | settings)
+        if chosen:
+            # SGLang 0.5.23 keeps its own choices apart from the user's arguments.
+            arguments._resolved_overrides = [("a hook", chosen)]
+            view = Space(resolved_view=lambda given: Space(**vars(given) | dict(given._resolved_overrides)["a hook"]))
+            monkeypatch.setitem(sys.modules, "sglang.srt.arg_groups.overrides", view)
+        monkeypatch.setitem(sys.modules, "torch", Space(cuda=Space(get_device_capability=lambda: gpu)))
+        if marlin:
+            monkeypatch.setenv("SGLANG_FORCE_FP8_MARLIN", marlin)
+        try:
+            check(untested, Space(server_args=arguments, model_config=Space(quantization=None)))
+        except Refused as refused:
+            return str(refused)
+
+    return refusal
+
+
+SEVERAL = "tp_size or dp_size: the plug-in did not run on several GPUs"
+LOCKS = "quantization: prefill and decode may share its kernels' locks"
+CUTLASS = "moe_runner_backend: CUTLASS"
+TRTLLM = "attention_backend: trtllm_mha"
+RADIX = "disable_radix_cache: it admits input_embeds"
+
+
 @pytest.mark.parametrize(
-    "scheduler, words",
+    "settings, more, words",
     [
-        ("arguments.tp_size = 2", "tp_size: the plug-in did not run on several GPUs"),
-        ("scheduler.model_config.quantization = 'awq_marlin'", "quantization: Marlin"),
-        ("arguments.quantization = 'gptq'", "quantization: Marlin"),
-        (
-            "arguments.quantization = 'fp8'; torch.cuda.get_device_capability = lambda device=None: (8, 0)",
-            "quantization: Marlin",
-        ),
-        ("arguments.quantization = 'fp8'; scheduler.cutlass = True", "moe_runner_backend: CUTLASS"),
-        ("arguments.attention_backend = 'trtllm_mha'", "attention_backend: trtllm_mha"),
-        ("arguments.decode_attention_backend = 'trtllm_mha'", "attention_backend: trtllm_mha"),
-        (
-            "module('sglang.srt.runtime_context', attention_backends=lambda: ('fa3', 'trtllm_mha'))",
-            "attention_backend: trtllm_mha",
-        ),
-        ("arguments.enable_hierarchical_cache = True", "enable_hierarchical_cache: prefill"),
-        ("arguments.is_embedding = True", "is_embedding: a split prefill"),
-        ("arguments.disable_radix_cache = True", "disable_radix_cache: it admits input_embeds"),
+        ({"tp_size": 2}, {}, SEVERAL),
+        ({"dp_size": 2}, {}, SEVERAL),
+        ({"quantization": "awq_marlin"}, {}, LOCKS),
+        ({"quantization": "gptq"}, {}, LOCKS),
+        ({"quantization": "modelopt_mixed"}, {}, LOCKS),
+        ({"quantization": "nvfp4_online"}, {}, LOCKS),
+        ({"quantization": "humming"}, {}, LOCKS),
+        ({"quantization": "w4afp8"}, {}, LOCKS),
+        ({"quantization": "fp8"}, {"gpu": AMPERE}, LOCKS),
+        ({"quantization": "fbgemm_fp8"}, {"gpu": AMPERE}, LOCKS),
+        ({"quantization": "fp8"}, {"marlin": "TRUE"}, LOCKS),
+        ({"quantization": "modelopt_fp8"}, {"marlin": "1"}, LOCKS),
+        ({"quantization": "fp8", "moe_runner_backend": "cutlass"}, {}, CUTLASS),
+        ({"quantization": "fp8"}, {"chosen": {"moe_runner_backend": "cutlass"}}, CUTLASS),
+        ({"attention_backend": "trtllm_mha"}, {}, TRTLLM),
+        ({"decode_attention_backend": "trtllm_mha"}, {}, TRTLLM),
+        ({"attention_backend": None}, {"chosen": {"attention_backend": "trtllm_mha"}}, TRTLLM),
+        ({"enable_hierarchical_cache": True}, {}, "enable_hierarchical_cache: prefill"),
+        ({"is_embedding": True}, {}, "is_embedding: a split prefill"),
+        ({"disable_radix_cache": True}, {}, RADIX),
+        ({}, {"chosen": {"disable_radix_cache": True}}, RADIX),
     ],
 )
-def test_a_setting_that_corrupts_ends_the_process(version, scheduler, words):
-    status, _, errors = engine(version, "print('it continues')", scheduler)
-    assert status == 1 and words in errors.splitlines()[-1], errors
+def test_settings_that_corrupt_are_refused(refusal, settings, more, words):
+    for untested in (False, True):
+        assert words in (refusal(settings, untested=untested, **more) or "it is accepted")
+
+
+@pytest.mark.parametrize(
+    "settings, more, name",
+    [
+        ({"quantization": "modelopt_fp8"}, {}, "quantization"),
+        ({"quantization": "one of tomorrow"}, {}, "quantization"),
+        ({"torchao_config": "int4wo-128"}, {}, "quantization"),
+        ({"quantization": "fp8"}, {"gpu": BLACKWELL}, "quantization"),
+        ({"quantization": "fp8", "fp8_gemm_runner_backend": "flashinfer_deepgemm"}, {}, "fp8_gemm_runner_backend"),
+        ({"moe_runner_backend": "flashinfer_cutlass"}, {}, "moe_runner_backend"),
+        ({"prefill_attention_backend": "flashinfer_mla"}, {}, "attention_backend"),
+        ({"attention_backend": None}, {}, "attention_backend"),
+    ],
+)
+def test_kernels_that_were_not_checked_need_a_word(refusal, settings, more, name):
+    words = f"this setting of {name} was not checked with SGLang's multiplexing; GREEN_CTX_SGLANG=shares,untested uses"
+    assert words in (refusal(settings, **more) or "it is accepted")
+    assert refusal(settings, untested=True, **more) is None
+
+
+@pytest.mark.parametrize(
+    "settings, more",
+    [
+        ({}, {"gpu": AMPERE}),
+        ({}, {"gpu": BLACKWELL}),
+        ({"quantization": "fp8"}, {"marlin": "false"}),
+        ({"quantization": "fp8", "moe_runner_backend": "triton"}, {"gpu": ADA}),
+        ({"attention_backend": "flashinfer", "decode_attention_backend": "triton"}, {}),
+        ({"attention_backend": None}, {"chosen": {"attention_backend": "triton"}}),
+    ],
+)
+def test_settings_that_were_checked_are_accepted(refusal, settings, more):
+    assert refusal(settings, **more) is None
 
 
 @of_releases

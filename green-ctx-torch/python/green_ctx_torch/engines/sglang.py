@@ -7,6 +7,7 @@ they are idle. No other argument, default or code of SGLang changes. See docs/en
 
 from __future__ import annotations
 
+import functools
 import importlib
 import importlib.metadata
 import logging
@@ -23,19 +24,8 @@ VARIABLE = "GREEN_CTX_SGLANG"
 #: The releases that ran on a GPU with this code.
 RAN = ("0.5.12", "0.5.23")
 
-#: Quantisations that may use Marlin's kernels, in which a layer has one array of locks for both streams.
-MARLIN = {
-    "auto-round",
-    "awq",
-    "awq_marlin",
-    "compressed-tensors",
-    "fp8 on this GPU",
-    "gptq",
-    "gptq_marlin",
-    "modelopt_fp4",
-    "moe_wna16",
-    "mxfp4",
-}
+#: Parts of the names of quantisations whose kernels may keep locks or a workspace in each layer, as Marlin's do.
+LOCKS = ("auto-round", "awq", "compressed-tensors", "fp4", "gptq", "humming", "mixed", "w4afp8", "wna16")
 
 PDMUX = "sglang.srt.multiplex.pdmux_context"
 SCHEDULER = "sglang.srt.multiplex.multiplexing_mixin.SchedulerMultiplexMixin.init_pdmux"
@@ -88,46 +78,51 @@ def install(text: str) -> None:
     registry = importlib.import_module("sglang.srt.plugins.hook_registry")
     groups = Groups(pdmux)
     for target, hook, kind in (
-        (SCHEDULER, check, "BEFORE"),
+        (SCHEDULER, functools.partial(check, "untested" in words), "BEFORE"),
         (f"{PDMUX}.initialize_stream_groups", groups.make, "REPLACE"),
         (f"{PDMUX}.set_current_stream_idx", groups.follow, "AFTER"),
     ):
         registry.HookRegistry.register(target, _or_stop(hook), getattr(registry.HookType, kind))
 
 
-def check(scheduler: Any) -> None:
-    """Refuses settings with which multiplexing computes wrong results. Runs before SGLang creates its stream
-    groups."""
+def check(untested: bool, scheduler: Any) -> None:
+    """Refuses settings with which multiplexing computes wrong results and, unless `untested`, kernels that were not
+    checked for it. Runs before SGLang creates its stream groups and loads the model."""
     arguments, model = scheduler.server_args, scheduler.model_config
-    quantization = getattr(model, "quantization", None) or arguments.quantization
-    if quantization == "fp8" and importlib.import_module("torch").cuda.get_device_capability() < (8, 9):
-        quantization = "fp8 on this GPU"
-    moe = importlib.import_module("sglang.srt.layers.moe.utils")
+    if hasattr(arguments, "_resolved_overrides"):
+        # SGLang 0.5.23 keeps the defaults that it chooses apart from the user's arguments.
+        arguments = importlib.import_module("sglang.srt.arg_groups.overrides").resolved_view(arguments)
+    quantization = model.quantization or arguments.quantization or getattr(arguments, "torchao_config", "") or "none"
+    capability = importlib.import_module("torch").cuda.get_device_capability()
+    marlin = capability < (8, 9) or os.environ.get("SGLANG_FORCE_FP8_MARLIN", "0").lower() not in ("0", "false")
+    locks = any(part in quantization for part in LOCKS) or ("fp8" in quantization and marlin)
+    moe, own = arguments.moe_runner_backend, (arguments.prefill_attention_backend, arguments.decode_attention_backend)
+    attention = {backend or arguments.attention_backend for backend in own}
     refused = (
-        ("tp_size", arguments.tp_size > 1, "the plug-in did not run on several GPUs"),
-        ("quantization", quantization in MARLIN, "Marlin's kernels share an array of locks between prefill and decode"),
-        (
-            "moe_runner_backend",
-            moe.get_moe_runner_backend().is_cutlass() and "fp8" in str(quantization),
-            "CUTLASS's FP8 experts share a workspace between prefill and decode",
-        ),
-        ("attention_backend", "trtllm_mha" in _backends(arguments), "trtllm_mha has one workspace for all streams"),
+        ("tp_size or dp_size", max(arguments.tp_size, arguments.dp_size) > 1, "the plug-in did not run on several GPUs"),
+        ("quantization", locks, "prefill and decode may share its kernels' locks or workspace"),
+        ("moe_runner_backend", moe == "cutlass" and "fp8" in quantization, "CUTLASS's FP8 experts share a workspace"),
+        ("attention_backend", "trtllm_mha" in attention, "trtllm_mha has one workspace for all streams"),
         ("enable_hierarchical_cache", arguments.enable_hierarchical_cache, "prefill does not wait for HiCache's loads"),
         ("is_embedding", arguments.is_embedding, "a split prefill returns no embeddings"),
         ("disable_radix_cache", arguments.disable_radix_cache, "it admits input_embeds, which a split prefill ignores"),
     )
+    # FlashInfer, which may compute FP8 from compute capability 10.0 on, has one workspace for all streams.
+    checked = (
+        ("quantization", quantization == "none" or (quantization == "fp8" and capability < (10, 0))),
+        ("fp8_gemm_runner_backend", arguments.fp8_gemm_runner_backend == "auto"),
+        ("moe_runner_backend", moe in ("auto", "triton")),
+        ("attention_backend", attention <= {"fa3", "flashinfer", "triton"}),
+    )
     for name, is_set, reason in refused:
         if is_set:
             raise Refused(f"SGLang's multiplexing is not safe with this setting of {name}: {reason}")
-
-
-def _backends(arguments: Any) -> tuple[str | None, ...]:
-    """Returns the attention backends of prefill and decode."""
-    context = sys.modules.get("sglang.srt.runtime_context")
-    if hasattr(context, "attention_backends"):
-        return tuple(context.attention_backends())  # type: ignore[union-attr]
-    names = ("attention_backend", "prefill_attention_backend", "decode_attention_backend")
-    return tuple(getattr(arguments, name) for name in names)
+    for name, is_known in checked:
+        if not (is_known or untested):
+            raise Refused(
+                f"this setting of {name} was not checked with SGLang's multiplexing; {VARIABLE}=shares,untested uses "
+                f"it nevertheless, and results may be wrong"
+            )
 
 
 class Groups:
