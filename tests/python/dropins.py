@@ -54,6 +54,8 @@ class Torch(types.SimpleNamespace):
 
     @staticmethod
     def device(kind, index=None):
+        if ":" in kind:
+            kind, index = kind.split(":")[0], int(kind.split(":")[1])
         return types.SimpleNamespace(type=kind, index=index)
 
     current = staticmethod(libtorch.current)

@@ -170,4 +170,14 @@ def test_a_device_of_one_locality_domain():
     assert flashinfer.get_locality_domain_count(0) == 1
     with pytest.raises(RuntimeError, match="device 0 has 1 locality domain; a split by domain needs two"):
         flashinfer.split_device_green_ctx_by_locality_domain(0)
+
+
+def test_a_device_can_be_named(torch, monkeypatch):
+    assert flashinfer.get_locality_domain_count("cuda") == flashinfer.get_locality_domain_count("cuda:0") == 1
+    assert flashinfer.get_cudevice("cuda") == 0
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 3)
+    with pytest.raises(RuntimeError, match="device 3 has 1 locality domain"):
+        flashinfer.split_device_green_ctx_by_locality_domain("cuda")
+    with pytest.raises(ValueError, match="only CUDA devices"):
+        flashinfer.get_locality_domain_count("cpu")
     assert all_free()

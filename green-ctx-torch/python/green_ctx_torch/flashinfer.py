@@ -277,13 +277,13 @@ def split_device_green_ctx_by_sm_count(
     return create_green_ctx_streams(cu_dev, resources), resources
 
 
-def get_locality_domain_count(dev: _torch.device | int) -> int:
+def get_locality_domain_count(dev: _torch.device | int | str) -> int:
     """Returns the number of locality domains of the device: 1 if the device or the driver does not support several."""
     return _native.get_num_locality_domains(_ordinal(dev))
 
 
 def split_device_green_ctx_by_locality_domain(
-    dev: _torch.device | int, backfill: bool = True
+    dev: _torch.device | int | str, backfill: bool = True
 ) -> tuple[list[_torch.cuda.Stream], list[CUdevResource]]:
     """Creates a partition for each locality domain. Returns one stream and one resource per domain, in the domains'
     order.
@@ -363,9 +363,11 @@ def _ours(resource: CUdevResource) -> CUdevResource:
 
 
 def _ordinal(dev: _Any) -> int:
-    """Returns the ordinal of a `torch.device`. An int is returned unchanged."""
+    """Returns the ordinal of a `torch.device` or of its name, such as "cuda". An int is returned unchanged."""
     if isinstance(dev, int):
         return int(dev)
+    if isinstance(dev, str) and "torch" in sys.modules:
+        dev = sys.modules["torch"].device(dev)
     kind, index = getattr(dev, "type", None), getattr(dev, "index", None)
     if kind is None or callable(index):
         message = f"dev must be a torch.device such as torch.device('cuda:0'), got {dev!r}"
