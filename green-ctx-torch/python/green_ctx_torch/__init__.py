@@ -14,6 +14,7 @@ the floor and the ceiling. All partitions share the device's memory, caches and 
 
 import sys
 import sysconfig
+from typing import TYPE_CHECKING
 
 if sysconfig.get_config_var("Py_GIL_DISABLED"):
     raise ImportError(
@@ -138,7 +139,9 @@ SUPPORTED: bool
 """True if green contexts can be used, as `torch.cuda.green_contexts.SUPPORTED`. See `green_contexts`."""
 
 
-def __getattr__(name: str) -> bool:
-    if name == "SUPPORTED":
-        return green_contexts.SUPPORTED
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+if not TYPE_CHECKING:
+    # A type checker that sees this function accepts every name.
+    def __getattr__(name: str) -> bool:
+        if name == "SUPPORTED":
+            return green_contexts.SUPPORTED
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -13,7 +13,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from green_ctx_torch import _native, _seams
@@ -173,7 +173,7 @@ class Applied(Mapping[str, "Partition | PlainStream"]):
 
 
 def tune(
-    jobs: Mapping[str, Callable[[], object] | torch.cuda.CUDAGraph | int | Job] | Iterable[Job],
+    jobs: Mapping[str, Callable[[], object] | torch.cuda.CUDAGraph | int | Job] | Sequence[Job],
     goal: str = "throughput",
     *,
     weights: Mapping[str, float] | None = None,
@@ -234,7 +234,7 @@ def tune(
 @contextlib.contextmanager
 def tuned(
     path: str | os.PathLike[str],
-    jobs: Mapping[str, Callable[[], object] | torch.cuda.CUDAGraph | int | Job] | Iterable[Job],
+    jobs: Mapping[str, Callable[[], object] | torch.cuda.CUDAGraph | int | Job] | Sequence[Job],
     goal: str = "throughput",
     *,
     weights: Mapping[str, float] | None = None,

@@ -34,6 +34,7 @@ A context stays alive while its object or one of its streams exists, and until e
 """
 
 import sys
+from typing import TYPE_CHECKING
 
 from green_ctx_torch import _native
 from green_ctx_torch._native import (
@@ -68,7 +69,9 @@ def _supported() -> bool:
     return _native.supported()
 
 
-def __getattr__(name: str) -> bool:
-    if name == "SUPPORTED":
-        return _supported()
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+if not TYPE_CHECKING:
+    # A type checker that sees this function accepts every name.
+    def __getattr__(name: str) -> bool:
+        if name == "SUPPORTED":
+            return _supported()
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
