@@ -19,11 +19,14 @@ pub(crate) fn table<const N: usize>(columns: [(&str, Align); N], rows: &[[String
     let widths: [usize; N] = std::array::from_fn(width);
     let mut text = String::new();
     for line in lines() {
-        let cells =
-            line.iter().zip(columns).zip(widths).map(|((cell, (_, align)), width)| match align {
-                Align::Left => format!("{cell:<width$}"),
-                Align::Right => format!("{cell:>width$}"),
-            });
+        let cells = line.iter().zip(columns).zip(widths).map(|((cell, (_, align)), width)| {
+            // `format!` panics at widths above 65,535, and a cell may contain a name from the user.
+            let space = " ".repeat(width - cell.chars().count());
+            match align {
+                Align::Left => format!("{cell}{space}"),
+                Align::Right => format!("{space}{cell}"),
+            }
+        });
         text.push_str(cells.collect::<Vec<_>>().join("  ").trim_end());
         text.push('\n');
     }
@@ -70,5 +73,9 @@ mod tests {
         let rows = [["p0".to_owned(), "8".to_owned()], ["remainder".to_owned(), "124".to_owned()]];
         let text = table([("group", Align::Left), ("SMs", Align::Right)], &rows);
         assert_eq!(text, "group      SMs\np0           8\nremainder  124\n");
+        // More than the widths that `format!` can pad to.
+        let long = "x".repeat(1 << 16);
+        let text = table([("group", Align::Left)], &[[long.clone()]]);
+        assert_eq!(text, format!("group\n{long}\n"));
     }
 }
