@@ -67,7 +67,7 @@ impl Api {
     /// # Errors
     ///
     /// A [`LoadError`] that contains the path, for example [`LoadError::NotFound`], [`LoadError::Unloadable`],
-    /// [`LoadError::NoEntryPoint`] or [`LoadError::TooOld`].
+    /// [`LoadError::Truncated`], [`LoadError::NoEntryPoint`] or [`LoadError::TooOld`].
     ///
     /// # Safety
     ///
@@ -75,6 +75,9 @@ impl Api {
     /// functions with the signatures in `cuda.h`.
     pub unsafe fn load_from(path: impl AsRef<Path>) -> Result<Api, LoadError> {
         let path = path.as_ref();
+        if let Some(search::Truncated { path, found, needs }) = search::truncated(path) {
+            return Err(LoadError::Truncated { path, found, needs });
+        }
         // SAFETY: opening a library runs its initialisers. By this function's contract, the library is a CUDA driver.
         let library = unsafe { libloading::Library::new(path) }.map_err(|source| {
             match search::existing(path, &source) {
@@ -295,6 +298,15 @@ pub enum LoadError {
         /// The message of the system's loader.
         source: libloading::Error,
     },
+    /// The file is shorter than its segments, and loading it could end the process.
+    Truncated {
+        /// The path of the file.
+        path: PathBuf,
+        /// The length of the file, in bytes.
+        found: u64,
+        /// The length that the segments need, in bytes.
+        needs: u64,
+    },
     /// The library exports neither `cuGetProcAddress_v2` nor a working `cuDriverGetVersion`, so the library is not a
     /// CUDA driver.
     NoEntryPoint {
@@ -339,6 +351,11 @@ impl fmt::Display for LoadError {
             LoadError::Unloadable { path, .. } => {
                 write!(f, "the CUDA driver library {} exists but cannot be loaded", path.display())
             }
+            LoadError::Truncated { path, found, needs } => write!(
+                f,
+                "the CUDA driver library {} is truncated: it has {found} bytes, but needs {needs}",
+                path.display()
+            ),
             LoadError::NoEntryPoint { path, .. } => write!(
                 f,
                 "{} does not export cuGetProcAddress_v2: it is not a CUDA driver",
@@ -370,7 +387,10 @@ impl std::error::Error for LoadError {
             LoadError::NotFound { source, .. }
             | LoadError::Unloadable { source, .. }
             | LoadError::NoEntryPoint { source, .. } => Some(source),
-            LoadError::Missing { .. } | LoadError::TooOld { .. } | LoadError::Driver { .. } => None,
+            LoadError::Truncated { .. }
+            | LoadError::Missing { .. }
+            | LoadError::TooOld { .. }
+            | LoadError::Driver { .. } => None,
         }
     }
 }

@@ -1,23 +1,79 @@
-//! Distinguishes a library that does not exist from a library that does not load.
+//! Finds the file that the system's loader opens: to distinguish a library that does not exist from a library that does
+//! not load, and to find a truncated library before the loader maps it.
 
 #[cfg(not(windows))]
 use std::collections::BTreeSet;
 use std::error::Error;
 use std::ffi::OsStr;
-use std::io::ErrorKind;
+use std::fs::File;
+use std::io::{self, ErrorKind, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
+
+/// A file that is shorter than its segments.
+pub(crate) struct Truncated {
+    pub(crate) path: PathBuf,
+    pub(crate) found: u64,
+    pub(crate) needs: u64,
+}
+
+/// Returns the file that the loader would map, if that file is truncated. The loader does not compare the segments with
+/// the file's length, and the first access to a missing page ends the process with SIGBUS.
+///
+/// If this function cannot read the header of a 64-bit ELF file, the loader cannot map the file, and passes over it or
+/// returns an error.
+pub(crate) fn truncated(path: &Path) -> Option<Truncated> {
+    candidates(path)
+        .into_iter()
+        .find_map(|path| {
+            let (found, needs) = lengths(&path).ok()?;
+            Some(Truncated { path, found, needs })
+        })
+        .filter(|file| file.found < file.needs)
+}
+
+/// Returns the length of a 64-bit ELF file, and the length that its loadable segments need. The offsets are those of
+/// `Elf64_Ehdr` and `Elf64_Phdr` in `elf.h`.
+fn lengths(path: &Path) -> io::Result<(u64, u64)> {
+    const PROGRAM_HEADER: usize = 56;
+    const PT_LOAD: u64 = 1;
+    let number = |bytes: &[u8]| bytes.iter().rev().fold(0, |sum, byte| sum << 8 | u64::from(*byte));
+    let mut file = File::open(path)?;
+    let mut header = [0; 64];
+    file.read_exact(&mut header)?;
+    if !header.starts_with(b"\x7fELF\x02") {
+        return Err(ErrorKind::InvalidData.into());
+    }
+    let mut table = vec![0; number(&header[56..58]) as usize * PROGRAM_HEADER];
+    file.seek(SeekFrom::Start(number(&header[32..40])))?;
+    file.read_exact(&mut table)?;
+    let segments = table.chunks_exact(PROGRAM_HEADER);
+    let loaded = segments.filter(|segment| number(&segment[..4]) == PT_LOAD);
+    let ends =
+        loaded.map(|segment| number(&segment[8..16]).saturating_add(number(&segment[32..40])));
+    Ok((file.metadata()?.len(), ends.max().unwrap_or(0)))
+}
 
 /// Returns the file that the loader tried to open, or `None` if there is no such file.
 ///
 /// `error` is the error of the system's loader. The error names a file only in its text, and that file may be a
 /// dependency of the library. If this function does not recognise the text, the library counts as existing.
 pub(crate) fn existing(path: &Path, error: &libloading::Error) -> Option<PathBuf> {
-    if path.parent() != Some(Path::new("")) {
-        return exists(path).then(|| path.to_owned());
-    }
     // The loader skips files for other machines and dangling links, and then reports that it found nothing.
-    let found = folders().into_iter().map(|folder| folder.join(path)).find(|file| exists(file));
-    found.or_else(|| (!is_absence(path, &root(error))).then(|| path.to_owned()))
+    let found = candidates(path).into_iter().find(|file| exists(file));
+    found.or_else(|| (is_bare(path) && !is_absence(path, &root(error))).then(|| path.to_owned()))
+}
+
+/// Returns the files that the loader may open, in the order in which it tries them.
+fn candidates(path: &Path) -> Vec<PathBuf> {
+    match is_bare(path) {
+        true => folders().into_iter().map(|folder| folder.join(path)).collect(),
+        false => vec![path.to_owned()],
+    }
+}
+
+/// Returns whether the path is a name without a folder, which the loader searches for in its folders.
+fn is_bare(path: &Path) -> bool {
+    path.parent() == Some(Path::new(""))
 }
 
 /// Returns whether the path exists. A dangling link counts as existing.

@@ -36,6 +36,21 @@ fn a_file_that_does_not_load_is_told_from_a_missing_one() {
     assert!(matches!(error, LoadError::Unloadable { .. }), "{error}");
 }
 
+/// The loader maps the segments of a file without comparing them with the file's length, and the first access to a
+/// missing page ends the process.
+#[test]
+#[cfg(target_os = "linux")]
+fn a_truncated_library_is_not_opened() {
+    let program = std::fs::read(std::env::current_exe().expect("a path")).expect("a program");
+    let library = format!("libtruncated-{}.so", std::process::id());
+    let path = std::env::temp_dir().join(library);
+    std::fs::write(&path, &program[..8192]).expect("it can be written");
+    let error = refused(&path);
+    std::fs::remove_file(&path).expect("it can be removed");
+    assert!(matches!(error, LoadError::Truncated { found: 8192, .. }), "{error}");
+    assert!(error.to_string().contains(&format!("{} is truncated", path.display())), "{error}");
+}
+
 #[test]
 #[cfg(target_os = "linux")]
 fn a_library_without_the_entry_point_is_no_driver() {

@@ -167,6 +167,11 @@ mod broken {
         for (name, bytes, reason) in [
             ("corrupt", fake[..200].to_vec(), "/corrupt/libcuda.so.1: cannot read file data"),
             ("empty", Vec::new(), "/empty/libcuda.so.1: file too short"),
+            (
+                "truncated",
+                fake[..8192].to_vec(),
+                "/truncated/libcuda.so.1 is truncated: it has 8192",
+            ),
             ("text", vec![b'x'; 4096], "/text/libcuda.so.1: invalid ELF header"),
             ("architecture", foreign, "/architecture/libcuda.so.1 exists but cannot be loaded"),
             (
