@@ -307,7 +307,7 @@ impl<C, L: Fn(usize) -> Option<u32>> Supply<'_, C, L> {
     /// Returns an error message if no whole units of the device satisfy the share, even if all are free.
     fn no_whole_unit(
         &self,
-        RequestedGroup { name, counted: share, .. }: &RequestedGroup,
+        RequestedGroup { name, share: requested, counted: share }: &RequestedGroup,
     ) -> Option<String> {
         let (counts, size) = (self.units.counts(), self.units.size());
         let least = share.wanted().0;
@@ -340,7 +340,7 @@ impl<C, L: Fn(usize) -> Option<u32>> Supply<'_, C, L> {
             .map(|sms| if least == 0 { format!("..={sms}") } else { sms.to_string() })
             .collect();
         Some(format!(
-            "group {name}: no whole units of {size} SMs satisfy {share}; {} would do",
+            "group {name}: no whole units of {size} SMs satisfy {requested}; {} would do",
             near.join(" or ")
         ))
     }

@@ -90,6 +90,8 @@ fn splits_that_do_not_fit_are_bad_usage() {
         }
         for (counts, part) in [
             ("17..=18", "no whole units of 8 SMs satisfy 17..=18; 16 or 20 would do"),
+            ("1%..5", "no whole units of 8 SMs satisfy 1%..=5; 8 would do"),
+            ("13..10%", "no whole units of 8 SMs satisfy 13..=10%; 12 or 16 would do"),
             ("..7", "8 would do"),
             ("rest,..", "ask for `..` instead of the rest, or give p1 a ceiling"),
             ("32..,rest", "ask for `..` instead of the rest, or give p0 a ceiling"),
