@@ -2,7 +2,7 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use crate::failure::Failure;
 
@@ -33,6 +33,23 @@ impl Picture {
         match opened {
             Ok((file, is_new)) => Ok(Picture { path, file, is_new }),
             Err(source) => Err(Failure::File { path, source }),
+        }
+    }
+
+    /// Fails if `path`, which another option names, is this file. The picture would replace that option's file, or be
+    /// replaced by it.
+    pub(crate) fn differs_from(&self, option: &str, path: &Path) -> Result<(), Failure> {
+        // This file exists, so if `path` does not, they differ.
+        let [ours, theirs] = [&self.path, path].map(fs::canonicalize);
+        match theirs {
+            Ok(theirs) if ours.is_ok_and(|ours| ours == theirs) => {
+                let path = path.display();
+                let reason = format!(
+                    "{option} and --svg name the same file, {path}; give each its own file"
+                );
+                Err(Failure::Request(reason))
+            }
+            _ => Ok(()),
         }
     }
 

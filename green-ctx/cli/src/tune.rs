@@ -109,19 +109,24 @@ pub(crate) struct Arguments {
 
 pub(crate) fn run(options: &Options, arguments: &Arguments) -> Result<Outcome, Failure> {
     // Invalid arguments are reported before minutes are spent on measuring.
-    let asked = match &arguments.show {
-        Some(file) => Err(file),
+    let asked = match arguments.show.as_ref().map(Store::new) {
+        Some(shown) => Err(shown),
         None => Ok((Question::read(arguments)?, options.driver.device(options.device)?)),
     };
     let picture = arguments.svg.clone().map(Picture::open).transpose()?;
     let store = arguments.out.as_ref().map(Store::new);
+    if let Some(picture) = &picture {
+        for (option, other) in [("--out", store.as_ref()), ("--show", asked.as_ref().err())] {
+            other.iter().try_for_each(|other| picture.differs_from(option, other.path()))?;
+        }
+    }
     let failed = |store: &Store, source| Failure::File { path: store.path().to_owned(), source };
     if let Some(store) = &store {
         store.can_save().map_err(|source| failed(store, source))?;
     }
     let outcome = match &asked {
         Ok((question, device)) => measure(device, arguments, question)?,
-        Err(file) => Store::new(file).read().map_err(|miss| Failure::Request(miss.to_string()))?,
+        Err(shown) => shown.read().map_err(|miss| Failure::Request(miss.to_string()))?,
     };
     if let Some(picture) = picture {
         picture.write(&tuning_svg(&outcome))?;

@@ -99,6 +99,32 @@ fn what_was_found_is_kept_drawn_and_shown_again() {
 }
 
 #[test]
+#[cfg(unix)]
+fn a_picture_does_not_replace_another_file() {
+    let folder = Folder::new("same-file");
+    let file = folder.file("a.svg");
+    let link = folder.file("link");
+    // The same file under another name, before and after the file exists.
+    std::os::unix::fs::symlink("a.svg", &link).expect("a link");
+    let names = [&file, &folder.file("./a.svg"), &link];
+    for out in names {
+        let answer = pair(&["--out", out, "--svg", &file]);
+        assert_eq!((answer.status, answer.out.as_str()), (2, ""), "{out}");
+        assert!(answer.err.contains("--out and --svg name the same file"), "{}", answer.err);
+        assert!(!Path::new(&file).exists());
+    }
+    assert_eq!(pair(&["--out", &file]).status, 0);
+    let saved = fs::read(&file).expect("an outcome");
+    for out in names {
+        let shown = simulated(&["tune", "--show", out, "--svg", &file]);
+        assert_eq!((shown.status, shown.out.as_str()), (2, ""), "{out}");
+        assert!(shown.err.contains("--show and --svg name the same file"), "{}", shown.err);
+        assert_eq!(pair(&["--out", out, "--svg", &file]).status, 2);
+    }
+    assert_eq!(fs::read(&file).expect("an outcome"), saved);
+}
+
+#[test]
 fn a_bound_that_cannot_be_met_is_status_1() {
     let answer = pair(&["--goal", "keep:gemm:p99:1us"]);
     assert_eq!(answer.status, 1);
