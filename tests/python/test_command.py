@@ -27,6 +27,23 @@ def test_statuses_are_the_commands(python):
     python(*COMMAND, "--driver", "cuda:/nowhere/libcuda.so.1", "info", status=3)
 
 
+def test_advice_fits_a_build_without_the_simulated_driver(python, tmp_path):
+    """No advice names a choice that this build refuses."""
+    (tmp_path / "libcuda.so.1").touch()
+
+    def message(*arguments, status):
+        output = json.loads(python(*COMMAND, "--json", *arguments, status=status, LD_LIBRARY_PATH=str(tmp_path)))
+        return output["error"]["message"]
+
+    broken = message("info", status=3)
+    assert "driver does not work; without a GPU, build the simulated driver with `cargo xtask sim-lib`" in broken
+    assert "this build has no simulated driver; without a GPU, build" in message("--driver", "sim", "info", status=2)
+    choices = message("--driver", "nvidia", "info", status=2)
+    assert "a driver is auto, cuda or cuda:PATH" in choices
+    shown = python(*COMMAND, "--help")
+    assert not any("--driver sim" in text or "sim:" in text for text in (broken, choices, shown))
+
+
 def test_help_names_the_command(python):
     assert "Usage: green-ctx" in python(*COMMAND, "--help")
 

@@ -13,6 +13,32 @@ use green_ctx::{Error, LoadError};
 
 use crate::failure::Failure;
 
+pub(crate) use self::texts::{ABOUT, CHOICES, WITHOUT_A_GPU};
+
+/// Texts about `--driver`: its choices, the rest of its help, and advice for a machine without a GPU.
+#[cfg(feature = "sim")]
+mod texts {
+    pub(crate) const CHOICES: &str = "auto, cuda, cuda:PATH, sim or sim:PROFILE[@VERSION]";
+    pub(crate) const ABOUT: &str = "\
+        `auto` uses the installed NVIDIA driver. If no driver library is installed, `auto` simulates an H200, and every \
+        output contains a note. An installed driver that does not work is an error. `cuda` uses only the installed \
+        driver, and `cuda:PATH` uses the driver library at PATH. `sim:h200@12.4` simulates an H200 with a driver for \
+        CUDA 12.4. If a profile or version is unknown, the error message lists the known profiles or versions.";
+    pub(crate) const WITHOUT_A_GPU: &str = "use --driver sim for a simulated GPU";
+}
+
+/// The same texts for a build without the simulated driver, such as the command that pip installs.
+#[cfg(not(feature = "sim"))]
+mod texts {
+    pub(crate) const CHOICES: &str = "auto, cuda or cuda:PATH";
+    pub(crate) const ABOUT: &str = "\
+        `auto` and `cuda` use the installed NVIDIA driver, and `cuda:PATH` uses the driver library at PATH. This build \
+        has no simulated driver.";
+    pub(crate) const WITHOUT_A_GPU: &str = "\
+        without a GPU, build the simulated driver with `cargo xtask sim-lib` in the repository of green-ctx, and set \
+        LD_LIBRARY_PATH=target/sim-lib and GREEN_CTX_SIM=h200";
+}
+
 /// The driver that the option `--driver` selects.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DriverChoice {
@@ -36,11 +62,8 @@ impl FromStr for DriverChoice {
             spec.parse::<Spec>().map(DriverChoice::Simulated).map_err(|error| error.to_string())
         };
         #[cfg(not(feature = "sim"))]
-        let simulated = |_| {
-            let reason =
-                "this build has no simulated driver; install green-ctx-cli with cargo to get one";
-            Err(reason.to_owned())
-        };
+        let simulated =
+            |_: &str| Err(format!("this build has no simulated driver; {WITHOUT_A_GPU}"));
         match text.split_once(':') {
             None if text == "auto" => Ok(DriverChoice::Auto),
             None if text == "cuda" => Ok(DriverChoice::Installed),
@@ -48,7 +71,7 @@ impl FromStr for DriverChoice {
             Some(("cuda", "")) => Err("the path of the driver library is missing".to_owned()),
             Some(("cuda", path)) => Ok(DriverChoice::Library(path.into())),
             Some(("sim", spec)) => simulated(spec),
-            _ => Err("a driver is auto, cuda, cuda:PATH, sim or sim:PROFILE[@VERSION]".to_owned()),
+            _ => Err(format!("a driver is {CHOICES}")),
         }
     }
 }
@@ -61,7 +84,7 @@ impl DriverChoice {
         #[cfg(not(feature = "sim"))]
         let driver = self.installed();
         driver.map_err(|error| match self {
-            DriverChoice::Auto => Failure::BrokenDriver(error),
+            DriverChoice::Auto => Failure::NoDriver(error),
             _ => Failure::Library(error),
         })
     }

@@ -4,8 +4,9 @@ use std::error::Error as _;
 use std::io;
 use std::path::PathBuf;
 
-use green_ctx::{Error, error::ErrorKind, resource::NotEnoughSms};
+use green_ctx::{Error, LoadError, error::ErrorKind, resource::NotEnoughSms};
 
+use crate::driver::WITHOUT_A_GPU;
 use crate::jobs::JobError;
 
 /// The exit status if verification fails or a bound cannot be met.
@@ -33,9 +34,9 @@ pub(crate) enum Failure {
     /// The request does not fit, but the same request with `--fine` would fit.
     #[error("{0}; with --fine the request fits")]
     FitsFinely(Error),
-    /// The installed driver does not work, and `--driver` is `auto`.
-    #[error("the installed NVIDIA driver does not work; use --driver sim for a simulated GPU")]
-    BrokenDriver(#[source] Error),
+    /// No driver is installed, or the installed one does not work, and `--driver` is `auto`.
+    #[error("{}; {WITHOUT_A_GPU}", state(.0))]
+    NoDriver(#[source] Error),
     /// A file cannot be written.
     #[error("cannot write {}", path.display())]
     File {
@@ -64,7 +65,7 @@ impl Failure {
         match self {
             Failure::Usage(_) | Failure::Request(_) => "usage",
             Failure::NotMet(_) => "not_met",
-            Failure::Library(error) | Failure::FitsFinely(error) | Failure::BrokenDriver(error) => {
+            Failure::Library(error) | Failure::FitsFinely(error) | Failure::NoDriver(error) => {
                 kind(error).as_str()
             }
             Failure::File { .. } | Failure::Output(_) => "io",
@@ -83,7 +84,7 @@ impl Failure {
     /// Returns the exit status.
     pub(crate) fn status(&self) -> u8 {
         match self {
-            Failure::BrokenDriver(_) => NO_DRIVER,
+            Failure::NoDriver(_) => NO_DRIVER,
             Failure::NotMet(_) => NOT_VERIFIED,
             Failure::Library(error) | Failure::FitsFinely(error) => match kind(error) {
                 ErrorKind::InvalidRequest | ErrorKind::Unavailable => BAD_USAGE,
@@ -102,6 +103,14 @@ impl Failure {
             source = error.source();
         }
         layers
+    }
+}
+
+/// Returns words for an error of loading the installed driver.
+fn state(error: &Error) -> &'static str {
+    match error {
+        Error::Load(LoadError::NotFound { .. }) => "no NVIDIA driver is installed",
+        _ => "the installed NVIDIA driver does not work",
     }
 }
 
@@ -137,6 +146,19 @@ mod tests {
         let status_999 = CUresult::CUDA_ERROR_UNKNOWN;
         assert_eq!(status(Error::Driver { call: "cuInit", status: status_999 }), NO_DRIVER);
         assert_eq!(Failure::from(io::Error::other("disk full")).status(), BAD_USAGE);
+    }
+
+    #[test]
+    fn a_missing_driver_is_not_called_broken() {
+        let missing = crate::DriverChoice::Library("/nowhere/libcuda.so.1".into()).load();
+        let Err(Failure::Library(missing)) = missing else { panic!("it is not there") };
+        let broken = Error::NoSuchDevice { ordinal: 0, count: 0 };
+        for (error, begins) in [(missing, "no NVIDIA driver is"), (broken, "the installed NVIDIA")]
+        {
+            let failure = Failure::NoDriver(error);
+            assert!(failure.to_string().starts_with(begins), "{failure}");
+            assert!(failure.to_string().ends_with(WITHOUT_A_GPU), "{failure}");
+        }
     }
 
     #[test]

@@ -45,14 +45,15 @@ struct Arguments {
 /// The options that every command accepts.
 #[derive(clap::Args)]
 struct Options {
-    /// The driver to use: auto, cuda, cuda:PATH, sim or sim:PROFILE[@VERSION].
-    ///
-    /// `auto` uses the installed NVIDIA driver. If no driver library is installed, `auto` simulates an H200, and every
-    /// output contains a note. An installed driver that does not work is an error. `cuda` uses only the installed
-    /// driver, and `cuda:PATH` uses the driver library at PATH. `sim:h200@12.4` simulates an H200 with a driver for
-    /// CUDA 12.4. If a profile or version is unknown, the error message lists the known profiles or versions. The
-    /// command that pip installs has no simulated driver.
-    #[arg(long, global = true, value_name = "DRIVER", default_value = "auto", display_order = 100)]
+    #[arg(
+        long,
+        global = true,
+        value_name = "DRIVER",
+        default_value = "auto",
+        display_order = 100,
+        help = format!("The driver to use: {}", driver::CHOICES),
+        long_help = format!("The driver to use: {}.\n\n{}", driver::CHOICES, driver::ABOUT)
+    )]
     driver: DriverChoice,
     /// The number of the device among the devices that CUDA_VISIBLE_DEVICES makes visible, counted from 0. By default,
     /// info shows all devices, and the other commands use device 0.
