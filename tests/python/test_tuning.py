@@ -90,6 +90,14 @@ def test_a_search_is_for_what_is_asked(graphs, tmp_path):
     assert kept["jobs"][0]["arrival"] == {"trace": {"seconds": [0.001, 0.002, 0.004]}}
 
 
+def test_floors_that_leave_a_job_nothing_are_refused(graphs):
+    refusal = "the floors leave no SMs for prefill: in whole units of 8 SMs, they may add up to at most 124 of the 132"
+    with pytest.raises(ValueError, match=refusal):
+        tune(graphs, floors={"decode": 128}, budget=BUDGET, progress=never)
+    outcome = tune(graphs, floors={"prefill": 124}, budget=BUDGET)
+    assert outcome.verdict.kind == "partition" and outcome.verdict.shares == {"decode": "8", "prefill": "124"}
+
+
 def test_progress_ends_a_search(graphs):
     seen = []
 

@@ -213,8 +213,8 @@ impl Machine {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Verdict {
-    /// The index in [`Outcome::arms`] of the recommended arm; `None` if no arm could run.
-    pub arm: Option<usize>,
+    /// The index in [`Outcome::arms`] of the recommended arm.
+    pub arm: usize,
     /// The index in [`Outcome::arms`] of the best arm with partitions.
     pub candidate: Option<usize>,
     /// The index in [`Outcome::arms`] of the best arm without partitions.
@@ -234,7 +234,7 @@ pub struct Verdict {
     /// partition if and only if the lower end is above 0.
     pub interval: Option<[f64; 2]>,
     /// True if the goal has no bound, or if the recommended arm meets the bound even at the worse end of the arm's 95 %
-    /// confidence interval. False if no arm could run.
+    /// confidence interval.
     pub meets: bool,
     /// The verdict in one or two sentences.
     pub sentence: String,

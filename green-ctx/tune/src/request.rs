@@ -277,17 +277,26 @@ impl Request {
                 pieces.sms, pieces.unit
             ));
         }
-        for (job, floor) in floors.iter_mut().enumerate().filter(|(_, floor)| **floor > 0) {
-            *floor = pieces.round_up(*floor, job == 0);
-        }
-        let whole = together(&floors);
-        if whole > u64::from(pieces.sms) {
+        let Some(floors) = whole_floors(&floors, pieces) else {
+            let UnitSizes { sms, unit, odd } = pieces;
+            let others = names.iter().zip(&floors).filter(|(_, floor)| **floor == 0);
+            let others: Vec<&str> = others.map(|(name, _)| *name).collect();
+            if others.is_empty() {
+                let up: Vec<u32> = floors.iter().map(|sms| pieces.round_up(*sms, false)).collect();
+                return wrong(format!(
+                    "rounded up to whole units of {unit} SMs, the floors add up to {} SMs, but \
+                     only {sms} SMs are available; lower the floors",
+                    together(&up)
+                ));
+            }
+            let smallest = if odd > 0 { unit.min(odd) } else { unit };
             return wrong(format!(
-                "rounded up to whole units of {} SMs, the floors add up to {whole} SMs, but \
-                 only {} SMs are available; lower the floors",
-                pieces.unit, pieces.sms
+                "the floors leave no SMs for {}: in whole units of {unit} SMs, they may add up to at most {} of the \
+                 {sms} SMs; lower the floors",
+                others.join(", "),
+                sms - smallest
             ));
-        }
+        };
         let budget = self.budget.unwrap_or_else(|| BUDGET + BUDGET / 2 * (jobs.len() as u32 - 2));
         let space = Space {
             pieces,
@@ -299,6 +308,27 @@ impl Request {
         let (goal, limits) = (self.goal.clone(), self.limits.clone());
         Ok(Question { jobs: known, goal, limits, space, budget })
     }
+}
+
+/// Returns the floors, rounded up to whole units with as few SMs as possible. Returns `None` if they do not fit together,
+/// or leave no unit for the jobs without a floor.
+fn whole_floors(floors: &[u32], UnitSizes { sms, unit, odd }: UnitSizes) -> Option<Vec<u32>> {
+    let available = (sms - odd) / unit;
+    let has_others = floors.contains(&0);
+    // The odd unit is in the floor of `holder`, or in none.
+    let rounded = |holder: Option<usize>| {
+        let own = |job: usize| if holder == Some(job) { odd } else { 0 };
+        let regular = |job: usize| floors[job].saturating_sub(own(job)).div_ceil(unit);
+        let jobs = 0..floors.len();
+        let left = available.checked_sub(jobs.clone().map(regular).sum())?;
+        let is_left = left > 0 || holder.is_none() && odd > 0 || !has_others;
+        is_left.then(|| jobs.map(|job| own(job) + regular(job) * unit).collect::<Vec<u32>>())
+    };
+    let holders = (0..floors.len()).filter(|job| odd > 0 && floors[*job] > 0).map(Some);
+    std::iter::once(None)
+        .chain(holders)
+        .filter_map(rounded)
+        .min_by_key(|floors| floors.iter().sum::<u32>())
 }
 
 /// The reason why a request was refused or a search ended without an outcome.
@@ -335,9 +365,15 @@ pub enum RequestError {
         /// The number of iterations per second that the job reaches alone, with two iterations in flight.
         possible: f64,
     },
-    /// The search was interrupted before any arm was measured.
-    #[error("interrupted before any arm was measured; let the search run longer")]
+    /// The search was interrupted before any arm that the request allows was measured.
+    #[error("interrupted before any allowed arm was measured; let the search run longer")]
     Interrupted,
+    /// No arm that the request allows could be measured.
+    #[error("no allowed arm could be measured: {reason}")]
+    NoArm {
+        /// The reason, for one of the arms.
+        reason: String,
+    },
     /// A job cannot run.
     #[error("{job} does not run: {reason}")]
     Job {

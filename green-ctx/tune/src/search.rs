@@ -167,7 +167,7 @@ pub(crate) fn search<M: Measure>(
     search.rounds()?;
     search.choose()?;
     let claim = search.last_comparison()?;
-    Ok(search.outcome(claim))
+    search.outcome(claim).map_err(TuneError::Request)
 }
 
 impl<M: Measure> Search<'_, M> {
@@ -211,7 +211,8 @@ impl<M: Measure> Search<'_, M> {
     /// Runs a task for one block, unless tuning is interrupted.
     fn run(&mut self, task: &Task, block: &Block) -> Found<Ran, M> {
         let spent = self.spent().min(1.0);
-        let best = self.best(|_| true).map(|place| self.describe(place));
+        let best = self.best(|arm| self.question.space.holds_floors(arm));
+        let best = best.map(|place| self.describe(place));
         let progress = Progress { step: self.step, spent, blocks: self.blocks, best };
         // After an interruption `go_on` is not called again.
         self.interrupted = self.interrupted || !(self.go_on)(&progress);

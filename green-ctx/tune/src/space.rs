@@ -14,7 +14,7 @@ pub(crate) struct Space {
     /// The step between partition sizes, in SMs. A partition that contains odd units need not be a multiple of the
     /// step.
     pub(crate) step: u32,
-    /// The minimum floor of each job, in SMs.
+    /// The minimum floor of each job, in SMs: whole units, or 0.
     pub(crate) floors: Vec<u32>,
     pub(crate) left_out: Vec<ArmKind>,
 }
@@ -171,8 +171,12 @@ impl Space {
         let (cap_a, cap_b) = (cap(&a), cap(&b));
         let capped = [[cap_a, sms], [sms, cap_b], [cap_a, cap_b]];
         arms.extend(capped.map(|pair| Arm::ceilings(pair, sms)));
-        // Divisions in which one job has little more than its minimum floor.
-        let must = [self.floors[0].max(some_a[0]), self.floors[1].max(some_b[0])];
+        // Divisions in which one job has its minimum floor or, without one, little.
+        let least = |job: usize, some: &[u32]| match self.floors[job] {
+            0 => some[0],
+            floor => floor,
+        };
+        let must = [least(0, &some_a), least(1, &some_b)];
         arms.push(Arm::ceilings([sms - must[1].min(sms), must[1]], sms));
         arms.push(Arm::ceilings([must[0], sms - must[0].min(sms)], sms));
         arms.retain(|arm| arm.parts().iter().all(|part| part.ceiling > 0));
@@ -225,10 +229,8 @@ impl Space {
             vec![even(0, sms), even(each, each), even(self.whole(sms / (2 * jobs)), sms)];
         parts.extend((0..self.jobs).flat_map(all));
         // The minimum floors, with and without shared SMs.
-        let least = |floor: &u32| {
-            let floor = self.pieces.round_up(*floor, false);
-            Part { floor, ceiling: if floor > 0 { floor } else { sms } }
-        };
+        let least =
+            |floor: &u32| Part { floor: *floor, ceiling: if *floor > 0 { *floor } else { sms } };
         let least: Vec<Part> = self.floors.iter().map(least).collect();
         parts.push(least.iter().map(|part| Part { ceiling: sms, ..*part }).collect());
         parts.push(least);
@@ -277,8 +279,9 @@ impl Space {
             return None;
         }
         for (job, part) in parts.iter_mut().enumerate() {
-            part.ceiling =
-                self.pieces.round_down(part.ceiling.min(sms - (floors - part.floor)), job == 0);
+            let most = part.ceiling.min(sms - (floors - part.floor));
+            // A minimum floor may have the odd unit, whichever job it belongs to.
+            part.ceiling = self.pieces.round_down(most, job == 0).max(part.floor);
         }
         let holds = |part: &Part| part.ceiling > 0 && part.floor <= part.ceiling;
         parts.iter().all(holds).then(|| Arm::partition(parts))

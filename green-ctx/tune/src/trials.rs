@@ -152,7 +152,7 @@ fn arm(outcome: &Outcome, place: Option<usize>) -> Arm {
 
 /// Returns the arm that an outcome chose.
 fn choice(outcome: &Outcome) -> Arm {
-    arm(outcome, outcome.verdict.arm)
+    arm(outcome, Some(outcome.verdict.arm))
 }
 
 /// Returns the best score among the arms that meet the bound.
@@ -289,6 +289,14 @@ fn limits_hold() {
         let arm = choice(&outcome);
         assert!(arm.parts().iter().zip(floors()).all(|(part, (_, sms))| part.floor >= *sms));
     }
+    // With a large step, only partitions with the floor itself are tried.
+    for (floors, step) in [([8, 0], u32::MAX), ([0, 16], u32::MAX), ([124, 0], 1), ([0, 124], 64)] {
+        let request = Request::default().floor("a", floors[0]).floor("b", floors[1]).step(step);
+        let outcome = tune(1, &pair, &request).expect("it runs");
+        assert_eq!(outcome.verdict.kind, ArmKind::Partition, "{floors:?} {step}");
+        let arm = choice(&outcome);
+        assert!(arm.parts().iter().zip(floors).all(|(part, sms)| part.floor >= sms), "{arm:?}");
+    }
     for step in [16, u32::MAX] {
         let outcome = tune(1, &pair, &Request::default().step(step)).expect("it runs");
         let mut ceilings =
@@ -316,6 +324,15 @@ fn wrong_requests_are_refused() {
         (Request::new(Goal::keep("z", 0.9, 1.0)), "the goal names z, which is not a job"),
         (default().floor("z", 8), "z has a floor, but is not a job"),
         (great, "add up to 4294967296 SMs, but only 132 SMs"),
+        (
+            default().floor("a", 128),
+            "leave no SMs for b: in whole units of 8 SMs, they may add up to at most 124",
+        ),
+        (default().floor("b", 125), "leave no SMs for a: in whole units"),
+        (
+            default().floor("a", 65).floor("b", 65),
+            "rounded up to whole units of 8 SMs, the floors add up to 144",
+        ),
         (ArmKind::ALL.into_iter().fold(default(), Request::leave_out), "every kind"),
         (default().floor("a", 8).leave_out(ArmKind::Partition), "floors need partitions"),
     ] {
@@ -348,6 +365,31 @@ fn wrong_requests_are_refused() {
     ] {
         refuses(default(), &[a.clone(), b.clone().arrival(arrival)], H200, words);
     }
+}
+
+#[test]
+fn a_verdict_names_an_arm_that_ran() {
+    let jobs = short_beside_long();
+    let without = |is_skipped: fn(&Arm) -> bool, request: &Request| {
+        changed(&jobs, request, |model, task, block| match task {
+            Task::Together(arm) if is_skipped(arm) => Err(Refusal::Skip("it is broken".to_owned())),
+            _ => model.run(task, block),
+        })
+    };
+    let partition: fn(&Arm) -> bool = |arm| arm.kind() == ArmKind::Partition;
+    let floor = Request::default().floor("a", 8);
+    for (is_skipped, request) in [(partition, &floor), (|_| true, &Request::default())] {
+        let error = without(is_skipped, request).expect_err("no allowed arm runs").to_string();
+        let (start, reason) = ("no allowed arm could be measured: with ", ", it is broken");
+        assert!(error.starts_with(start) && error.contains(reason), "{error}");
+    }
+    let plain = without(partition, &Request::default()).expect("the others run");
+    assert_ne!(plain.verdict.kind, ArmKind::Partition);
+    // Before any arm that the floor allows.
+    let mut go_on = |progress: &Progress<'_>| progress.step != "without partitions";
+    let mut model = model(1, &jobs, &Goal::default());
+    let error = with(&mut model, &profiles(&jobs), H200, &floor, &mut go_on);
+    assert!(matches!(error, Err(TuneError::Request(RequestError::Interrupted))), "{error:?}");
 }
 
 #[test]
@@ -409,12 +451,15 @@ fn an_arm_that_fails_late_is_neither_chosen_nor_compared_with() {
             }
             task => model.run(task, block),
         });
-        let outcome = outcome.expect("it ends");
+        let outcome = match outcome {
+            Err(TuneError::Request(RequestError::NoArm { .. })) if fails == all => continue,
+            outcome => outcome.expect("it ends"),
+        };
         let Verdict { arm, rival, kind, gain, .. } = &outcome.verdict;
-        let ran = |arm: &Option<usize>| arm.is_none_or(|arm| outcome.arms[arm].skipped.is_none());
-        assert!(ran(arm) && ran(rival), "{:?}", outcome.verdict);
+        let ran = |arm: usize| outcome.arms[arm].skipped.is_none();
+        assert!(ran(*arm) && rival.is_none_or(ran), "{:?}", outcome.verdict);
         assert!(gain.is_none(), "{:?}", outcome.verdict);
-        assert!(arm.is_none() || fails == all || !fails.contains(kind), "{:?}", outcome.verdict);
+        assert!(!fails.contains(kind), "{:?}", outcome.verdict);
     }
 }
 
@@ -457,11 +502,12 @@ fn a_job_that_does_nothing_in_a_block_is_named() {
     // All iterations arrive within 0.2 s, followed by a long pause. Some blocks have no iteration.
     let moments: Vec<f64> = (0..500).map(|moment| 5.0 + f64::from(moment) * 0.0004).collect();
     jobs[0].arrival = Arrival::trace(moments).expect("a trace");
-    for goal in [Goal::throughput(), Goal::keep("a", 0.99, 1000.0)] {
-        let outcome = tune(1, &jobs, &Request::new(goal)).expect("it runs");
-        let text = serde_json::to_string(&outcome).expect("it can be written");
-        assert_eq!(serde_json::from_str::<Outcome>(&text).expect("and read"), outcome);
-    }
+    let outcome = tune(1, &jobs, &Request::default()).expect("it runs");
+    let text = serde_json::to_string(&outcome).expect("it can be written");
+    assert_eq!(serde_json::from_str::<Outcome>(&text).expect("and read"), outcome);
+    let keep = Request::new(Goal::keep("a", 0.99, 1000.0));
+    let error = tune(1, &jobs, &keep).expect_err("no block has a latency").to_string();
+    assert!(error.contains("the budget is too short to measure any of them"), "{error}");
 }
 
 #[test]
@@ -481,7 +527,7 @@ fn a_budget_that_an_error_names_is_enough() {
         assert!(outcome.seconds < 1.1 * needs.as_secs_f64(), "{} s", outcome.seconds);
     }
     let often = tune(1, &rare(Arrival::rate(20.0)), &Request::default()).expect("it is enough");
-    assert!(often.seconds < 20.0 && often.verdict.arm.is_some(), "{}", often.seconds);
+    assert!(often.seconds < 20.0, "{}", often.seconds);
 }
 
 #[test]

@@ -115,6 +115,24 @@ fn jobs_of_all_kinds_run_on_every_driver() -> Tested {
     Ok(())
 }
 
+/// The odd unit of 12 SMs goes to the job that needs it.
+#[test]
+fn floors_are_kept() -> Tested {
+    let (sim, device) = simulated("h200@13.0")?;
+    for (floors, fits) in [([64, 64], true), ([0, 124], true), ([16, 116], true), ([0, 128], false)]
+    {
+        let request = short().floor("a", floors[0]).floor("b", floors[1]);
+        let tuned = tune(&device, &mut pair(&device)?, &request);
+        assert_eq!(tuned.is_ok(), fits, "{floors:?}: {:?}", tuned.err());
+        let Ok(outcome) = tuned else { continue };
+        assert_eq!(outcome.verdict.kind, ArmKind::Partition, "{floors:?}");
+        let parts = outcome.partitions(&device)?;
+        let kept = [parts["a"].floor(), parts["b"].floor()];
+        assert!(kept[0] >= floors[0] && kept[1] >= floors[1], "{floors:?}: {kept:?}");
+    }
+    nothing_is_left(&sim, &device)
+}
+
 #[test]
 fn arrivals_goals_and_resets_are_heeded() -> Tested {
     let (sim, device) = simulated("h200@13.0")?;

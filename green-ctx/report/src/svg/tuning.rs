@@ -218,7 +218,8 @@ fn line(canvas: &mut Canvas, class: &str, from: (f64, f64), to: (f64, f64), colo
 /// with. Returns the number of points.
 fn points(canvas: &mut Canvas, outcome: &Outcome, axes: &Axes) -> usize {
     let verdict = &outcome.verdict;
-    let other = if verdict.arm == verdict.rival { verdict.candidate } else { verdict.rival };
+    let chosen = Some(verdict.arm);
+    let other = if chosen == verdict.rival { verdict.candidate } else { verdict.rival };
     let mut arms: Vec<(usize, &ArmReport, (f64, f64))> = outcome
         .arms
         .iter()
@@ -226,7 +227,7 @@ fn points(canvas: &mut Canvas, outcome: &Outcome, axes: &Axes) -> usize {
         .filter_map(|(place, arm)| Some((place, arm, coordinates(outcome, arm)?)))
         .collect();
     // The marked arms are drawn last, so that no other point covers them.
-    arms.sort_by_key(|(place, ..)| [verdict.arm, other].contains(&Some(*place)));
+    arms.sort_by_key(|(place, ..)| [chosen, other].contains(&Some(*place)));
     for (place, arm, point) in &arms {
         let (x, y) = axes.at(*point);
         let (colour, pale) = (colour(arm.kind), if arm.meets() { 1.0 } else { 0.35 });
@@ -243,7 +244,7 @@ fn points(canvas: &mut Canvas, outcome: &Outcome, axes: &Axes) -> usize {
             Escaped(&figures),
         ));
         let class = match *place {
-            place if verdict.arm == Some(place) => "chosen",
+            place if chosen == Some(place) => "chosen",
             place if other == Some(place) => "rival",
             _ => continue,
         };

@@ -17,7 +17,7 @@ const WIDEST: usize = 42;
 pub fn tuning_table(outcome: &Outcome, all: bool) -> String {
     let verdict = &outcome.verdict;
     let is_named =
-        |place: usize| [verdict.arm, verdict.candidate, verdict.rival].contains(&Some(place));
+        |place: usize| [Some(verdict.arm), verdict.candidate, verdict.rival].contains(&Some(place));
     let mut places: Vec<usize> = (0..outcome.arms.len()).collect();
     places.sort_by_key(|place| {
         let arm = &outcome.arms[*place];
@@ -67,13 +67,9 @@ fn part(arm: &ArmReport, job: &str, alone: f64) -> String {
 }
 
 /// Returns lines of text that show how to apply the verdict on the command line, in Rust and in Python.
-/// The text is empty if no arm could run.
 #[must_use]
 pub fn tuning_lines(outcome: &Outcome) -> String {
     let verdict = &outcome.verdict;
-    if verdict.arm.is_none() {
-        return String::new();
-    }
     let jobs: Vec<(&str, &str, i32)> = outcome
         .jobs
         .iter()

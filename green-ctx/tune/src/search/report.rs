@@ -5,6 +5,7 @@ use super::{HIGH_LOAD, Search};
 use crate::goal::Goal;
 use crate::measure::{Measure, Sample};
 use crate::outcome::{ArmReport, JobReport, Latency, Outcome, Stage};
+use crate::request::RequestError;
 use crate::stats::{mean, median, quantile, samples_for};
 
 /// The drift of a reference rate above which the figures are doubtful.
@@ -16,9 +17,9 @@ const HOST_BOUND: f64 = 0.9;
 const WIDE: f64 = 0.02;
 
 impl<M: Measure> Search<'_, M> {
-    pub(super) fn outcome(mut self, claim: Option<Claim>) -> Outcome {
+    pub(super) fn outcome(mut self, claim: Option<Claim>) -> Result<Outcome, RequestError> {
         let seconds = (self.measure.now() - self.began).as_secs_f64();
-        let verdict = self.verdict(claim.as_ref());
+        let verdict = self.verdict(claim.as_ref())?;
         let mut notes = std::mem::take(&mut self.notes);
         for (job, alone) in self.question.jobs.iter().zip(&self.alone) {
             let drift = drift(&alone.references);
@@ -38,13 +39,11 @@ impl<M: Measure> Search<'_, M> {
                 ));
             }
         }
-        if let Some(place) = verdict.arm {
-            notes.extend(self.high_loads(place));
-            notes.extend(self.budget(claim.as_ref(), place));
-        }
+        notes.extend(self.high_loads(verdict.arm));
+        notes.extend(self.budget(claim.as_ref(), verdict.arm));
         let drifts = self.alone.iter().map(|alone| drift(&alone.references));
         let drift = drifts.fold(0.0, f64::max);
-        Outcome {
+        Ok(Outcome {
             machine: None,
             goal: self.question.goal.clone(),
             limits: self.question.limits.clone(),
@@ -57,7 +56,7 @@ impl<M: Measure> Search<'_, M> {
             budget: Some(self.question.budget.as_secs_f64()),
             seconds,
             complete: !self.interrupted,
-        }
+        })
     }
 
     /// Returns notes about jobs that are close to their capacity in an arm.

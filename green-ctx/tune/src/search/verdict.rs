@@ -8,10 +8,11 @@ use crate::arm::Arm;
 use crate::goal::{Goal, percentile_name};
 use crate::measure::Measure;
 use crate::outcome::Verdict;
+use crate::request::RequestError;
 use crate::stats::{Interval, LEAST_REPETITIONS};
 
 impl<M: Measure> Search<'_, M> {
-    pub(super) fn verdict(&self, claim: Option<&Claim>) -> Verdict {
+    pub(super) fn verdict(&self, claim: Option<&Claim>) -> Result<Verdict, RequestError> {
         let only = |place: Option<usize>| place.into_iter().collect();
         let (candidates, plain) = (only(self.best(is_partition)), only(self.best(is_plain)));
         let none = Claim { candidates, plain, repetitions: 0 };
@@ -33,11 +34,9 @@ impl<M: Measure> Search<'_, M> {
             }),
             (ours, theirs) => ours.or(theirs),
         };
-        let nothing = Arm::streams(self.question.jobs.len(), self.question.space.pieces.sms);
-        let arm = best.map_or(&nothing, |best| &self.records[best].arm);
-        let sentence =
-            || "No allowed arm could be measured; each arm states why it was skipped.".to_owned();
-        Verdict {
+        let best = best.ok_or_else(|| self.no_arm())?;
+        let arm = &self.records[best].arm;
+        Ok(Verdict {
             arm: best,
             candidate,
             rival,
@@ -46,9 +45,24 @@ impl<M: Measure> Search<'_, M> {
             priority: self.priorities(arm),
             gain: gain.map(|gain| gain.middle),
             interval: gain.map(|gain| [gain.low, gain.high]),
-            meets: best.is_some_and(meets),
-            sentence: best.map_or_else(sentence, |best| self.sentence(claim, best, gain)),
+            meets: meets(best),
+            sentence: self.sentence(claim, best, gain),
+        })
+    }
+
+    /// Returns the reason why there is no verdict.
+    fn no_arm(&self) -> RequestError {
+        if self.interrupted {
+            return RequestError::Interrupted;
         }
+        let is_allowed = |arm: &Arm| self.question.space.holds_floors(arm);
+        let reason = self.records.iter().enumerate().find_map(|(place, record)| {
+            let reason = record.skipped.as_ref().filter(|_| is_allowed(&record.arm))?;
+            Some(format!("with {}, {reason}", self.describe(place)))
+        });
+        let too_short =
+            || "the budget is too short to measure any of them; use a larger one".to_owned();
+        RequestError::NoArm { reason: reason.unwrap_or_else(too_short) }
     }
 
     /// Returns whether the upper end of an arm's interval meets the goal's bound.
