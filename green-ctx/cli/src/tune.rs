@@ -54,9 +54,6 @@ Examples:
 
 Without a GPU, the jobs run in a model, and every output says so.";
 
-/// The text that is added to the verdict's sentence if the jobs ran in the model.
-const MARK: &str = " (This verdict comes from a model of the jobs, not from a GPU.)";
-
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
     /// A job, for example gemm or gemm:8192. Repeat the option for two to four jobs.
@@ -184,10 +181,8 @@ fn measure(device: &Device, arguments: &Arguments, question: &Question) -> Resul
         let pieces = device.resources().sm()?.unit_sizes(Granularity::default())?;
         let mut model = tune::Model::new(pieces, question.models(pieces), 1);
         let jobs = &question.profiles();
-        let mut outcome = tune::with(&mut model, jobs, pieces, request, &mut go_on)
-            .map_err(|error| failure(error, |never| match never {}))?;
-        outcome.verdict.sentence.push_str(MARK);
-        return Ok(outcome);
+        return tune::with(&mut model, jobs, pieces, request, &mut go_on)
+            .map_err(|error| failure(error, |never| match never {}));
     }
     let builder = Builder::new(device, arguments.cublas.as_deref())?;
     let mut jobs = question.jobs(&builder)?;

@@ -108,4 +108,10 @@ pub trait Measure {
 
     /// Returns the time since a fixed point before tuning began. A model returns simulated time.
     fn now(&self) -> Duration;
+
+    /// Returns what takes the place of a GPU, such as `a model of the jobs`. The verdict's sentence names it. The
+    /// default is `None`: a GPU runs the jobs.
+    fn stand_in(&self) -> Option<String> {
+        None
+    }
 }

@@ -328,4 +328,8 @@ impl Measure for Model {
     fn now(&self) -> Duration {
         self.now
     }
+
+    fn stand_in(&self) -> Option<String> {
+        Some("a model of the jobs".to_owned())
+    }
 }

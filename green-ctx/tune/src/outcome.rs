@@ -158,16 +158,6 @@ impl Outcome {
     fn split_request(&self) -> Result<SplitRequest> {
         self.request().map_err(|error| Error::InvalidRequest(error.to_string()))
     }
-
-    /// Records the machine that the jobs ran on.
-    pub(crate) fn ran_on(&mut self, device: &Device) -> Result<()> {
-        let machine = Machine::of(device)?;
-        if machine.driver.is_simulated() {
-            self.notes.insert(0, format!("no GPU was measured: {}", machine.driver));
-        }
-        self.machine = Some(machine);
-        Ok(())
-    }
 }
 
 /// The machine and software that an outcome was measured with.
@@ -236,7 +226,7 @@ pub struct Verdict {
     /// True if the goal has no bound, or if the recommended arm meets the bound even at the worse end of the arm's 95 %
     /// confidence interval.
     pub meets: bool,
-    /// The verdict in one or two sentences.
+    /// The verdict in one or two sentences. If no GPU ran the jobs, another sentence says so.
     pub sentence: String,
 }
 

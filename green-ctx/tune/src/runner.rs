@@ -21,7 +21,7 @@ use crate::arm::{Arm, ArmKind};
 use crate::arrival::Arrival;
 use crate::job::{Job, Work};
 use crate::measure::{Block, Measure, Refusal, Sample, Task};
-use crate::outcome::Outcome;
+use crate::outcome::{Machine, Outcome};
 use crate::request::{Profile, Request, TuneError, with};
 use crate::search::Progress;
 use green_ctx::resource::UnitSizes;
@@ -99,7 +99,7 @@ pub fn run(
     let notes = runner.try_out()?;
     let mut outcome = with(&mut runner, &profiles, pieces, request, go_on)?;
     outcome.notes.extend(notes);
-    outcome.ran_on(device).map_err(TuneError::Failed)?;
+    outcome.machine = Some(Machine::of(device).map_err(TuneError::Failed)?);
     Ok(outcome)
 }
 
@@ -237,6 +237,11 @@ impl Measure for Runner<'_> {
 
     fn now(&self) -> Duration {
         self.began.elapsed()
+    }
+
+    fn stand_in(&self) -> Option<String> {
+        let driver = self.primary.device().driver().info();
+        driver.is_simulated().then(|| format!("the {driver}"))
     }
 }
 

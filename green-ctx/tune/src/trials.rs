@@ -255,6 +255,8 @@ fn it_says_not_to_partition_where_that_gains_nothing() {
     for Verdict { gain, sentence, shares, .. } in plain {
         assert!(sentence.starts_with("Don't partition"), "{sentence}");
         assert!(gain.is_some_and(|gain| gain.abs() < 0.02) && shares["a"] == "..", "{sentence}");
+        let origin = " (This verdict comes from a model of the jobs, not from a GPU.)";
+        assert!(sentence.ends_with(origin), "{sentence}");
     }
     // A 95 % interval is wrong in some cases.
     assert!(partition.len() <= 2, "{partition:?}");

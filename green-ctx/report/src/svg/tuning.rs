@@ -58,7 +58,7 @@ fn verdict(canvas: &mut Canvas, outcome: &Outcome) -> f64 {
         _ if !verdict.meets => RED.to_owned(),
         kind => colour(kind),
     };
-    let lines = wrapped(&verdict.sentence, LINE, 3);
+    let lines = wrapped(&verdict.sentence, LINE, 4);
     let first = lines.first().map_or("", String::as_str);
     let (head, rest) = match first.find([':', ';']) {
         Some(end) if end < 30 => first.split_at(end + 1),

@@ -36,6 +36,10 @@ impl<M: Measure> Search<'_, M> {
         };
         let best = best.ok_or_else(|| self.no_arm())?;
         let arm = &self.records[best].arm;
+        let mut sentence = self.sentence(claim, best, gain);
+        if let Some(stand_in) = self.measure.stand_in() {
+            sentence.push_str(&format!(" (This verdict comes from {stand_in}, not from a GPU.)"));
+        }
         Ok(Verdict {
             arm: best,
             candidate,
@@ -46,7 +50,7 @@ impl<M: Measure> Search<'_, M> {
             gain: gain.map(|gain| gain.middle),
             interval: gain.map(|gain| [gain.low, gain.high]),
             meets: meets(best),
-            sentence: self.sentence(claim, best, gain),
+            sentence,
         })
     }
 
