@@ -15,7 +15,7 @@
 //! - **Nesting.** A thread can enter several partitions, and the same partition several times. The thread leaves once
 //!   for each enter, the innermost partition first. If [`leave`] is called for another partition, it returns
 //!   [`TorchError::NotInnermost`] and changes nothing. [`leave_when_innermost`] leaves such a partition as soon as the
-//!   thread has left the partitions that it entered later.
+//!   thread has left the partitions of the same device that it entered later.
 //! - **Captures.** If PyTorch's current stream is being captured, the last step of [`enter`] makes the partition's
 //!   stream part of the capture, because this step cannot be undone.
 //! - **Guards.** Scopes and the guards of [`Torch::guard`] must end in reverse order of creation, because each restores
@@ -46,8 +46,11 @@ mod torch_stream;
 
 use std::cell::RefCell;
 use std::marker::PhantomData;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
 
 use green_ctx::{Device, Event, Stream, context::Context, event::EventOptions};
+use parking_lot::Mutex;
 
 use crate::error::{Result, TorchError, check_process};
 use crate::libtorch::Torch;
@@ -76,11 +79,17 @@ struct Frame {
     /// With [`Mode::Context`], the partition's entry on the thread's context stack.
     slot: Option<Slot>,
     switched: Switched,
-    /// True if the partition must be left as soon as the partitions that were entered later are left.
-    ended: bool,
+    /// True if the partition must be left as soon as the partitions that were entered later are left. Other threads can
+    /// set this.
+    ended: Arc<AtomicBool>,
+    /// True if the stream that was current before the partition is current again, although the guard still exists.
+    restored: bool,
     /// True if a task entered the partition. Such a task can be suspended while it is in the partition.
     of_task: bool,
 }
+
+/// The owners of partitions that threads have entered, from [`note_owner`], and the partitions' `ended`.
+static OWNERS: Mutex<Vec<(usize, Weak<AtomicBool>)>> = Mutex::new(Vec::new());
 
 #[derive(Default)]
 struct Thread {
@@ -124,6 +133,7 @@ pub fn enter_as(torch: &Torch, stream: &Stream, mode: Mode) -> Result<()> {
         // PyTorch creates its stream pool in the context that is current when it first needs one.
         torch.make_pool(device)?;
     }
+    torch.report(leave_ended());
     let previous = TorchStream::find(torch, device)?;
     let event = event(device)?;
     previous.record(&event)?;
@@ -147,51 +157,65 @@ pub fn enter_as(torch: &Torch, stream: &Stream, mode: Mode) -> Result<()> {
 /// [`TorchError::ContextOrder`] if the thread cannot leave the partition now; in these cases, nothing has changed.
 /// [`TorchError::Call`] or [`TorchError::Driver`] if a step failed; in these cases, the thread has left the partition.
 pub fn leave(context: &Context) -> Result<()> {
-    leave_innermost(|entered| entered == context).map(drop)
+    leave_innermost(|entered| entered.context() == context).map(drop)
 }
 
 /// Leaves the partition that this thread entered last, like [`leave`]. `is_it` must return true for the partition's
-/// context. Returns whether [a task](task) had entered the partition.
+/// stream. Returns whether [a task](task) had entered the partition.
 ///
 /// # Errors
 ///
 /// As for [`leave`].
-pub fn leave_innermost(is_it: impl Fn(&Context) -> bool) -> Result<bool> {
+pub fn leave_innermost(is_it: impl Fn(&Stream) -> bool) -> Result<bool> {
+    let before = leave_ended();
     // Not in the list while calls are made.
     let frame = with_thread(|thread| {
-        let entered = |frame: &mut Frame| is_it(frame.stream.context());
+        let entered = |frame: &mut Frame| is_it(&frame.stream);
         thread.frames.pop_if(entered).ok_or_else(|| {
             let outer = thread.frames.iter_mut().any(entered);
             if outer { TorchError::NotInnermost } else { TorchError::NotEntered }
         })
     })??;
     let of_task = frame.of_task;
-    leave_frame(frame)?;
+    leave_frame(frame).and(before)?;
     Ok(of_task)
 }
 
 /// Leaves the innermost partition for which `is_it` returns true, like [`leave`]. If the thread entered other
-/// partitions later, leaving waits until the thread has left those partitions. This function is for blocks that do not
-/// end in reverse order, such as the blocks of generators and tasks. Returns whether [a task](task) had entered the
-/// partition.
+/// partitions of the same device later, leaving waits until the thread has left those partitions. If it entered only
+/// partitions of other devices later, PyTorch's previous stream is current again immediately; with [`Mode::Context`],
+/// leaving waits for these partitions too. This function is for blocks that do not end in reverse order, such as the
+/// blocks of generators and tasks. Returns whether [a task](task) had entered the partition.
 ///
 /// # Errors
 ///
 /// As for [`leave`], but never [`TorchError::NotInnermost`].
-pub fn leave_when_innermost(is_it: impl Fn(&Context) -> bool) -> Result<bool> {
-    let (of_task, frame) = with_thread(|thread| {
-        let open = |frame: &Frame| !frame.ended && is_it(frame.stream.context());
-        let place = thread.frames.iter().rposition(open);
-        let place = place.ok_or(TorchError::NotEntered)?;
-        let of_task = thread.frames[place].of_task;
-        if place + 1 == thread.frames.len() {
-            return Ok((of_task, thread.frames.pop()));
+pub fn leave_when_innermost(is_it: impl Fn(&Stream) -> bool) -> Result<bool> {
+    let before = leave_ended();
+    // Not in the list while calls are made.
+    let (of_task, taken) = with_thread(|thread| {
+        let open = |frame: &Frame| !frame.has_ended() && is_it(&frame.stream);
+        let place = thread.frames.iter().rposition(open).ok_or(TorchError::NotEntered)?;
+        let frame = &thread.frames[place];
+        let of_task = frame.of_task;
+        let mut later = thread.frames[place + 1..].iter();
+        if frame.slot.is_some() && later.len() > 0 || later.any(|other| frame.has_device_of(other))
+        {
+            frame.end();
+            return Ok((of_task, None));
         }
-        thread.frames[place].ended = true;
-        Ok::<_, TorchError>((of_task, None))
+        Ok::<_, TorchError>((of_task, Some((place, thread.frames.remove(place)))))
     })??;
-    frame.map_or(Ok(()), leave_frame)?;
-    Ok(of_task)
+    let Some((place, mut frame)) = taken else { return before.map(|()| of_task) };
+    if with_thread(|thread| thread.frames.len())? == place {
+        leave_frame(frame)?;
+    } else {
+        let restored = frame.restore();
+        frame.end();
+        with_thread(|thread| thread.frames.insert(place, frame))?;
+        restored?;
+    }
+    before.map(|()| of_task)
 }
 
 /// Leaves the innermost partition, whose frame the caller has removed from the thread's list.
@@ -214,26 +238,17 @@ fn leave_frame(mut frame: Frame) -> Result<()> {
     let torch = frame.switched.torch().clone();
     let left = frame.leave();
     // Partitions whose leaving was deferred are left too.
-    let ended = leave_ended(&torch);
-    let mut failures = [left, ended, ready].into_iter().filter(Result::is_err);
-    let first = failures.next().unwrap_or(Ok(()));
-    failures.for_each(|other| torch.report(other));
-    first
+    first(&torch, [left, leave_ended(), ready])
 }
 
-/// Leaves the innermost partitions whose leaving was deferred.
-fn leave_ended(torch: &Torch) -> Result<()> {
+/// Leaves the innermost partitions whose blocks have ended. Returns the first error, and reports the others.
+fn leave_ended() -> Result<()> {
     let mut result = Ok(());
-    loop {
-        let ended = with_thread(|thread| thread.frames.pop_if(|frame| frame.ended))?;
-        let Some(frame) = ended else { return result };
-        let left = frame.leave();
-        if result.is_ok() {
-            result = left;
-        } else {
-            torch.report(left);
-        }
+    while let Some(frame) = with_thread(|thread| thread.frames.pop_if(|it| it.has_ended()))? {
+        let torch = frame.switched.torch().clone();
+        result = first(&torch, [result, frame.leave()]);
     }
+    result
 }
 
 /// Enters a partition with [`enter`]. Dropping the result leaves the partition, even during a panic.
@@ -263,7 +278,7 @@ impl Drop for Entered {
     fn drop(&mut self) {
         // In a forked child, the partition is the parent's to leave.
         if check_process(self.context.device()).is_ok() {
-            let left = leave_when_innermost(|context| *context == self.context);
+            let left = leave_when_innermost(|stream| *stream.context() == self.context);
             self.torch.report(left.map(drop));
         }
     }
@@ -278,7 +293,7 @@ pub fn depth() -> usize {
 /// Returns whether this thread is in a partition for which `is_it` returns true.
 #[must_use]
 pub fn is_entered(is_it: impl Fn(&Context) -> bool) -> bool {
-    let open = |frame: &Frame| !frame.ended && is_it(frame.stream.context());
+    let open = |frame: &Frame| !frame.has_ended() && is_it(frame.stream.context());
     with_thread(|thread| thread.frames.iter().any(open)).unwrap_or(false)
 }
 
@@ -287,6 +302,25 @@ pub fn is_entered(is_it: impl Fn(&Context) -> bool) -> bool {
 pub fn innermost() -> Option<Context> {
     let context = |thread: &mut Thread| Some(thread.frames.last()?.stream.context().clone());
     with_thread(context).ok().flatten()
+}
+
+/// Notes the owner of the partition that this thread entered last, for [`end_of_owner`]. The owner is any number that is
+/// unique in the process for as long as the thread is in the partition, such as the address of a generator.
+pub fn note_owner(owner: usize) {
+    let ended = with_thread(|thread| Some(Arc::downgrade(&thread.frames.last()?.ended)));
+    let mut owners = OWNERS.lock();
+    owners.retain(|(_, ended)| ended.strong_count() > 0);
+    owners.extend(ended.ok().flatten().map(|ended| (owner, ended)));
+}
+
+/// Ends the block that an owner entered last on any thread. Returns whether there is such a block.
+///
+/// PyTorch's current stream belongs to a thread. So the thread that entered the partition leaves it when it next enters
+/// or leaves a partition.
+pub fn end_of_owner(owner: usize) -> bool {
+    let owners = OWNERS.lock();
+    let ended = |ended: &Weak<AtomicBool>| Some(!ended.upgrade()?.swap(true, Ordering::Relaxed));
+    owners.iter().rev().any(|(other, block)| *other == owner && ended(block).unwrap_or(false))
 }
 
 /// Destroys the events that this thread keeps for later use. Like every event, the kept events hold references to the
@@ -340,8 +374,8 @@ impl Frame {
             }
         };
         let stream = stream.clone();
-        let (ended, of_task) = (false, false);
-        let frame = Frame { stream, previous, event, slot, switched, ended, of_task };
+        let (ended, restored, of_task) = (Arc::default(), false, false);
+        let frame = Frame { stream, previous, event, slot, switched, ended, restored, of_task };
         // PyTorch changes the current context when it changes its device.
         match frame.slot.as_ref().map_or(Ok(()), Slot::hold) {
             Ok(()) => Ok(frame),
@@ -371,24 +405,43 @@ impl Frame {
     /// Restores the previous state and orders the work. If a step fails, the other steps are still done.
     fn leave(mut self) -> Result<()> {
         let torch = self.switched.torch().clone();
-        let recorded = self.stream.record(&self.event);
-        let other = self.other(&torch);
+        let inside = (!self.restored).then(|| self.record(&torch));
         let restored = self.switched.back();
         let popped = self.slot.as_mut().map_or(Ok(()), Slot::pop);
         let waits =
-            recorded.map_err(TorchError::from).and_then(|()| self.previous.wait(&self.event));
-        let other_waits = other.and_then(|other| match other {
-            Some(other) => self.previous.wait(&other),
-            None => Ok(()),
-        });
-        let mut failures =
-            [waits, other_waits, restored, popped].into_iter().filter(Result::is_err);
-        if let Some(first) = failures.next() {
-            failures.for_each(|other| torch.report(other));
-            return first;
-        }
+            inside.map_or([Ok(()), Ok(())], |inside| inside.wait(&self.previous, &self.event));
+        first(&torch, waits.into_iter().chain([restored, popped]))?;
         drop(keep(self.event));
         Ok(())
+    }
+
+    /// Makes the previous stream current again and orders the work. The guard still exists, because a guard of another
+    /// device must end first.
+    fn restore(&mut self) -> Result<()> {
+        let torch = self.switched.torch().clone();
+        self.restored = true;
+        let inside = self.record(&torch);
+        let restored = self.previous.restore(&torch, self.stream.context().device());
+        let waits = inside.wait(&self.previous, &self.event);
+        first(&torch, waits.into_iter().chain([restored]))
+    }
+
+    fn has_ended(&self) -> bool {
+        self.ended.load(Ordering::Relaxed)
+    }
+
+    fn end(&self) {
+        self.ended.store(true, Ordering::Relaxed);
+    }
+
+    fn has_device_of(&self, other: &Frame) -> bool {
+        self.stream.context().device() == other.stream.context().device()
+    }
+
+    /// Records the work submitted inside.
+    fn record(&self, torch: &Torch) -> Recorded {
+        let recorded = self.stream.record(&self.event).map_err(TorchError::from);
+        Recorded { recorded, other: self.other(torch) }
     }
 
     /// Records an event in the stream that the program made current inside, if there is one.
@@ -405,6 +458,31 @@ impl Frame {
         current.record(&other)?;
         Ok(Some(other))
     }
+}
+
+/// The events of the work that was submitted inside a partition.
+struct Recorded {
+    /// Whether the frame's own event was recorded in the partition's stream.
+    recorded: Result<()>,
+    /// The event of another stream that the program made current inside.
+    other: Result<Option<Event>>,
+}
+
+impl Recorded {
+    /// Makes the previous stream wait for the work. `event` is the frame's own event.
+    fn wait(self, previous: &TorchStream, event: &Event) -> [Result<()>; 2] {
+        let other =
+            self.other.and_then(|other| other.map_or(Ok(()), |other| previous.wait(&other)));
+        [self.recorded.and_then(|()| previous.wait(event)), other]
+    }
+}
+
+/// Returns the first error, and reports the others.
+fn first(torch: &Torch, results: impl IntoIterator<Item = Result<()>>) -> Result<()> {
+    let mut failures = results.into_iter().filter(Result::is_err);
+    let first = failures.next().unwrap_or(Ok(()));
+    failures.for_each(|other| torch.report(other));
+    first
 }
 
 impl Drop for Thread {

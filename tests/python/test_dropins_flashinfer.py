@@ -172,12 +172,9 @@ def test_a_device_of_one_locality_domain():
         flashinfer.split_device_green_ctx_by_locality_domain(0)
 
 
-def test_a_device_can_be_named(torch, monkeypatch):
+def test_a_device_can_be_named(torch):
     assert flashinfer.get_locality_domain_count("cuda") == flashinfer.get_locality_domain_count("cuda:0") == 1
     assert flashinfer.get_cudevice("cuda") == 0
-    monkeypatch.setattr(torch.cuda, "current_device", lambda: 3)
-    with pytest.raises(RuntimeError, match="device 3 has 1 locality domain"):
-        flashinfer.split_device_green_ctx_by_locality_domain("cuda")
-    with pytest.raises(ValueError, match="only CUDA devices"):
+    with pytest.raises(ValueError, match="cpu is not a CUDA device"):
         flashinfer.get_locality_domain_count("cpu")
     assert all_free()

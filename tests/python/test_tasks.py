@@ -1,10 +1,13 @@
 """Partitions in tasks, generators and other blocks that do not end in order."""
 
 import asyncio
+import contextlib
 import gc
 import signal
 import sys
+import types
 import weakref
+from concurrent import futures
 from contextlib import closing
 
 import driver
@@ -126,6 +129,151 @@ def test_a_loop_that_does_not_say_when_tasks_change_is_refused(torch):
                     raise AssertionError
         finally:
             asyncio._set_running_loop(None)
+        assert torch.current() == 0
+
+
+async def enters(part, how):
+    """Is in the block while it waits."""
+    with contextlib.ExitStack() as stack:
+        if how == "directly":
+            with part:
+                await Once()
+        elif how == "from a stack":
+            stack.enter_context(part)
+            await Once()
+        else:
+            with inside(part):
+                await Once()
+
+
+class Once:
+    """Something to wait for, without an event loop."""
+
+    def __await__(self):
+        yield
+
+
+@contextlib.contextmanager
+def inside(part):
+    with part:
+        yield
+
+
+@pytest.mark.parametrize("how", ["directly", "from a stack", "through a generator"])
+def test_a_coroutine_that_is_no_task_is_refused(torch, how):
+    with closing(partition({"a": 8})) as parts:
+        # As in trio.
+        coroutine = enters(parts["a"], how)
+        with pytest.raises(RuntimeError, match="in a coroutine that is no asyncio task, .* asyncio.to_thread"):
+            coroutine.send(None)
+        assert torch.current() == 0
+
+        # As in trio's guest mode.
+        async def main():
+            coroutine = enters(parts["a"], how)
+            asyncio.get_running_loop().call_soon(lambda: pytest.raises(RuntimeError, coroutine.send, None))
+            await asyncio.sleep(0.01)
+            # A task is accepted.
+            await asyncio.gather(enters(parts["a"], how))
+            assert torch.current() == 0
+
+        asyncio.run(main())
+
+
+def test_a_function_that_a_coroutine_calls_may_enter(torch):
+    def step(part):
+        with part:
+            return torch.current()
+
+    async def calls(part):
+        return step(part)
+
+    with closing(partition({"a": 8})) as parts:
+        coroutine = calls(parts["a"])
+        with pytest.raises(StopIteration) as ended:
+            coroutine.send(None)
+        assert ended.value.value == parts["a"].raw_stream
+
+
+def test_a_greenlet_is_refused(torch):
+    greenlet = pytest.importorskip("greenlet")
+
+    def enter(part):
+        with pytest.raises(RuntimeError, match="in a greenlet"):
+            with part:
+                raise AssertionError
+        return torch.current()
+
+    with closing(partition({"a": 8})) as parts:
+        assert greenlet.greenlet(enter).switch(parts["a"]) == 0
+        with parts["a"]:
+            pass
+
+
+def test_a_loop_on_another_thread_is_in_no_partition(torch):
+    async def elsewhere(part):
+        await asyncio.sleep(0)
+        assert torch.current() == 0
+        with part:
+            await asyncio.sleep(0)
+            assert torch.current() == part.raw_stream
+        assert torch.current() == 0
+
+    async def main(a, b):
+        with a:
+            for part in (a, b):
+                await asyncio.to_thread(lambda part=part: asyncio.run(elsewhere(part)))
+                assert torch.current() == a.raw_stream
+
+    with closing(partition({"a": 8, "b": 8})) as parts:
+        asyncio.run(main(*parts.values()))
+
+
+def test_a_generator_that_ends_on_another_thread(torch):
+    def generator(part):
+        with part:
+            yield
+
+    with closing(partition({"a": 8, "b": 8})) as parts:
+        a, b = parts.values()
+        for end in (lambda held: held[0].close(), lambda held: held.clear()):
+            held = [generator(a)]
+            next(held[0])
+            assert torch.current() == a.raw_stream
+            with futures.ThreadPoolExecutor(1) as other:
+                other.submit(end, held).result()
+            # The thread leaves at its next block.
+            with b:
+                assert torch.current() == b.raw_stream
+            assert torch.current() == 0
+            with b:
+                held = [generator(a)]
+                next(held[0])
+                with futures.ThreadPoolExecutor(1) as other:
+                    other.submit(end, held).result()
+            assert torch.current() == 0
+        with pytest.raises(RuntimeError, match="has not entered"):
+            a.__exit__(None, None, None)
+
+
+def test_an_interrupt_in_the_sanitizer_leaves_the_block(torch, monkeypatch):
+    class Sanitized(types.SimpleNamespace):
+        interrupted = False
+
+        def current_stream(self, device):
+            if self.interrupted:
+                raise KeyboardInterrupt
+            return types.SimpleNamespace(wait_stream=lambda former: None)
+
+    cuda = Sanitized(**vars(torch.cuda))
+    sanitizer = types.SimpleNamespace(cuda_sanitizer=types.SimpleNamespace(enabled=True))
+    monkeypatch.setitem(sys.modules, "torch.cuda", cuda)
+    monkeypatch.setitem(sys.modules, "torch.cuda._sanitizer", sanitizer)
+    with closing(partition({"a": 8})) as parts:
+        with pytest.raises(KeyboardInterrupt):
+            with parts["a"]:
+                assert torch.current() == parts["a"].raw_stream
+                cuda.interrupted = True
         assert torch.current() == 0
 
 

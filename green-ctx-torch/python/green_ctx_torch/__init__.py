@@ -79,11 +79,12 @@ from green_ctx_torch._native import (
     retarget,
     verify,
 )
-from green_ctx_torch._tuning import Job, tune, tuned
+from green_ctx_torch._tuning import Applied, Job, tune, tuned
 from green_ctx_torch.sizing import floor, sm_count
 from green_ctx_torch.watching import Escape, Watch, watch
 
 __all__ = [
+    "Applied",
     "Audit",
     "ClosedError",
     "DriverError",

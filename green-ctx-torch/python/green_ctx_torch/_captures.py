@@ -8,6 +8,7 @@ when torch first receives a stream of a partition.
 from __future__ import annotations
 
 import functools
+import sys
 import warnings
 import weakref
 from typing import Any
@@ -60,14 +61,22 @@ def _wrap_graph(graph: Any) -> None:
     end = _seams.CAPTURE_END_PRE.find() or graph.capture_end
 
     def enter(self: Any) -> None:
-        home, entered = _native._capture_begins()
+        home, stream = _native._capture_begins()
         setattr(self, _HOME, home)
-        setattr(self, _ENTERED, entered)
+        if stream is not None:
+            # torch captures on a stream of the whole device. This stream joins the capture.
+            cuda = sys.modules["torch"].cuda
+            outer, block = cuda.current_stream(), cuda.stream(stream)
+            block.__enter__()
+            setattr(self, _ENTERED, (block, stream))
+            stream.wait_stream(outer)
 
     def leave(self: Any) -> None:
-        if getattr(self, _ENTERED, False):
-            setattr(self, _ENTERED, False)
-            _native._capture_ends(getattr(self, _HOME))
+        block, stream = getattr(self, _ENTERED, None) or (None, None)
+        if block is not None:
+            setattr(self, _ENTERED, None)
+            block.__exit__(None, None, None)
+            sys.modules["torch"].cuda.current_stream().wait_stream(stream)
 
     def capture_begin(self: Any, *arguments: Any, **named: Any) -> None:
         _workspaces.note_graph(self)

@@ -40,12 +40,11 @@ __all__ = [
     "TuningProgress",
     "TuningVerdict",
     "__version__",
-    "_PlainStream",
     "_capture_begins",
     "_compiled_in_partition",
-    "_capture_ends",
     "_graph_replayed",
     "_main",
+    "_ordinal",
     "_Tuner",
     "_partition_here",
     "_relaxed",
@@ -140,6 +139,9 @@ class Share:
 class Partition:
     """A group of a GPU's SMs with a green context, and a stream whose work runs on these SMs only.
 
+    `TuningOutcome.apply` also gives partitions without a green context. Their streams are plain streams, whose work may
+    run on all SMs.
+
     `with partition:` makes the partition's stream torch's current stream. The CUDA context does not change: torch's
     default stream and other streams are the same inside the block and outside.
     """
@@ -214,15 +216,6 @@ class Partitions(Mapping[str, Partition]):
     def __getitem__(self, name: str, /) -> Partition: ...
     def __len__(self) -> int: ...
     def __iter__(self) -> Iterator[str]: ...
-    @overload
-    def get(self, key: str, /, default: None = None) -> Partition | None:
-        """Returns the partition with this name, or `default` if there is none."""
-    @overload
-    def get(self, key: str, /, default: Partition) -> Partition:
-        """Returns the partition with this name, or `default` if there is none."""
-    @overload
-    def get(self, key: str, /, default: _T) -> Partition | _T:
-        """Returns the partition with this name, or `default` if there is none."""
     def close(self) -> None:
         """Closes all partitions."""
     def __enter__(self) -> Partitions: ...
@@ -693,15 +686,6 @@ class Plan(Mapping[str, Partition]):
     def __getitem__(self, name: str, /) -> Partition: ...
     def __len__(self) -> int: ...
     def __iter__(self) -> Iterator[str]: ...
-    @overload
-    def get(self, key: str, /, default: None = None) -> Partition | None:
-        """Returns the partition with this name, or `default` if there is none."""
-    @overload
-    def get(self, key: str, /, default: Partition) -> Partition:
-        """Returns the partition with this name, or `default` if there is none."""
-    @overload
-    def get(self, key: str, /, default: _T) -> Partition | _T:
-        """Returns the partition with this name, or `default` if there is none."""
 
 @final
 class PlanSet(Mapping[str, Plan]):
@@ -773,15 +757,6 @@ class PlanSet(Mapping[str, Plan]):
     def __getitem__(self, name: str, /) -> Plan: ...
     def __len__(self) -> int: ...
     def __iter__(self) -> Iterator[str]: ...
-    @overload
-    def get(self, key: str, /, default: None = None) -> Plan | None:
-        """Returns the plan with this name, or `default` if there is none."""
-    @overload
-    def get(self, key: str, /, default: Plan) -> Plan:
-        """Returns the plan with this name, or `default` if there is none."""
-    @overload
-    def get(self, key: str, /, default: _T) -> Plan | _T:
-        """Returns the plan with this name, or `default` if there is none."""
     def __enter__(self) -> PlanSet: ...
     def __exit__(self, *_exception: object) -> None: ...
 
@@ -1155,24 +1130,27 @@ class TuningOutcome:
         Raises OSError, and leaves an existing file unchanged, if the file cannot be written.
         """
     def apply(self, device: _Device = None) -> Applied:
-        """Creates the partitions or streams that the verdict recommends, and returns them as a mapping from the names of
-        the jobs.
+        """Creates what the verdict recommends, and returns a mapping from the names of the jobs to partitions.
 
             with outcome.apply() as applied:
                 with applied["decode"]:
                     step()
 
-        `with applied["decode"]:` makes the job's stream torch's current stream. If the verdict is to partition, each
-        job has its own partition, and the end of the outer block closes the partitions. If the verdict is to run the
-        jobs one after the other, all jobs have the same plain stream. Otherwise each job has its own plain stream,
-        with the job's priority. `applied.verdict` is the verdict, and `applied.gain` and `applied.meets` are fields
-        of the verdict. `device` has the same meaning as in `partitions`.
+        If the verdict is to partition, each job has its own partition. Otherwise the partition of each job stands for
+        the whole device: its floor is 0, and its work may run on all SMs, in a plain stream. If the verdict is to run
+        the jobs one after the other, all jobs have the same stream. Otherwise each job has its own stream, with the
+        job's priority. So a program runs unchanged under every verdict. The end of the outer block closes the
+        partitions.
+
+        `applied.verdict` is the verdict, and `applied.gain` and `applied.meets` are fields of the verdict. `device` has
+        the same meaning as in `partitions`.
 
         Raises the same exceptions as `partition`.
         """
     @property
     def device(self) -> int | None:
         """The ordinal of the device that the outcome is for; None if `load_tuning` read the outcome."""
+    def _plain(self, device: _Device) -> list[tuple[str, Partition]]: ...
     def partitions(self, device: _Device = None) -> Partitions:
         """Creates one partition per job, whatever the verdict is. The result is a `Partitions` object with the jobs'
         names, as from `green_ctx_torch.partition`.
@@ -1191,16 +1169,6 @@ def load_tuning(path: str | os.PathLike[str]) -> TuningOutcome:
     Raises FileNotFoundError or another OSError if the file cannot be read, and ValueError if it does not contain an
     outcome.
     """
-
-@final
-class _PlainStream:
-    def __new__(cls, ordinal: _Device, priority: SupportsIndex) -> _PlainStream: ...
-    @property
-    def raw_stream(self) -> int:
-        """The driver's handle of the stream, a CUstream."""
-    @property
-    def stream(self) -> torch.cuda.ExternalStream:
-        """The stream as a torch.cuda.ExternalStream. The first access creates this object."""
 
 @final
 class TuningProgress:
@@ -1273,10 +1241,10 @@ def current_sm_count(device: SupportsIndex) -> int | None:
     """Returns the number of SMs available to torch's current stream of `device` on the calling thread. Returns None if
     the stream is not in a partition.
     """
+def _ordinal(dev: _Device) -> int: ...
 def _stream_here() -> torch.cuda.ExternalStream | None: ...
 def _compiled_in_partition() -> None: ...
-def _capture_begins() -> tuple[int, bool]: ...
-def _capture_ends(raw_context: int) -> None: ...
+def _capture_begins() -> tuple[int, torch.cuda.ExternalStream | None]: ...
 def _graph_replayed() -> None: ...
 def _relaxed(call: Callable[[], None]) -> None: ...
 
@@ -1415,8 +1383,8 @@ def host_register(
 def host_unregister(address: SupportsIndex, device: _Device = None) -> None:
     """Unregisters the host memory at an address. No work on a device may still use the memory."""
 def stream_create(partition: Partition | None = None, device: _Device = None) -> int:
-    """Creates a stream in a partition, or in a device's primary context, and returns its handle, a CUstream. The caller
-    must destroy the stream before the partition is closed.
+    """Creates a stream in a partition, or in a device's primary context, and returns its handle, a CUstream. The SMs of
+    the partition are not free until `stream_destroy` destroys the stream.
     """
 def stream_destroy(stream: SupportsIndex, device: _Device = None) -> None:
     """Destroys a stream that `stream_create` created. The stream must not be used afterwards. Work already submitted to

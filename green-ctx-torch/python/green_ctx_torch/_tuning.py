@@ -11,7 +11,6 @@ import contextlib
 import logging
 import os
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -87,57 +86,13 @@ class Job:
         return f"<Job{f' {name}' if name else ''}: a {kind}{arrival}>"
 
 
-class PlainStream:
-    """A job's stream if the verdict is not to partition. A `with` block makes the stream torch's current stream."""
-
-    def __init__(self, name: str, native: _native._PlainStream) -> None:
-        self.name = name
-        self._native = native
-        self._thread = threading.local()
-
-    @property
-    def stream(self) -> torch.cuda.ExternalStream:
-        """The stream as a torch.cuda.ExternalStream."""
-        return self._native.stream
-
-    @property
-    def raw_stream(self) -> int:
-        """The driver's handle of the stream, a CUstream."""
-        return self._native.raw_stream
-
-    def __enter__(self) -> PlainStream:
-        entered = _torch().cuda.stream(self.stream)
-        entered.__enter__()
-        self._thread.entered = [*getattr(self._thread, "entered", []), entered]
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self._thread.entered.pop().__exit__(*exception)
-
-    def __repr__(self) -> str:
-        return f"<PlainStream {self.name}>"
-
-
-class Applied(Mapping[str, "Partition | PlainStream"]):
-    """A verdict that is ready to run: a mapping from each job's name to its partition or plain stream. See
-    `TuningOutcome.apply`."""
+class Applied(Mapping[str, Partition]):
+    """A verdict that is ready to run: a mapping from each job's name to its partition. See `TuningOutcome.apply`."""
 
     def __init__(self, outcome: TuningOutcome, device: Any = None) -> None:
         self.verdict: TuningVerdict = outcome.verdict
-        names = [job["name"] for job in outcome.jobs]
-        self._parts: Mapping[str, Partition | PlainStream]
-        self._close: Callable[[], None] = lambda: None
-        if self.verdict.kind == "partition":
-            parts = outcome.partitions(device)
-            self._parts, self._close = parts, parts.close
-            return
-        where = outcome.device if device is None else device
-        if self.verdict.kind == "sequential":
-            one = _native._PlainStream(where, 0)
-            self._parts = {name: PlainStream(name, one) for name in names}
-        else:
-            made = {name: _native._PlainStream(where, self.verdict.priority[name]) for name in names}
-            self._parts = {name: PlainStream(name, native) for name, native in made.items()}
+        made = outcome.partitions(device) if self.verdict.kind == "partition" else dict(outcome._plain(device))
+        self._parts: Mapping[str, Partition] = made
 
     @property
     def gain(self) -> float | None:
@@ -149,7 +104,7 @@ class Applied(Mapping[str, "Partition | PlainStream"]):
         """True if the goal's bound is met, as in `TuningVerdict.meets`."""
         return self.verdict.meets
 
-    def __getitem__(self, name: str) -> Partition | PlainStream:
+    def __getitem__(self, name: str) -> Partition:
         return self._parts[name]
 
     def __iter__(self) -> Iterator[str]:
@@ -159,8 +114,9 @@ class Applied(Mapping[str, "Partition | PlainStream"]):
         return len(self._parts)
 
     def close(self) -> None:
-        """Closes the partitions, if there are any."""
-        self._close()
+        """Closes the partitions."""
+        for part in self._parts.values():
+            part.close()
 
     def __enter__(self) -> Applied:
         return self
@@ -385,11 +341,13 @@ def _captured(
 ) -> tuple[Any, str | None]:
     """Returns the graph of a function, or None and the reason why there is none."""
     failed: BaseException | None = None
+    # torch does not restore the current stream if a capture fails to end.
+    restored = torch.cuda.stream(torch.cuda.current_stream())
     try:
         # Newer versions of torch make a graph that can be copied only on request.
         graph = torch.cuda.CUDAGraph(keep_graph=True)
         # Other threads of the program may allocate memory in the meantime.
-        with torch.cuda.graph(graph, stream=side, capture_error_mode="thread_local"):
+        with restored, torch.cuda.graph(graph, stream=side, capture_error_mode="thread_local"):
             try:
                 work()
             except BaseException as error:

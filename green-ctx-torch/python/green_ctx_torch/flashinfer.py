@@ -26,7 +26,6 @@ because cuda-python's class only describes SMs and cannot reserve them.
 from __future__ import annotations
 
 import operator
-import sys
 from enum import IntEnum as _IntEnum
 from typing import TYPE_CHECKING
 
@@ -144,14 +143,14 @@ def get_sm_count_constraint(major: int, minor: int) -> tuple[int, int]:
 
 def get_compute_capability(device: _torch.device | int) -> tuple[int, int]:
     """Returns the device's compute capability, such as (9, 0)."""
-    capability: str = _native.info(_ordinal(device))["devices"][0]["compute_capability"]
+    capability: str = _native.info(_native._ordinal(device))["devices"][0]["compute_capability"]
     major, minor = capability.split(".")
     return int(major), int(minor)
 
 
 def get_cudevice(dev: _torch.device | int) -> _Any:
     """Returns the device's handle: cuda-python's `CUdevice` if cuda-python is installed, otherwise this module's."""
-    ordinal = _ordinal(dev)
+    ordinal = _native._ordinal(dev)
     _native.sm_limits(ordinal)
     try:
         from cuda.bindings import driver
@@ -279,7 +278,7 @@ def split_device_green_ctx_by_sm_count(
 
 def get_locality_domain_count(dev: _torch.device | int | str) -> int:
     """Returns the number of locality domains of the device: 1 if the device or the driver does not support several."""
-    return _native.get_num_locality_domains(_ordinal(dev))
+    return _native.get_num_locality_domains(_native._ordinal(dev))
 
 
 def split_device_green_ctx_by_locality_domain(
@@ -293,7 +292,7 @@ def split_device_green_ctx_by_locality_domain(
 
     Raises RuntimeError if the device has fewer than two domains.
     """
-    ordinal = _ordinal(dev)
+    ordinal = _native._ordinal(dev)
     domains = _native.get_num_locality_domains(ordinal)
     if domains < 2:
         raise RuntimeError(
@@ -360,24 +359,3 @@ def _ours(resource: CUdevResource) -> CUdevResource:
             f"green_ctx_torch.flashinfer.get_device_resource and split_resource"
         )
     return resource
-
-
-def _ordinal(dev: _Any) -> int:
-    """Returns the ordinal of a `torch.device` or of its name, such as "cuda". An int is returned unchanged."""
-    if isinstance(dev, int):
-        return int(dev)
-    if isinstance(dev, str) and "torch" in sys.modules:
-        dev = sys.modules["torch"].device(dev)
-    kind, index = getattr(dev, "type", None), getattr(dev, "index", None)
-    if kind is None or callable(index):
-        message = f"dev must be a torch.device such as torch.device('cuda:0'), got {dev!r}"
-        raise TypeError(message)
-    if kind != "cuda":
-        raise ValueError(f"dev is {dev}; only CUDA devices have SMs: pass torch.device('cuda:0')")
-    if index is None:
-        index = sys.modules["torch"].cuda.current_device()
-    try:
-        return operator.index(index)
-    except TypeError:
-        message = f"the index of dev must be an int, such as 0, got {type(index).__name__}"
-        raise TypeError(message) from None

@@ -10,9 +10,9 @@ use pyo3::prelude::*;
 use crate::argument::Whole;
 use crate::code::Code;
 use crate::fault::{Fault, unsigned};
-use crate::gil::{Held, blocking};
+use crate::gil::blocking;
 use crate::made;
-use crate::torch;
+use crate::torch::{self, Handle};
 
 /// Returns the partition that torch's current stream on this thread belongs to, if there is one.
 fn of_current_stream() -> Result<Option<Context>, Fault> {
@@ -35,9 +35,14 @@ pub(crate) fn find_green(raw: *mut c_void) -> Result<Option<Stream>, Fault> {
     Ok(Driver::load()?.find_stream(raw.cast()).filter(|stream| stream.context().is_green()))
 }
 
+/// Returns the partition that this thread entered last. Plain streams that it entered are in no partition.
+fn entered() -> Option<Context> {
+    scope::innermost().filter(Context::is_green)
+}
+
 /// Returns the partition that this thread has entered, or else the partition of torch's current stream.
 fn here() -> Result<Option<Context>, Fault> {
-    scope::innermost().map_or_else(of_current_stream, |context| Ok(Some(context)))
+    entered().map_or_else(of_current_stream, |context| Ok(Some(context)))
 }
 
 fn address(context: &Context) -> usize {
@@ -78,40 +83,28 @@ fn of_torchs_stream(device: Whole) -> Result<Option<Context>, Fault> {
 #[pyfunction]
 pub(crate) fn _stream_here(py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
     let made = blocking(py, || {
-        let Some(context) = here()? else { return Ok(None) };
-        let stream = context.create_stream(StreamOptions::default())?;
-        stream.keep_alive()?;
-        Ok(Some((stream.as_raw().addr(), Held::new(stream))))
+        here()?.map(|context| Handle::create(&context, StreamOptions::default())).transpose()
     })?;
-    made.map(|(raw, stream)| torch::external_stream(py, raw, &stream)).transpose()
+    made.map(|(stream, raw)| torch::external_stream(py, raw, &stream)).transpose()
 }
 
-/// Prepares a capture that torch has just begun on its current stream. If the thread is in a partition but the stream
-/// is not, this function enters the partition on a new stream, so that torch captures its work in the partition.
+/// Describes where a capture takes place that torch has just begun on its current stream.
 ///
-/// Returns two values. The first is the driver's handle of the context that the graph's kernels run in, or 0 if the
-/// context does not belong to a partition. The second is True if this function entered the partition.
+/// Returns two values. The first is the driver's handle of the context in which the graph's kernels must run, or 0 if
+/// the context does not belong to a partition. If torch's current stream is not in that partition, the second value is
+/// a new stream of the partition. Otherwise it is None.
 #[pyfunction]
-pub(crate) fn _capture_begins(py: Python<'_>) -> PyResult<(usize, bool)> {
-    blocking(py, || {
+pub(crate) fn _capture_begins(py: Python<'_>) -> PyResult<(usize, Option<Py<PyAny>>)> {
+    let (home, made) = blocking(py, || {
         if let Some(context) = of_current_stream()? {
-            return Ok((address(&context), false));
+            return Ok((address(&context), None));
         }
-        let Some(context) = scope::innermost() else { return Ok((0, false)) };
+        let Some(context) = entered() else { return Ok((0, None)) };
         // Not the partition's first stream, to which other threads may submit during the capture.
-        let stream = context.create_stream(StreamOptions::default())?;
-        scope::enter(&Torch::find()?, &stream)?;
-        Ok((address(&context), true))
-    })
-}
-
-/// Leaves the partition that `_capture_begins` entered. This function is called before the capture ends.
-#[pyfunction]
-pub(crate) fn _capture_ends(py: Python<'_>, raw_context: usize) -> PyResult<()> {
-    blocking(py, || {
-        let innermost = scope::innermost().filter(|context| address(context) == raw_context);
-        innermost.map_or(Ok(()), |context| Ok(scope::leave(&context)?))
-    })
+        Ok((address(&context), Some(Handle::create(&context, StreamOptions::default())?)))
+    })?;
+    let made = made.map(|(stream, raw)| torch::external_stream(py, raw, &stream)).transpose()?;
+    Ok((home, made))
 }
 
 /// Calls a function in CUDA's relaxed capture mode, in which captures on this thread and other threads do not

@@ -3,7 +3,9 @@
 use std::sync::OnceLock;
 
 use green_ctx::{Device, Driver};
+use pyo3::prelude::*;
 
+use crate::argument::DeviceId;
 use crate::fault::Fault;
 
 /// Returns the installed driver's device with this ordinal. Loads the driver on the first call.
@@ -19,6 +21,12 @@ pub(crate) fn device(ordinal: i64) -> Result<Device, Fault> {
     let driver = Driver::load()?;
     SINGLE.get_or_init(|| driver.devices().nth(1).is_none());
     Ok(driver.device(known)?)
+}
+
+/// Returns the ordinal of a device argument.
+#[pyfunction]
+pub(crate) fn _ordinal(py: Python<'_>, dev: DeviceId) -> PyResult<i64> {
+    dev.ordinal(py)
 }
 
 /// Returns an error in a forked child if the parent created the object that the caller wants to use. CUDA does not

@@ -30,7 +30,7 @@ use crate::named::not_copied;
 use crate::partition::{Live, Partition};
 use crate::sm_partition::{Argument, Options, SMPartition};
 use crate::task;
-use crate::torch;
+use crate::torch::{self, Handle};
 
 /// The maximum number of streams that `Stream()` creates for a context. Later calls return the same streams again in
 /// order, as in torch.
@@ -53,7 +53,7 @@ pub(crate) struct Open {
 /// The stream that `set_context` makes torch's current stream.
 struct Own {
     stream: green_ctx::Stream,
-    raw: usize,
+    raw: Handle,
 }
 
 /// The streams that `Stream()` has returned.
@@ -85,7 +85,7 @@ impl Open {
             return Ok(own);
         }
         let stream = self.create_stream()?;
-        let raw = stream.as_raw().addr();
+        let raw = Handle::of(&stream);
         Ok(self.own.get_or_init(|| Own { stream, raw }))
     }
 
@@ -256,7 +256,7 @@ impl Made {
     /// Leaves the context. Returns whether an asyncio task had entered the context.
     fn leave(&self) -> Result<bool, Fault> {
         // This does not go through `live`, because a context that was closed inside its block can still be left.
-        match scope::leave_innermost(|context| self.context.is(context)) {
+        match scope::leave_innermost(|stream| self.context.is(stream.context())) {
             Err(TorchError::NotInnermost | TorchError::NotEntered) => {}
             Err(forked @ TorchError::Driver(Error::Forked)) => return Err(Fault::Torch(forked)),
             left => return left.map_err(runtime),
@@ -447,7 +447,7 @@ impl GreenContext {
         let (py, context) = (this.py(), this.get());
         let (stream, raw) = blocking(py, || {
             let stream = context.live()?.next_stream()?;
-            let raw = stream.as_raw().addr();
+            let raw = Handle::of(&stream);
             Ok((Held::new(stream), raw))
         })?;
         let made = torch::external_stream(py, raw, &stream)?;
@@ -501,8 +501,7 @@ impl GreenContext {
     /// The driver's handle of the stream that `set_context` makes current, a CUstream.
     #[getter]
     fn raw_stream(&self, py: Python<'_>) -> PyResult<usize> {
-        torch::expect_captures(py)?;
-        blocking(py, || Ok(self.live()?.own()?.raw))
+        blocking(py, || Ok(self.live()?.own()?.raw))?.give(py)
     }
 
     /// The driver's handle of the context, a CUcontext.
@@ -524,7 +523,7 @@ impl GreenContext {
     #[getter]
     fn partition(&self, py: Python<'_>) -> PyResult<Partition> {
         blocking(py, || {
-            let live = Live::own(self.live()?.context.clone())?;
+            let live = Live::own(&self.live()?.context)?;
             Ok(Partition::new(Arc::new(live)))
         })
     }

@@ -28,7 +28,6 @@ mod named;
 mod partition;
 mod partition_report;
 mod partitions;
-mod plain_stream;
 mod plan;
 mod report;
 mod request;
@@ -50,8 +49,8 @@ use pyo3::pymodule;
 // Not tested without the GIL. `__init__.py` refuses an interpreter that has none.
 #[pymodule(gil_used = true)]
 mod _native {
+    use crate::named::make_mapping;
     use pyo3::prelude::*;
-    use pyo3::types::PyMapping;
 
     #[pymodule_export]
     use crate::allocator::{Allocator, library_path, torch_allocator};
@@ -59,11 +58,13 @@ mod _native {
     use crate::audit::{Audit, Location, NodeAudit, audit};
     #[pymodule_export]
     use crate::capture::{
-        _capture_begins, _capture_ends, _compiled_in_partition, _partition_here, _relaxed,
-        _stream_here, current_floor, current_sm_count,
+        _capture_begins, _compiled_in_partition, _partition_here, _relaxed, _stream_here,
+        current_floor, current_sm_count,
     };
     #[pymodule_export]
     use crate::command::{_main, info};
+    #[pymodule_export]
+    use crate::device::_ordinal;
     #[pymodule_export]
     use crate::dry_run::{DryRun, DryRunGroup, dry_run};
     #[pymodule_export]
@@ -86,8 +87,6 @@ mod _native {
     use crate::partition_report::PartitionReport;
     #[pymodule_export]
     use crate::partitions::{Partitions, partition};
-    #[pymodule_export]
-    use crate::plain_stream::_PlainStream;
     #[pymodule_export]
     use crate::plan::{Plan, PlanSet};
     #[pymodule_export]
@@ -120,8 +119,8 @@ mod _native {
         let py = module.py();
         // Ask the system to report forks before any thread uses the module. The import is early enough.
         let _process = green_ctx::driver::Process::watched();
-        PyMapping::register::<Partitions>(py)?;
-        PyMapping::register::<Plan>(py)?;
-        PyMapping::register::<PlanSet>(py)
+        make_mapping::<Partitions>(py)?;
+        make_mapping::<Plan>(py)?;
+        make_mapping::<PlanSet>(py)
     }
 }

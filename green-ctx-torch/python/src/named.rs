@@ -1,9 +1,10 @@
 //! Mappings from names to Python objects, with the methods of `collections.abc.Mapping`.
 
-use crate::code::Code;
+use crate::code::import;
+use pyo3::PyTypeInfo;
 use pyo3::exceptions::{PyKeyError, PyTypeError};
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyIterator};
+use pyo3::types::{PyDict, PyIterator, PyMapping};
 
 /// Objects of one kind by name, in the order of the request.
 pub(crate) struct Named {
@@ -43,14 +44,6 @@ impl Named {
         Err(PyKeyError::new_err(reason))
     }
 
-    pub(crate) fn get(
-        &self,
-        name: &Bound<'_, PyAny>,
-        default: Option<Py<PyAny>>,
-    ) -> PyResult<Option<Py<PyAny>>> {
-        Ok(self.objects(name.py()).get_item(name)?.map(Bound::unbind).or(default))
-    }
-
     pub(crate) fn len(&self, py: Python<'_>) -> usize {
         self.objects(py).len()
     }
@@ -58,15 +51,16 @@ impl Named {
     pub(crate) fn iter<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyIterator>> {
         self.objects(py).try_iter()
     }
+}
 
-    pub(crate) fn contains(&self, name: &Bound<'_, PyAny>) -> PyResult<bool> {
-        self.objects(name.py()).contains(name)
+/// Makes a class with `__getitem__`, `__len__` and `__iter__` a mapping, with the other methods of
+/// `collections.abc.Mapping`.
+pub(crate) fn make_mapping<T: PyTypeInfo>(py: Python<'_>) -> PyResult<()> {
+    let mapping = import(py, "collections.abc")?.getattr("Mapping")?;
+    for method in ["__contains__", "get", "items", "keys", "values"] {
+        py.get_type::<T>().setattr(method, mapping.getattr(method)?)?;
     }
-
-    /// Calls a method of the dictionary that returns a view, such as `keys`, and returns the view.
-    pub(crate) fn view<'py>(&self, py: Python<'py>, method: &str) -> PyResult<Bound<'py, PyAny>> {
-        self.objects(py).run_method(method, ())
-    }
+    PyMapping::register::<T>(py)
 }
 
 /// Returns the error for copying or pickling an object that owns driver handles. The message ends with `instead`,

@@ -25,21 +25,28 @@ use crate::made::{Opened, Subject};
 use crate::named::not_copied;
 use crate::request::nearest;
 use crate::task;
-use crate::torch;
+use crate::torch::{self, Handle};
 
 /// The state of an open partition.
 pub(crate) struct Live {
-    home: Home,
-    raw_stream: usize,
-    raw_context: usize,
+    stream: green_ctx::Stream,
+    /// A partition of a plan. While another plan of the same set is active, the partitions of that plan use these SMs.
+    planned: Option<(green_ctx::Partition, Planned)>,
+    facts: Facts,
 }
 
-enum Home {
-    /// A partition that was created without a plan: its context and its first stream.
-    Own(Context, green_ctx::Stream),
-    /// A partition of a plan. While another plan of the same set is active, the partitions of that plan use these
-    /// SMs.
-    Planned(green_ctx::Partition, Planned),
+/// What does not change while a partition is open. It is known after the partition was closed, too.
+#[derive(Clone)]
+struct Facts {
+    name: String,
+    share: Option<Share>,
+    /// The number of SMs that no other partition may use.
+    floor: u32,
+    sm_count: u32,
+    device: u32,
+    raw_context: usize,
+    /// Together with the context, identifies the stream when a thread leaves the partition.
+    raw_stream: Handle,
 }
 
 /// The plan that a partition belongs to, and the set of that plan. The partition does not keep the plan or the plan
@@ -62,12 +69,9 @@ impl Opened for Live {
     /// The subject has the name and the share of this partition. The context can have another name and share, because
     /// several plans can use it: it has those of the plan that was prepared first.
     fn subject(&self) -> Subject {
-        let context = self.context().clone();
-        let planned = match &self.home {
-            Home::Own(..) => None,
-            Home::Planned(part, _) => Some(part.clone()),
-        };
-        Subject { context, name: self.name().to_owned(), share: self.share(), planned }
+        let planned = self.planned.as_ref().map(|(part, _)| part.clone());
+        let Facts { name, share, .. } = self.facts.clone();
+        Subject { context: self.context().clone(), name, share, planned }
     }
 
     fn is_partition(&self) -> bool {
@@ -76,103 +80,83 @@ impl Opened for Live {
 }
 
 impl Live {
-    pub(crate) fn own(context: Context) -> Result<Live, Fault> {
+    pub(crate) fn own(context: &Context) -> Result<Live, Fault> {
         Live::with_stream(context, StreamOptions::default())
     }
 
-    pub(crate) fn with_stream(context: Context, options: StreamOptions) -> Result<Live, Fault> {
-        let stream = context.create_stream(options)?;
-        Live::new(Home::Own(context, stream))
+    /// A partition that was created without a plan.
+    pub(crate) fn with_stream(context: &Context, options: StreamOptions) -> Result<Live, Fault> {
+        let (stream, group) = (context.create_stream(options)?, context.group());
+        let name = group.map_or("", SmGroup::name).to_owned();
+        let floor = group.map_or(0, SmGroup::floor);
+        Live::new(stream, None, name, group.map(SmGroup::share), floor)
     }
 
-    pub(crate) fn planned(
-        partition: green_ctx::Partition,
-        planned: Planned,
+    pub(crate) fn planned(part: green_ctx::Partition, planned: Planned) -> Result<Live, Fault> {
+        let (name, share, floor) = (part.name().to_owned(), part.share(), part.floor());
+        Live::new(part.stream().clone(), Some((part, planned)), name, Some(share), floor)
+    }
+
+    /// A job under a verdict that does not partition. The stream belongs to the primary context.
+    pub(crate) fn plain(name: String, stream: green_ctx::Stream) -> Result<Live, Fault> {
+        Live::new(stream, None, name, Some(Share::from(..)), 0)
+    }
+
+    fn new(
+        stream: green_ctx::Stream,
+        planned: Option<(green_ctx::Partition, Planned)>,
+        name: String,
+        share: Option<Share>,
+        floor: u32,
     ) -> Result<Live, Fault> {
-        Live::new(Home::Planned(partition, planned))
-    }
-
-    fn new(home: Home) -> Result<Live, Fault> {
-        let mut live = Live { home, raw_stream: 0, raw_context: 0 };
         // Python code passes the handle to torch, CuPy and other libraries, which never report that they are done
         // with it.
-        live.stream().keep_alive()?;
-        live.raw_stream = live.stream().as_raw().addr();
-        live.raw_context = live.context().as_raw().addr();
-        Ok(live)
+        stream.keep_alive()?;
+        let device = stream.context().device();
+        let sm_count =
+            stream.context().group().map_or_else(|| device.sm_count(), |it| Ok(it.sm_count()))?;
+        let (device, raw_context) = (device.ordinal(), stream.context().as_raw().addr());
+        let raw_stream = Handle::of(&stream);
+        let facts = Facts { name, share, floor, sm_count, device, raw_context, raw_stream };
+        Ok(Live { stream, planned, facts })
     }
 
     pub(crate) fn name(&self) -> &str {
-        match &self.home {
-            Home::Own(context, _) => context.group().map_or("", SmGroup::name),
-            Home::Planned(partition, _) => partition.name(),
-        }
-    }
-
-    pub(crate) fn share(&self) -> Option<Share> {
-        match &self.home {
-            Home::Own(context, _) => context.group().map(SmGroup::share),
-            Home::Planned(partition, _) => Some(partition.share()),
-        }
-    }
-
-    /// The number of SMs that no other partition may use.
-    fn floor(&self) -> u32 {
-        match &self.home {
-            Home::Own(context, _) => context.group().map_or(0, SmGroup::floor),
-            Home::Planned(partition, _) => partition.floor(),
-        }
+        &self.facts.name
     }
 
     fn shared_with(&self) -> Vec<(String, u32)> {
-        let holders = match &self.home {
-            Home::Own(context, _) => context.group().map_or_else(Vec::new, SmGroup::shared_with),
-            Home::Planned(partition, _) => partition.shared_with(),
+        let holders = match (&self.planned, self.context().group()) {
+            (Some((part, _)), _) => part.shared_with(),
+            (None, group) => group.map_or_else(Vec::new, SmGroup::shared_with),
         };
         holders.into_iter().map(|holder| (holder.name.to_string(), holder.sm_count)).collect()
     }
 
-    pub(crate) fn sm_count(&self) -> u32 {
-        self.context().group().map_or(0, SmGroup::sm_count)
-    }
-
     pub(crate) fn context(&self) -> &Context {
-        match &self.home {
-            Home::Own(context, _) => context,
-            Home::Planned(partition, _) => partition.context(),
-        }
+        self.stream.context()
     }
 
     pub(crate) fn stream(&self) -> &green_ctx::Stream {
-        match &self.home {
-            Home::Own(_, stream) => stream,
-            Home::Planned(partition, _) => partition.stream(),
-        }
-    }
-
-    fn create_stream(&self, priority: i32) -> Result<(Held<green_ctx::Stream>, usize), Fault> {
-        let options = StreamOptions::default().priority(priority);
-        let stream = self.context().create_stream(options)?;
-        stream.keep_alive()?;
-        let raw = stream.as_raw().addr();
-        Ok((Held::new(stream), raw))
+        &self.stream
     }
 
     /// Makes the partition's stream torch's current stream on this thread.
     fn enter(&self, torch: &Torch) -> Result<(), Fault> {
-        if let Home::Planned(partition, planned) = &self.home
-            && let Some(plan) = planned.inactive()
-        {
+        if let Some(plan) = self.planned.as_ref().and_then(|(_, planned)| planned.inactive()) {
             return Err(Fault::state(format!(
                 "partition {} belongs to plan {plan}, which is not active; switch to that plan first",
-                partition.name()
+                self.name()
             )));
         }
-        Ok(scope::enter(torch, self.stream())?)
+        Ok(scope::enter(torch, &self.stream)?)
     }
 }
 
 /// A group of a GPU's SMs with a green context, and a stream whose work runs on these SMs only.
+///
+/// `TuningOutcome.apply` also gives partitions without a green context. Their streams are plain streams, whose work may
+/// run on all SMs.
 ///
 /// `with partition:` makes the partition's stream torch's current stream. The CUDA context does not change: torch's
 /// default stream and other streams are the same inside the block and outside.
@@ -182,12 +166,7 @@ pub(crate) struct Partition {
     open: ArcSwapOption<Open>,
     /// The serial number of the partition. Later partitions have higher numbers.
     serial: u64,
-    name: String,
-    share: Option<Share>,
-    floor: u32,
-    sm_count: u32,
-    device: u32,
-    raw_context: usize,
+    facts: Facts,
     /// Identifies the context when a thread leaves the partition, even after `close`.
     context: WeakContext,
 }
@@ -205,17 +184,14 @@ struct Open {
 
 impl Partition {
     pub(crate) fn new(live: Arc<Live>) -> Partition {
-        let (name, share, floor) = (live.name().to_owned(), live.share(), live.floor());
-        let (sm_count, device) = (live.sm_count(), live.context().device().ordinal());
-        let (raw_context, context) = (live.raw_context, live.context().weak());
+        let (facts, context) = (live.facts.clone(), live.context().weak());
         let open = Open {
-            _captured: Captured { raw_context },
+            _captured: Captured { raw_context: facts.raw_context },
             live: Held::new(live),
             stream: OnceLock::new(),
         };
-        let open = ArcSwapOption::from_pointee(open);
         let serial = MADE.fetch_add(1, Ordering::Relaxed);
-        Partition { open, serial, name, share, floor, sm_count, device, raw_context, context }
+        Partition { open: ArcSwapOption::from_pointee(open), serial, facts, context }
     }
 
     /// Returns the state of the open partition, or an error if the partition is closed.
@@ -225,7 +201,7 @@ impl Partition {
 
     /// Returns the address of the context, even after `close`.
     pub(crate) fn context_address(&self) -> usize {
-        self.raw_context
+        self.facts.raw_context
     }
 
     pub(crate) fn serial(&self) -> u64 {
@@ -233,7 +209,7 @@ impl Partition {
     }
 
     pub(crate) fn ordinal(&self) -> u32 {
-        self.device
+        self.facts.device
     }
 
     pub(crate) fn is_closed(&self) -> bool {
@@ -253,7 +229,7 @@ impl Partition {
             }
             None => Err(Fault::closed(format!(
                 "partition {} is closed; make a new one with green_ctx_torch.partition",
-                self.name
+                self.facts.name
             ))
             .into()),
         }
@@ -265,13 +241,13 @@ impl Partition {
     /// The partition's name.
     #[getter]
     pub(crate) fn name(&self) -> &str {
-        &self.name
+        &self.facts.name
     }
 
     /// The requested number of SMs; None if the request was not a plain count.
     #[getter]
     fn requested(&self) -> Option<u32> {
-        match self.share?.kind() {
+        match self.facts.share?.kind() {
             ShareKind::Count(count) => Some(count),
             ShareKind::Percent(_)
             | ShareKind::Between { .. }
@@ -283,14 +259,14 @@ impl Partition {
     /// The requested share as text: "16", "32..", "..=100" or "rest".
     #[getter]
     fn share(&self) -> Option<String> {
-        self.share.map(|share| share.to_string())
+        self.facts.share.map(|share| share.to_string())
     }
 
     /// The number of SMs that no other partition may use. A requested count is rounded up to one that the device can
     /// give, and a requested percentage is rounded to a nearby count.
     #[getter]
     fn floor(&self) -> u32 {
-        self.floor
+        self.facts.floor
     }
 
     /// The other partitions that may use SMs of this partition. Each entry is a pair: the name of the other
@@ -305,13 +281,13 @@ impl Partition {
     /// the ceiling equals the floor.
     #[getter]
     pub(crate) fn sm_count(&self) -> u32 {
-        self.sm_count
+        self.facts.sm_count
     }
 
     /// The device's ordinal.
     #[getter]
     fn device(&self) -> u32 {
-        self.device
+        self.facts.device
     }
 
     /// Whether the partition is closed.
@@ -324,7 +300,8 @@ impl Partition {
     #[getter]
     fn stream(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
         self.with(|open| {
-            let make = || torch::external_stream(py, open.live.raw_stream, open.live.stream());
+            let make =
+                || torch::external_stream(py, open.live.facts.raw_stream, open.live.stream());
             kept(py, &open.stream, make)
         })?
     }
@@ -332,14 +309,13 @@ impl Partition {
     /// The driver's handle of the partition's stream, a CUstream.
     #[getter]
     fn raw_stream(&self, py: Python<'_>) -> PyResult<usize> {
-        torch::expect_captures(py)?;
-        self.with(|open| open.live.raw_stream)
+        self.with(|open| open.live.facts.raw_stream)?.give(py)
     }
 
     /// The driver's handle of the partition's context, a CUcontext.
     #[getter]
     pub(crate) fn raw_context(&self) -> PyResult<usize> {
-        self.with(|_| self.raw_context)
+        self.with(|_| self.facts.raw_context)
     }
 
     /// The driver's ID of the context. Profilers report this ID, and `audit` reports it as `context_id`. Partitions
@@ -358,8 +334,8 @@ impl Partition {
     #[pyo3(signature = (priority=Whole(0)), text_signature = "($self, priority=0)")]
     fn create_stream(&self, py: Python<'_>, priority: Whole) -> PyResult<Py<PyAny>> {
         let live = self.live()?;
-        let priority = nearest(priority.0);
-        let (stream, raw) = blocking(py, move || live.create_stream(priority))?;
+        let options = StreamOptions::default().priority(nearest(priority.0));
+        let (stream, raw) = blocking(py, move || Handle::create(live.context(), options))?;
         torch::external_stream(py, raw, &stream)
     }
 
@@ -376,14 +352,17 @@ impl Partition {
         let torch = torch::libtorch(py)?;
         torch::refuse_export(py)?;
         let live = this.get().live()?;
-        task::enter(py, live.stream(), Mode::Stream, live.raw_context, || live.enter(&torch))?;
+        let key = live.facts.raw_stream.key();
+        task::enter(py, live.stream(), Mode::Stream, key, || live.enter(&torch))?;
         Ok(this)
     }
 
     #[pyo3(signature = (*_exception))]
     fn __exit__(&self, py: Python<'_>, _exception: &Bound<'_, PyTuple>) -> PyResult<()> {
-        task::leave(py, self.device, self.raw_context, || {
-            Ok(scope::leave_when_innermost(|entered| self.context.is(entered))?)
+        task::leave(py, self.facts.device, self.facts.raw_stream.key(), || {
+            Ok(scope::leave_when_innermost(|entered| {
+                self.facts.raw_stream == Handle::of(entered) && self.context.is(entered.context())
+            })?)
         })
     }
 
@@ -408,7 +387,7 @@ impl Partition {
     }
 
     fn __repr__(&self) -> String {
-        let Partition { name, floor, sm_count, device, .. } = self;
+        let Facts { name, floor, sm_count, device, .. } = &self.facts;
         match (self.is_closed(), floor == sm_count) {
             (true, _) => format!("<Partition {name}: closed>"),
             (false, true) => format!("<Partition {name}: {sm_count} SMs of device {device}>"),

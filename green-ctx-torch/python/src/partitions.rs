@@ -83,35 +83,6 @@ impl Partitions {
         self.named().iter(py)
     }
 
-    fn __contains__(&self, name: &Bound<'_, PyAny>) -> PyResult<bool> {
-        self.named().contains(name)
-    }
-
-    /// Returns the names.
-    fn keys<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        self.named().view(py, "keys")
-    }
-
-    /// Returns the partitions.
-    fn values<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        self.named().view(py, "values")
-    }
-
-    /// Returns pairs of a name and a partition.
-    fn items<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        self.named().view(py, "items")
-    }
-
-    /// Returns the partition with this name, or `default` if there is none.
-    #[pyo3(signature = (key, /, default=None))]
-    fn get(
-        &self,
-        key: &Bound<'_, PyAny>,
-        default: Option<Py<PyAny>>,
-    ) -> PyResult<Option<Py<PyAny>>> {
-        self.named().get(key, default)
-    }
-
     /// Closes all partitions.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         self.end(py)?;
@@ -351,7 +322,7 @@ pub(crate) fn make_split(
     let living = contexts.into_iter().map(|context| {
         let priority = place(context.label()).map_or(0, |place| priorities[place].1);
         let options = StreamOptions::default().priority(priority);
-        Live::with_stream(context, options).map(Arc::new)
+        Live::with_stream(&context, options).map(Arc::new)
     });
     let mut living = living.collect::<Result<Vec<_>, _>>()?;
     living.sort_by_key(|live| place(live.name()));
@@ -379,7 +350,7 @@ fn make(ordinal: i64, request: &Request) -> Result<Vec<Arc<Live>>, Fault> {
     let contexts = contexts.collect::<green_ctx::Result<Vec<Context>>>()?;
     let living = contexts.into_iter().map(|context| {
         let options = StreamOptions::default().priority(request.priority(context.label()));
-        Live::with_stream(context, options).map(Arc::new)
+        Live::with_stream(&context, options).map(Arc::new)
     });
     let mut living = living.collect::<Result<Vec<_>, _>>()?;
     living.sort_by_key(|live| request.division.place(live.name()));

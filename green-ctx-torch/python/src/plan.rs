@@ -79,35 +79,6 @@ impl Plan {
         self.named().iter(py)
     }
 
-    fn __contains__(&self, name: &Bound<'_, PyAny>) -> PyResult<bool> {
-        self.named().contains(name)
-    }
-
-    /// Returns the names.
-    fn keys<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        self.named().view(py, "keys")
-    }
-
-    /// Returns the partitions.
-    fn values<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        self.named().view(py, "values")
-    }
-
-    /// Returns pairs of a name and a partition.
-    fn items<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        self.named().view(py, "items")
-    }
-
-    /// Returns the partition with this name, or `default` if there is none.
-    #[pyo3(signature = (key, /, default=None))]
-    fn get(
-        &self,
-        key: &Bound<'_, PyAny>,
-        default: Option<Py<PyAny>>,
-    ) -> PyResult<Option<Py<PyAny>>> {
-        self.named().get(key, default)
-    }
-
     fn __reduce__(&self) -> PyResult<()> {
         Err(not_copied(
             "a plan",
@@ -457,35 +428,6 @@ impl PlanSet {
 
     fn __iter__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyIterator>> {
         self.named()?.iter(py)
-    }
-
-    fn __contains__(&self, name: &Bound<'_, PyAny>) -> PyResult<bool> {
-        self.named()?.contains(name)
-    }
-
-    /// Returns the names.
-    fn keys<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        self.named()?.view(py, "keys")
-    }
-
-    /// Returns the plans.
-    fn values<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        self.named()?.view(py, "values")
-    }
-
-    /// Returns pairs of a name and a plan.
-    fn items<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        self.named()?.view(py, "items")
-    }
-
-    /// Returns the plan with this name, or `default` if there is none.
-    #[pyo3(signature = (key, /, default=None))]
-    fn get(
-        &self,
-        key: &Bound<'_, PyAny>,
-        default: Option<Py<PyAny>>,
-    ) -> PyResult<Option<Py<PyAny>>> {
-        self.named()?.get(key, default)
     }
 
     /// Closes the set at the end of the block.

@@ -3,8 +3,9 @@
 use std::ffi::c_void;
 use std::ptr;
 
-use green_ctx::stream::DefaultStream;
+use green_ctx::Stream;
 use green_ctx_torch::runtime::{self, ErrorCode};
+use parking_lot::Mutex;
 use pyo3::prelude::*;
 
 use crate::argument::{DeviceId, Whole};
@@ -12,6 +13,7 @@ use crate::device::device;
 use crate::fault::{Fault, unsigned};
 use crate::gil::blocking;
 use crate::partition::Partition;
+use crate::torch::Handle;
 
 /// Returns the name of an error code, such as cudaErrorInvalidValue for 1. Returns None for a code that CUDA 13.5
 /// does not define.
@@ -95,8 +97,12 @@ pub(crate) fn host_unregister(py: Python<'_>, address: Whole, device: DeviceId) 
     })
 }
 
-/// Creates a stream in a partition, or in a device's primary context, and returns its handle, a CUstream. The caller
-/// must destroy the stream before the partition is closed.
+/// The streams that `stream_create` created and `stream_destroy` has not destroyed. This mutex is locked only without
+/// the GIL.
+static CREATED: Mutex<Vec<Stream>> = Mutex::new(Vec::new());
+
+/// Creates a stream in a partition, or in a device's primary context, and returns its handle, a CUstream. The SMs of
+/// the partition are not free until `stream_destroy` destroys the stream.
 #[pyfunction]
 #[pyo3(signature = (partition=None, device=DeviceId::Current),
     text_signature = "(partition=None, device=None)")]
@@ -108,8 +114,8 @@ pub(crate) fn stream_create(
     let named = if let DeviceId::Ordinal(named) = device { Some(named) } else { None };
     let device = device.ordinal(py)?;
     let live = partition.map(|partition| partition.get().live()).transpose()?;
-    blocking(py, move || {
-        let stream = match live {
+    let made = blocking(py, move || {
+        let context = match live {
             Some(live) => {
                 let own = live.context().device().ordinal();
                 if let Some(named) = named.filter(|named| *named != i64::from(own)) {
@@ -118,12 +124,18 @@ pub(crate) fn stream_create(
                         live.name()
                     )));
                 }
-                runtime::create_stream(live.context())
+                live.context().clone()
             }
-            None => runtime::create_stream(&self::device(device)?.primary_context()?),
-        }?;
-        Ok(stream.addr())
-    })
+            None => self::device(device)?.primary_context()?,
+        };
+        let raw = runtime::create_stream(&context)?;
+        // SAFETY: `raw` was just created in this context, and only `stream_destroy` ends the result's life.
+        let stream = unsafe { Stream::from_raw_owned(&context, raw.cast()) }?;
+        let made = Handle::of(&stream);
+        CREATED.lock().push(stream);
+        Ok(made)
+    })?;
+    made.give(py)
 }
 
 /// Destroys a stream that `stream_create` created. The stream must not be used afterwards. Work already submitted to
@@ -132,25 +144,22 @@ pub(crate) fn stream_create(
 #[pyo3(signature = (stream, device=DeviceId::Current),
     text_signature = "(stream, device=None)")]
 pub(crate) fn stream_destroy(py: Python<'_>, stream: Whole, device: DeviceId) -> PyResult<()> {
-    let Whole(stream) = stream;
     let device = device.ordinal(py)?;
     blocking(py, || {
-        let raw: *mut c_void = ptr::without_provenance_mut(unsigned("a stream", stream)?);
-        if DefaultStream::from_raw(raw.cast()).is_some() {
-            return Err(Fault::value(format!(
-                "{stream} is a default stream, which cannot be destroyed; give a result of stream_create"
-            )));
-        }
-        let device = self::device(device)?;
-        if device.driver().find_stream(raw.cast()).is_some() {
-            return Err(Fault::value(format!(
-                "stream {stream:#x} belongs to an object and ends with it; drop the object, or close its \
-                 partition"
-            )));
-        }
-        // SAFETY: `find_stream` found no object that owns the stream. This function's documentation requires that
-        // `stream_create` created it, and that it is not used afterwards.
-        Ok(unsafe { runtime::destroy_stream(&device, raw) }?)
+        let (raw, device): (usize, _) = (unsigned("a stream", stream.0)?, self::device(device)?);
+        let mut created = CREATED.lock();
+        let is_it =
+            |stream: &Stream| stream.as_raw().addr() == raw && *stream.context().device() == device;
+        let place = created.iter().position(is_it).ok_or_else(|| {
+            Fault::value(format!(
+                "stream {raw:#x} was not created by stream_create on this device; give a result of stream_create, and \
+                 drop the objects that own other streams"
+            ))
+        })?;
+        let destroyed = created.swap_remove(place);
+        drop(created);
+        drop(destroyed);
+        Ok(())
     })
 }
 

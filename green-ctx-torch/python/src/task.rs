@@ -11,15 +11,17 @@
 //! the SMs of the partition.
 
 use std::cell::RefCell;
+use std::thread::{self, ThreadId};
 
 use arc_swap::ArcSwapOption;
 use green_ctx::{Error, Stream};
 use green_ctx_torch::scope::{self, Mode};
 use green_ctx_torch::{Torch, TorchError};
+use pyo3::exceptions::PyException;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use pyo3::types::PyTuple;
+use pyo3::types::{PyDict, PyTuple};
 
 use crate::argument::modules;
 use crate::code::{Code, import};
@@ -29,11 +31,19 @@ use crate::kept::once;
 use crate::sanitizer;
 
 /// A `with` block that a task is in. Tasks that are created inside the block are in the same block. `open` is `None`
-/// once the block has ended, and it ends for all these tasks at the same time.
+/// once the block has ended, and it ends for all these tasks at the same time. The context of a task can be copied to
+/// another thread, where the block has no effect.
 #[pyclass(frozen, module = "green_ctx_torch._native")]
 struct Entry {
     open: ArcSwapOption<Held<(Stream, Mode)>>,
-    raw_context: usize,
+    key: usize,
+    thread: ThreadId,
+}
+
+impl Entry {
+    fn is_here(&self) -> bool {
+        self.thread == thread::current().id()
+    }
 }
 
 thread_local! {
@@ -42,10 +52,13 @@ thread_local! {
     /// The Python contexts of the handles that run on this thread. If a handle runs an inner event loop, the contexts
     /// of the inner loop's handles come last.
     static RUNNING: RefCell<Vec<Py<PyAny>>> = const { RefCell::new(Vec::new()) };
+    /// The Python context of the handle that entered this thread's first block, before handles were wrapped.
+    static UNWRAPPED: RefCell<Option<Py<PyAny>>> = const { RefCell::new(None) };
 }
 
 /// Returns the context variable. The value of the variable is a tuple of [`Entry`] objects, from the outermost block
-/// to the innermost.
+/// to the innermost. While a task is suspended that made other streams or another device current inside, a tuple with
+/// these comes last (`_tasks.inside`).
 fn variable(py: Python<'_>) -> PyResult<&Bound<'_, PyAny>> {
     static VARIABLE: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
     let variable = once(py, &VARIABLE, || {
@@ -68,52 +81,62 @@ fn entries_of<'py>(context: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyTuple>>
     Ok(context.run_method(intern!(py, "get"), (variable(py)?, nothing))?.cast_into()?)
 }
 
-/// Enters a partition on one of its streams. If an asyncio loop runs on the thread, the function also adds the block
-/// to the context variable.
+/// Enters a partition on one of its streams. `key` identifies the stream or the context. If an asyncio loop runs on the
+/// thread, the function also adds the block to the context variable.
 pub(crate) fn enter(
     py: Python<'_>,
     stream: &Stream,
     mode: Mode,
-    raw_context: usize,
+    key: usize,
     enter: impl FnOnce() -> Result<(), Fault> + Send,
 ) -> PyResult<()> {
     let device = stream.context().device().ordinal();
+    let generator = caller(py)?;
     let former = sanitizer::current_stream(py, device)?;
     blocking(py, enter)?;
     let noted = match running_loop(py) {
-        Ok(None) => Ok(()),
-        Ok(Some(running)) => note(&running, stream, mode, raw_context),
+        Ok(None) => {
+            py.detach(|| generator.into_iter().for_each(scope::note_owner));
+            Ok(())
+        }
+        Ok(Some(running)) => note(&running, stream, mode, key),
         Err(error) => Err(error),
     };
     let noted = noted.and_then(|()| sanitizer::waits_for(former, device));
     if noted.is_err() {
-        let left = py.detach(|| scope::leave_when_innermost(|entered| entered == stream.context()));
+        let left = py.detach(|| scope::leave_when_innermost(|entered| entered == stream));
         // The first error is reported, not this one.
         drop(left);
     }
     noted
 }
 
-fn note(
-    running: &Bound<'_, PyAny>,
-    stream: &Stream,
-    mode: Mode,
-    raw_context: usize,
-) -> PyResult<()> {
+/// Returns the ID of the frame that enters or leaves a block if it is a generator's. Raises RuntimeError in a task that
+/// does not report when it waits.
+fn caller(py: Python<'_>) -> PyResult<Option<usize>> {
+    static CALLER: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+    let find = || Ok(import(py, "green_ctx_torch._tasks")?.getattr("caller")?.unbind());
+    once(py, &CALLER, find)?.bind(py).run(())?.extract()
+}
+
+fn note(running: &Bound<'_, PyAny>, stream: &Stream, mode: Mode, key: usize) -> PyResult<()> {
     let py = running.py();
     let tasks = import(py, "green_ctx_torch._tasks")?;
+    // The context of the running handle. `Context.run`, or a task that is started eagerly, changes the context in the
+    // middle of a handle.
+    let outer = RUNNING.with_borrow(|running| running.last().map(|context| context.clone_ref(py)));
+    let outer = match outer {
+        Some(outer) => outer.into_bound(py),
+        None => tasks.run_method(intern!(py, "unwrapped"), ())?,
+    };
     tasks.run_method(intern!(py, "watch"), (running,))?;
     let open = ArcSwapOption::from_pointee(Held::new((stream.clone(), mode)));
-    let entry = Py::new(py, Entry { open, raw_context })?;
+    let entry = Py::new(py, Entry { open, key, thread: thread::current().id() })?;
     let former = entries(py)?;
     let all = former.iter().chain([entry.bind(py).clone().into_any()]);
     let all = PyTuple::new(py, all.collect::<Vec<_>>())?;
     variable(py)?.run_method(intern!(py, "set"), (&all,))?;
-    // `Context.run`, or a task that is started eagerly, changes the context in the middle of a handle.
-    let outer = RUNNING.with_borrow(|running| running.last().map(|context| context.clone_ref(py)));
-    if let Some(outer) = outer
-        && !entries_of(outer.bind(py))?.is(&all)
-    {
+    if !outer.is_none() && !entries_of(&outer)?.is(&all) {
         variable(py)?.run_method(intern!(py, "set"), (former,))?;
         return Err(Fault::state(
             "a partition is entered in a context other than that of the running callback, as in a task that \
@@ -121,6 +144,10 @@ fn note(
              enter it after an await, or start the task with loop.create_task",
         )
         .into());
+    }
+    if RUNNING.with_borrow(Vec::is_empty) {
+        let unwrapped = (!outer.is_none()).then(|| outer.unbind());
+        drop(UNWRAPPED.replace(unwrapped));
     }
     py.detach(scope::task::own_innermost).map_err(Fault::from)?;
     OPEN.with_borrow_mut(|open| open.push(entry));
@@ -134,33 +161,36 @@ fn note(
 pub(crate) fn leave(
     py: Python<'_>,
     device: u32,
-    raw_context: usize,
+    key: usize,
     leave: impl FnOnce() -> Result<bool, Fault> + Send,
 ) -> PyResult<()> {
-    let former = sanitizer::current_stream(py, device)?;
+    // An interrupt can raise its exception here. The thread leaves the partition nevertheless.
+    let former = sanitizer::current_stream(py, device);
     let left = py.detach(leave);
     if matches!(left, Err(Fault::Torch(TorchError::Driver(Error::Forked)))) {
         return Ok(());
     }
-    if left.is_ok() {
-        sanitizer::waits_for(former, device)?;
-    }
+    let waits = match left {
+        Ok(_) => former.and_then(|former| sanitizer::waits_for(former, device)),
+        Err(_) => Ok(()),
+    };
+    // If a task closes another task's generator, the generator's block is not entered at that moment. If another thread
+    // ends a generator, the thread that entered the block leaves it later.
     let suspended = matches!(left, Err(Fault::Torch(TorchError::NotEntered)));
-    if !matches!(left, Ok(true)) && !suspended {
-        return Ok(left.map(drop)?);
+    let is_generators = |owner| py.detach(|| scope::end_of_owner(owner));
+    let ended = (matches!(left, Ok(true)) || suspended) && end(py, key)?
+        || suspended && caller(py)?.is_some_and(is_generators);
+    if !ended {
+        left?;
     }
-    // If a task closes another task's generator, the generator's block is not entered at that moment.
-    match end(py, raw_context)? {
-        true => Ok(()),
-        false => Ok(left.map(drop)?),
-    }
+    waits
 }
 
-/// Ends the last block with this context that the running task is in. If the task is in no such block, the function
-/// ends the last such block of any task on the thread. Returns whether a block was found.
-fn end(py: Python<'_>, raw_context: usize) -> PyResult<bool> {
+/// Ends the last block with this key that the running task is in. If the task is in no such block, the function ends the
+/// last such block of any task on the thread. Returns whether a block was found.
+fn end(py: Python<'_>, key: usize) -> PyResult<bool> {
     let mine = entries(py)?;
-    let is_it = |entry: &Entry| entry.raw_context == raw_context && entry.open.load().is_some();
+    let is_it = |entry: &Entry| entry.key == key && entry.is_here() && entry.open.load().is_some();
     let own = mine.iter().rev().find_map(|entry| {
         let entry = entry.cast_into::<Entry>().ok()?;
         is_it(entry.get()).then(|| entry.unbind())
@@ -214,51 +244,93 @@ pub(crate) fn _run_handle(
 ) -> PyResult<Py<PyAny>> {
     let py = handle.py();
     let context = handle.getattr(intern!(py, "_context"))?;
-    let wanted = entries_of(&context)?;
-    if !wanted.is_empty() || scope::task::is_innermost_of_task() {
-        change(handle, &wanted)?;
-    }
-    RUNNING.with_borrow_mut(|running| running.push(context.unbind()));
+    let innermost =
+        || RUNNING.with_borrow(|running| Some(running.last()?.clone_ref(py).into_bound(py)));
+    let outer = innermost().or_else(|| Some(UNWRAPPED.take()?.into_bound(py)));
+    let begun = suspend(handle, outer.as_ref()).and(resume(handle, &context));
+    RUNNING.with_borrow_mut(|running| running.push(context.clone().unbind()));
     let result = original.run((handle,));
-    let outer = RUNNING.with_borrow_mut(|running| {
-        drop(running.pop());
-        running.last().map(|context| context.clone_ref(py))
-    });
-    if scope::task::is_innermost_of_task() {
-        py.detach(scope::task::suspend);
-    }
+    drop(RUNNING.with_borrow_mut(Vec::pop));
+    let ended = suspend(handle, Some(&context));
     // A handle of an inner loop has ended. The handle that runs the inner loop gets its partitions back.
-    if let Some(outer) = outer {
-        change(handle, &entries_of(outer.bind(py))?)?;
-    }
-    Ok(result?.unbind())
+    let back = innermost().map_or(Ok(()), |outer| resume(handle, &outer));
+    let result = result?;
+    begun.and(ended).and(back)?;
+    Ok(result.unbind())
 }
 
-/// Makes the partitions that a task has entered current, in place of the partitions of another task. If this fails,
-/// the error goes to the loop's exception handler, and the handle still runs. Otherwise the loop might never end.
-fn change(handle: &Bound<'_, PyAny>, wanted: &Bound<'_, PyTuple>) -> PyResult<()> {
+/// Suspends the running task, which has this context: leaves its partitions. Saves in the context which other streams
+/// and which other device the task has made current inside.
+fn suspend(handle: &Bound<'_, PyAny>, context: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
     let py = handle.py();
-    let mut open = Vec::with_capacity(wanted.len());
-    for entry in wanted.iter() {
-        open.extend(entry.cast_into::<Entry>()?.get().open.load_full());
+    if !scope::task::is_innermost_of_task() {
+        return Ok(());
     }
-    let changed = blocking(py, move || {
-        scope::task::suspend();
-        if open.is_empty() {
-            return Ok(());
-        }
-        let entered = open.iter().map(|held| {
-            let (stream, mode) = &***held;
-            (stream, *mode)
-        });
-        Ok(scope::task::resume(&Torch::find()?, entered)?)
+    let saved = py.detach(scope::task::changed_inside).map_or(Ok(()), |devices| {
+        let Some(context) = context else { return Ok(()) };
+        let inside = import(py, "green_ctx_torch._tasks")?.run_method("inside", (devices,))?;
+        let all = entries_of(context)?.iter().chain([inside]).collect::<Vec<_>>();
+        set_in(context, &PyTuple::new(py, all)?)
     });
-    let Err(error) = changed else { return Ok(()) };
+    py.detach(scope::task::suspend);
+    report(handle, saved)
+}
+
+/// Resumes the task with this context: makes the partitions that it has entered current, and what `suspend` saved.
+fn resume(handle: &Bound<'_, PyAny>, context: &Bound<'_, PyAny>) -> PyResult<()> {
+    let resumed = || {
+        let (py, wanted) = (context.py(), entries_of(context)?);
+        let mut open = Vec::with_capacity(wanted.len());
+        let mut entries = Vec::with_capacity(wanted.len());
+        let mut inside = None;
+        for element in wanted.iter() {
+            match element.cast_into::<Entry>() {
+                Ok(entry) => {
+                    if entry.get().is_here() {
+                        open.extend(entry.get().open.load_full());
+                    }
+                    entries.push(entry);
+                }
+                Err(other) => inside = Some(other.into_inner()),
+            }
+        }
+        if inside.is_some() {
+            // Tasks that this task creates must not inherit it.
+            set_in(context, &PyTuple::new(py, entries)?)?;
+        }
+        if !open.is_empty() {
+            let entered = move || {
+                let entered = open.iter().map(|held| {
+                    let (stream, mode) = &***held;
+                    (stream, *mode)
+                });
+                Ok(scope::task::resume(&Torch::find()?, entered)?)
+            };
+            blocking(py, entered)?;
+        }
+        let Some(inside) = inside else { return Ok(()) };
+        import(py, "green_ctx_torch._tasks")?.run_method("put_back", (inside,)).map(drop)
+    };
+    report(handle, resumed())
+}
+
+/// Sets the variable in another context, which does not run.
+fn set_in(context: &Bound<'_, PyAny>, value: &Bound<'_, PyTuple>) -> PyResult<()> {
+    let set = variable(context.py())?.getattr(intern!(context.py(), "set"))?;
+    context.run_method(intern!(context.py(), "run"), (set, value)).map(drop)
+}
+
+/// Passes an error to the loop's exception handler, because the loop might never end if the handle did not run. Returns
+/// the exception of an interrupt, which the caller raises after the handle has run.
+fn report(handle: &Bound<'_, PyAny>, result: PyResult<()>) -> PyResult<()> {
+    let (Err(error), py) = (result, handle.py()) else { return Ok(()) };
+    if !error.is_instance_of::<PyException>(py) {
+        return Err(error);
+    }
     let running = handle.getattr(intern!(py, "_loop"))?;
-    let report = pyo3::types::PyDict::new(py);
+    let report = PyDict::new(py);
     report.set_item("message", "a task continues outside the partition that it is in")?;
     report.set_item("exception", error)?;
     report.set_item("handle", handle)?;
-    running.run_method(intern!(py, "call_exception_handler"), (report,))?;
-    Ok(())
+    running.run_method(intern!(py, "call_exception_handler"), (report,)).map(drop)
 }

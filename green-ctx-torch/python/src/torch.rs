@@ -3,6 +3,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use green_ctx::{Stream, StreamOptions, context::Context};
 use green_ctx_torch::{Torch, TorchError};
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -18,25 +19,54 @@ use crate::kept::once;
 /// Keeps the stream of a torch stream object alive.
 #[pyclass(frozen, module = "green_ctx_torch._native")]
 struct Owner {
-    _kept: Held<green_ctx::Stream>,
+    _kept: Held<Stream>,
+}
+
+/// The driver's handle of a stream, for Python code. It is read without the GIL, because the read adds the handle to a
+/// locked registry.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Handle(usize);
+
+impl Handle {
+    pub(crate) fn of(stream: &Stream) -> Handle {
+        Handle(stream.as_raw().addr())
+    }
+
+    /// Creates a stream whose handle stays valid for the rest of the process, so that torch can use it at any time.
+    pub(crate) fn create(
+        context: &Context,
+        options: StreamOptions,
+    ) -> Result<(Held<Stream>, Handle), Fault> {
+        let stream = context.create_stream(options)?;
+        stream.keep_alive()?;
+        let raw = Handle::of(&stream);
+        Ok((Held::new(stream), raw))
+    }
+
+    /// Returns a number that identifies the stream. Only [`give`](Handle::give) returns the handle to Python code.
+    pub(crate) fn key(self) -> usize {
+        self.0
+    }
+
+    /// Returns the address. The caller may capture and replay graphs on the stream next, so this first wraps torch's
+    /// capture functions, if torch is imported.
+    pub(crate) fn give(self, py: Python<'_>) -> PyResult<usize> {
+        if !CAPTURES.load(Ordering::Relaxed) && argument::torch(py)?.is_some() {
+            install_captures(py)?;
+        }
+        Ok(self.0)
+    }
 }
 
 /// Returns a `torch.cuda.ExternalStream` for a stream. The stream lives at least as long as the returned object.
-pub(crate) fn external_stream(
-    py: Python<'_>,
-    raw: usize,
-    stream: &green_ctx::Stream,
-) -> PyResult<Py<PyAny>> {
-    let torch = module(py)?;
+pub(crate) fn external_stream(py: Python<'_>, raw: Handle, stream: &Stream) -> PyResult<Py<PyAny>> {
     let options = PyDict::new(py);
     options.set_item("device", stream.context().device().ordinal())?;
-    let class = torch.getattr("cuda")?.getattr("ExternalStream")?;
-    let made = class.run_with((raw,), &options)?;
+    let class = module(py)?.getattr("cuda")?.getattr("ExternalStream")?;
+    let made = class.run_with((raw.give(py)?,), &options)?;
     // torch does not own external streams, and would use this one after its end.
     let owner = Owner { _kept: Held::new(stream.clone()) }.into_pyobject(py)?;
     made.setattr("_green_ctx_owner", owner)?;
-    // A graph that torch captures on this stream must stay in the stream's context.
-    install_captures(py)?;
     Ok(made.unbind())
 }
 
@@ -108,15 +138,6 @@ fn install_captures(py: Python<'_>) -> PyResult<()> {
     import(py, CAPTURES_MODULE)?.run_method("install", ())?;
     CAPTURES.store(true, Ordering::Relaxed);
     Ok(())
-}
-
-/// Wraps torch's capture functions if torch is imported. This function is called before a raw stream is returned,
-/// because the caller may capture work on the stream next.
-pub(crate) fn expect_captures(py: Python<'_>) -> PyResult<()> {
-    match CAPTURES.load(Ordering::Relaxed) || argument::torch(py)?.is_none() {
-        true => Ok(()),
-        false => install_captures(py),
-    }
 }
 
 /// Frees the workspaces that torch keeps for streams of closed partitions.

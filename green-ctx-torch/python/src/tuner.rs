@@ -226,6 +226,7 @@ fn of_request(error: RequestError) -> Fault {
             "progress ended the search before there was a result; let the search continue until `best` is \
              not None",
         ),
+        error @ RequestError::NoArm { .. } => Fault::state(error.to_string()),
         error => Fault::value(error.to_string()),
     }
 }

@@ -1,27 +1,40 @@
 //! Calls of Python functions by the tuner, and the exceptions that these functions raise.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use green_ctx::Stream;
+use green_ctx::{Stream, context::Context};
 use green_ctx_tune::{JobError, Progress};
 use parking_lot::Mutex;
 use pyo3::exceptions::PyException;
 use pyo3::prelude::*;
 
+use crate::capture::Captured;
 use crate::code::Code;
+use crate::torch::Handle;
 
-/// The exceptions that Python functions raised during a search, on any thread. The mutexes are locked only briefly,
-/// and without the GIL.
+/// What Python functions left behind during a search, on any thread: exceptions, and graphs of compiled functions. The
+/// mutexes are locked only briefly, and without the GIL.
 pub(crate) struct Raised {
     /// The last exception of each job. The search leaves out each arm in which a job fails.
     jobs: Mutex<Vec<Option<PyErr>>>,
     /// The exception that ends the search: an interrupt, or an exception that `progress` raised.
     end: Mutex<Option<PyErr>>,
+    /// The graphs of compiled functions in the search's contexts, by the contexts' handles. They are released together
+    /// with this value, so they hold no SMs and no memory after the search.
+    captured: Mutex<BTreeMap<usize, Captured>>,
 }
 
 impl Raised {
     pub(crate) fn of(jobs: usize) -> Raised {
-        Raised { jobs: Mutex::new((0..jobs).map(|_| None).collect()), end: Mutex::new(None) }
+        let jobs = Mutex::new((0..jobs).map(|_| None).collect());
+        Raised { jobs, end: Mutex::default(), captured: Mutex::default() }
+    }
+
+    /// Notes that Python functions are called with a stream of this context.
+    fn note_context(&self, context: &Context) {
+        let raw_context = context.as_raw().addr();
+        self.captured.lock().entry(raw_context).or_insert(Captured { raw_context });
     }
 
     pub(crate) fn is_ending(&self) -> bool {
@@ -71,9 +84,10 @@ pub(crate) fn called(
     place: usize,
 ) -> impl FnMut(&Stream) -> Result<(), JobError> + Send + 'static {
     move |stream| {
-        let address = stream.as_raw().addr();
+        let raw = Handle::of(stream);
+        raised.note_context(stream.context());
         let answered = Python::try_attach(|py| {
-            let called = function.bind(py).run((address,));
+            let called = raw.give(py).and_then(|raw| function.bind(py).run((raw,)));
             called.map(drop).map_err(|error| {
                 let passes = !error.is_instance_of::<PyException>(py);
                 (error.to_string(), passes, error)

@@ -6,8 +6,9 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use green_ctx::{Stream, StreamOptions};
 use green_ctx_report::{Tuning, machine_of, to_json};
-use green_ctx_tune::{Outcome, Store};
+use green_ctx_tune::{ArmKind, JobReport, Outcome, Store};
 use pyo3::prelude::*;
 
 use crate::argument::DeviceId;
@@ -15,6 +16,7 @@ use crate::code::{Code, import};
 use crate::device::device;
 use crate::fault::Fault;
 use crate::gil::blocking;
+use crate::partition::{Live, Partition};
 use crate::partitions::{Partitions, make_split};
 
 /// The result of tuning: the verdict, and the measurements behind it. Notebooks show the outcome as a picture.
@@ -29,6 +31,14 @@ pub(crate) struct TuningOutcome {
 impl TuningOutcome {
     pub(crate) fn new(outcome: Outcome, device: Option<i64>) -> TuningOutcome {
         TuningOutcome { outcome: Arc::new(outcome), device }
+    }
+
+    /// Returns the ordinal of the device to which the outcome is applied.
+    fn ordinal(&self, py: Python<'_>, device: Option<DeviceId>) -> PyResult<i64> {
+        match (device, self.device) {
+            (None, Some(device)) => Ok(device),
+            (device, _) => device.unwrap_or(DeviceId::Current).ordinal(py),
+        }
     }
 
     /// Returns the list with this name from the outcome's JSON.
@@ -129,18 +139,20 @@ impl TuningOutcome {
         })
     }
 
-    /// Creates the partitions or streams that the verdict recommends, and returns them as a mapping from the names of
-    /// the jobs.
+    /// Creates what the verdict recommends, and returns a mapping from the names of the jobs to partitions.
     ///
     ///     with outcome.apply() as applied:
     ///         with applied["decode"]:
     ///             step()
     ///
-    /// `with applied["decode"]:` makes the job's stream torch's current stream. If the verdict is to partition, each
-    /// job has its own partition, and the end of the outer block closes the partitions. If the verdict is to run the
-    /// jobs one after the other, all jobs have the same plain stream. Otherwise each job has its own plain stream,
-    /// with the job's priority. `applied.verdict` is the verdict, and `applied.gain` and `applied.meets` are fields
-    /// of the verdict. `device` has the same meaning as in `partitions`.
+    /// If the verdict is to partition, each job has its own partition. Otherwise the partition of each job stands for
+    /// the whole device: its floor is 0, and its work may run on all SMs, in a plain stream. If the verdict is to run
+    /// the jobs one after the other, all jobs have the same stream. Otherwise each job has its own stream, with the
+    /// job's priority. So a program runs unchanged under every verdict. The end of the outer block closes the
+    /// partitions.
+    ///
+    /// `applied.verdict` is the verdict, and `applied.gain` and `applied.meets` are fields of the verdict. `device` has
+    /// the same meaning as in `partitions`.
     ///
     /// Raises the same exceptions as `partition`.
     #[pyo3(signature = (device=None), text_signature = "($self, device=None)")]
@@ -168,10 +180,7 @@ impl TuningOutcome {
     /// Raises the same exceptions as `partition`.
     #[pyo3(signature = (device=None), text_signature = "($self, device=None)")]
     fn partitions(&self, py: Python<'_>, device: Option<DeviceId>) -> PyResult<Partitions> {
-        let device = match (device, self.device) {
-            (None, Some(device)) => device,
-            (device, _) => device.unwrap_or(DeviceId::Current).ordinal(py)?,
-        };
+        let device = self.ordinal(py, device)?;
         let living = blocking(py, || {
             let request = self.outcome.request();
             let request = request.map_err(|error| Fault::value(error.to_string()))?;
@@ -183,6 +192,32 @@ impl TuningOutcome {
             make_split(&self::device(device)?, request, &priorities)
         })?;
         Partitions::replaceable(py, living)
+    }
+
+    /// Creates the plain streams of a verdict that does not partition. Returns one partition of the whole device per
+    /// job, with the job's name.
+    fn _plain(
+        &self,
+        py: Python<'_>,
+        device: Option<DeviceId>,
+    ) -> PyResult<Vec<(String, Partition)>> {
+        let device = self.ordinal(py, device)?;
+        blocking(py, || {
+            let (context, verdict) =
+                (self::device(device)?.primary_context()?, &self.outcome.verdict);
+            let mut one: Option<Stream> = None;
+            let plain = |job: &JobReport| {
+                let priority = verdict.priority.get(&job.name).copied().unwrap_or(0);
+                let make = || context.create_stream(StreamOptions::default().priority(priority));
+                let stream = match (&mut one, verdict.kind) {
+                    (Some(one), ArmKind::Sequential) => one.clone(),
+                    (_, _) => one.insert(make()?).clone(),
+                };
+                let live = Live::plain(job.name.clone(), stream)?;
+                Ok((job.name.clone(), Partition::new(Arc::new(live))))
+            };
+            self.outcome.jobs.iter().map(plain).collect()
+        })
     }
 
     fn __repr__(&self) -> String {

@@ -95,6 +95,13 @@ impl TorchStream {
         Ok(())
     }
 
+    /// Makes the stream PyTorch's current stream of its device again. PyTorch's current device does not change.
+    pub(super) fn restore(&self, torch: &Torch, device: &Device) -> Result<()> {
+        // SAFETY: the stream was PyTorch's current one when it was found, and the code that made it current keeps it
+        // alive until the code has made another stream current.
+        unsafe { torch.set_current_stream(self.raw.cast(), device.ordinal()) }
+    }
+
     /// Makes the context of a default stream current, unless the context is already current.
     fn make_current(&self, driver: &Driver) -> Result<Option<Current>> {
         match &self.owner {

@@ -2,6 +2,7 @@
 #![allow(unsafe_code, reason = "sets PyTorch's streams")]
 
 use std::ptr;
+use std::thread;
 
 use green_ctx::{
     DeviceBuffer, Stream, StreamOptions, context::Context, event::EventOptions, graph::CaptureMode,
@@ -278,5 +279,46 @@ fn threads_share_a_partition() -> Outcome {
         Ok(())
     })?;
     assert_eq!(machine.sim.races(), []);
+    Ok(())
+}
+
+/// The block of the first device ends first: its work is ordered at once, and the other device's block stays.
+#[test]
+fn blocks_of_two_devices_end_in_any_order() -> Outcome {
+    let machine = Machine::new()?;
+    let _primary = machine.primary.make_current()?;
+    let second = machine.device.driver().device(1)?.primary_context()?;
+    let (stream, other) = (machine.stream(0)?, second.create_stream(StreamOptions::default())?);
+    let current = || (fake::current(0).raw, fake::current(1).raw, scope::depth());
+    scope::enter(&machine.torch, &stream)?;
+    machine.produce()?;
+    scope::enter(&machine.torch, &other)?;
+    scope::leave_when_innermost(|entered| *entered == stream)?;
+    assert_eq!(current(), (0, raw_stream(&other).addr(), 2));
+    machine.consume()?;
+    scope::leave(other.context())?;
+    assert_eq!(current(), (0, 0, 0));
+    machine.produce()?;
+    machine.ordered(3);
+    Ok(())
+}
+
+/// The thread that entered a block leaves it at its next block, although an outer block ends before.
+#[test]
+fn another_thread_ends_a_block() -> Outcome {
+    let machine = Machine::new()?;
+    let _primary = machine.primary.make_current()?;
+    let (outer, inner) = (machine.stream(0)?, machine.stream(1)?);
+    scope::enter(&machine.torch, &outer)?;
+    scope::enter(&machine.torch, &inner)?;
+    scope::note_owner(7);
+    machine.produce()?;
+    let ended = thread::spawn(|| [8, 7, 7].map(scope::end_of_owner)).join();
+    assert_eq!(ended.expect("the thread does not panic"), [false, true, false]);
+    assert_eq!(fake::current(0).raw, raw_stream(&inner).addr());
+    scope::leave_when_innermost(|entered| *entered == outer)?;
+    assert_eq!((fake::current(0).raw, scope::depth()), (0, 0));
+    machine.consume()?;
+    machine.ordered(2);
     Ok(())
 }

@@ -54,26 +54,6 @@ def alone(function):
     return forked
 
 
-def fails(words, reason):
-    """Marks a check of a known defect. It must fail with these words until the defect is mended."""
-
-    def mark(function):
-        @functools.wraps(function)
-        def inverted():
-            try:
-                output = function()
-            except AssertionError as error:
-                assert words in str(error), f"fails, but not as expected: {error}"
-                return {"expected_failure": reason}
-            if output is not None and "skipped" in output:
-                return output
-            raise AssertionError(f"no longer fails: remove the mark ({reason})")
-
-        return inverted
-
-    return mark
-
-
 def measurement(function):
     """Registers a measurement. It returns numbers, and `holds` if one of them has a bound."""
     MEASUREMENTS.append(function)

@@ -8,7 +8,7 @@ import os
 import green_ctx_torch
 import torch
 from green_ctx_torch import watching
-from harness import alone, check, fails, skip
+from harness import alone, check, skip
 from torch import nn
 
 #: Outside of all partitions.
@@ -107,13 +107,6 @@ def alone_in_process(function):
     """Registers a check that runs in its own process, with a sanitizer only if the check turns it on."""
     if not SANITIZED:
         check(alone(function))
-
-
-def known_defect(words, reason, known=True):
-    """Registers a check in its own process that must fail with these words, for some versions of torch only."""
-    if not known:
-        return alone_in_process
-    return lambda function: SANITIZED or check(fails(words, reason)(alone(function)))
 
 
 def compiling(function):

@@ -1,4 +1,4 @@
-"""Checks that run in their own processes, among them the known defects: checks that must fail until they are mended."""
+"""Checks that run in their own processes, because they end badly or change what the whole process has."""
 
 import asyncio
 import contextlib
@@ -11,16 +11,16 @@ import types
 import green_ctx_torch
 import torch
 import torch._dynamo  # noqa: F401  Once, and not in each fork.
-from green_ctx_torch import _captures
+from green_ctx_torch import _captures, runtime
 from harness import raises, skip, warns
-from placed import alone_in_process, captured, compiled, current, graph_of, known_defect, model, nodes, parts
+from placed import alone_in_process, captured, compiled, current, graph_of, model, nodes, parts
 from placed import sine, tensor, within
 
 #: The arms of a search without partitions.
 ARMS = ["sequential", "streams", "priority"]
 
 
-@known_defect("replays were measured", "tune does not guard the replays of torch's graphs")
+@alone_in_process
 def a_tuned_job_that_replays_a_graph_of_the_whole_device_is_refused():
     x, cuda, replays = tensor(), ctypes.CDLL("libcuda.so.1"), []
     graph = torch.cuda.CUDAGraph()
@@ -33,11 +33,12 @@ def a_tuned_job_that_replays_a_graph_of_the_whole_device_is_refused():
         graph.replay()
         replays.append(green.value is not None)
 
-    green_ctx_torch.tune({"a": replay, "b": lambda: torch.cos(x)}, budget=1.5, leave_out=ARMS)
+    jobs = {"a": replay, "b": lambda: torch.cos(x)}
+    raises(RuntimeError, lambda: green_ctx_torch.tune(jobs, budget=1.5, leave_out=ARMS), "was not captured in")
     assert not any(replays), f"{sum(replays)} replays were measured as a partition's"
 
 
-@known_defect("SMs are free", "a search with compiled jobs holds its SMs")
+@alone_in_process
 def a_search_with_a_compiled_job_frees_its_sms():
     x = tensor()
     step = compiled()
@@ -47,24 +48,15 @@ def a_search_with_a_compiled_job_frees_its_sms():
         torch.sin(x)
     jobs = {"a": lambda: step(x), "b": lambda: torch.cos(x)}
     green_ctx_torch.tune(jobs, budget=1.5, leave_out=ARMS)
-    torch.cuda.set_stream(torch.cuda.default_stream())
-    gc.collect()
-    try:
-        green_ctx_torch.partition({"most": 100}).close()
-    except RuntimeError as error:
-        raise AssertionError(str(error)) from None
+    green_ctx_torch.partition({"most": 100}).close()
 
 
-@known_defect(
-    "another stream is current",
-    "tune does not restore the stream after a failed capture",
-    known=torch.__version__ < (2, 12),
-)
+@alone_in_process
 def a_search_with_a_job_that_cannot_be_captured_leaves_the_stream():
     layer, x = model(), tensor()
     jobs = {"a": lambda: layer(x).sum().item(), "b": lambda: layer(x)}
     green_ctx_torch.tune(jobs, budget=1.5)
-    assert current() == 0, "another stream is current after tune"
+    assert current() == 0
 
 
 def race(kind):
@@ -89,69 +81,163 @@ def race(kind):
     return False
 
 
-for verdict in ARMS:
+for verdict in [*ARMS, "partition"]:
 
     def applied(verdict=verdict):
-        assert not race(verdict), "a race was found"
+        assert not race(verdict)
 
     applied.__name__ = f"a_block_of_the_verdict_{verdict}_is_ordered"
-    known_defect("a race was found", "only partitions of an applied verdict are ordered")(applied)
+    alone_in_process(applied)
 
 
 @alone_in_process
-def a_block_of_the_verdict_partition_is_ordered():
-    assert not race("partition")
-
-
-@known_defect("after the await", "an await drops the streams that were set in the block")
 def a_stream_that_is_set_in_a_block_stays_across_an_await():
     async def task():
         stream = parts()["a"].create_stream()
         with parts()["a"], torch.cuda.stream(stream):
             await asyncio.sleep(0)
-            assert current() == stream.cuda_stream, "another stream is current after the await"
+            assert torch.cuda.current_stream() == stream
 
     asyncio.run(task())
 
 
-@known_defect("after the await", "an await drops the device that was set in the block")
+@alone_in_process
 def a_device_that_is_set_in_a_block_stays_across_an_await():
     async def task():
         with parts()["a"], torch.cuda.device(1):
             await asyncio.sleep(0)
-            assert torch.cuda.current_device() == 1, "another device is current after the await"
+            assert torch.cuda.current_device() == 1
 
     if torch.cuda.device_count() < 2:
         return skip("there is one device")
     asyncio.run(task())
 
 
-@known_defect("STREAM_CAPTURE_INVALIDATED", "an await in a capture leaves the capture open")
+@alone_in_process
 def an_await_in_a_capture_leaves_it_valid():
-    async def task(graph):
+    x = tensor()
+
+    async def captures(graph):
         with parts()["a"], torch.cuda.graph(graph):
-            sine()
+            x.add_(1)
             await asyncio.sleep(0)
+            x.add_(1)
+
+    async def other():
+        assert current() == 0
+        x.mul_(2)
+        with parts()["b"]:
+            await asyncio.sleep(0)
+            x.mul_(2)
+
+    async def both(graph):
+        await asyncio.gather(captures(graph), other())
 
     graph = graph_of()
-    try:
-        asyncio.run(task(graph))
-        torch.cuda.synchronize()
-    except RuntimeError as error:
-        raise AssertionError(str(error)) from None
-    assert nodes(graph) == {"a"}
+    asyncio.run(both(graph))
+    torch.cuda.synchronize()
+    assert nodes(graph) == {"a"} and len(green_ctx_torch.audit(graph).nodes) == 2
 
 
-@known_defect("due to a previous error during capture", "torch captures on a stream of the first capture's device, and the block's device stays current")
-def a_capture_in_a_block_of_another_device_works():
+@alone_in_process
+def a_task_inherits_the_block_but_not_the_streams_inside():
+    async def child(seen):
+        seen.append(current())
+        await asyncio.sleep(0)
+        seen.append(current())
+
+    async def task():
+        seen = []
+        with parts()["a"], torch.cuda.stream(parts()["a"].create_stream()):
+            await asyncio.sleep(0)
+            await asyncio.create_task(child(seen))
+            inside = current()
+        assert inside not in seen and set(seen) == {parts()["a"].raw_stream}, (inside, seen)
+
+    asyncio.run(task())
+
+
+@alone_in_process
+def a_task_that_starts_eagerly_is_refused_in_the_first_block():
+    if not hasattr(asyncio, "eager_task_factory"):
+        return skip("this Python starts no task eagerly")
+
+    async def eager():
+        with parts()["a"]:
+            await asyncio.sleep(0)
+
+    async def creator():
+        asyncio.get_running_loop().set_task_factory(asyncio.eager_task_factory)
+        task = asyncio.create_task(eager())
+        assert current() == 0
+        await asyncio.wait([task])
+        return str(task.exception())
+
+    parts()
+    message = asyncio.run(creator())
+    assert "started eagerly" in message, message
+
+
+@alone_in_process
+def a_block_of_every_verdict_belongs_to_its_task():
+    async def inside(part):
+        with part:
+            await asyncio.sleep(0)
+            assert current() == part.raw_stream
+            part.create_stream(-1)
+        assert current() == 0
+
+    async def outside():
+        for _ in range(3):
+            assert current() == 0
+            await asyncio.sleep(0)
+
+    async def all_of(parts):
+        await asyncio.gather(*map(inside, parts), outside())
+
+    x = tensor()
+    jobs = {"a": lambda: torch.sin(x), "b": lambda: torch.cos(x)}
+    for kind in [*ARMS, "partition"]:
+        others = [other for other in [*ARMS, "partition"] if other != kind]
+        with green_ctx_torch.tune(jobs, budget=1, leave_out=others).apply() as applied:
+            assert applied.verdict.kind == kind
+            asyncio.run(all_of(applied.values()))
+            names = [(part.name, part.sm_count > 0, part.closed) for part in applied.values()]
+            assert names == [("a", True, False), ("b", True, False)], names
+            if kind != "partition":
+                part = applied["a"]
+                assert (part.floor, part.share, part.sm_count) == (0, "..", green_ctx_torch.sm_count())
+                with part:
+                    assert nodes(captured()) == {""}
+        assert all(part.closed for part in applied.values())
+
+
+@alone_in_process
+def a_stream_of_stream_create_is_in_its_partition():
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        sine()
+    made = green_ctx_torch.partition({"c": 32})
+    raw = runtime.stream_create(made["c"])
+    with torch.cuda.stream(torch.cuda.ExternalStream(raw)):
+        assert green_ctx_torch.sm_count() == 32
+        raises(RuntimeError, graph.replay, "was not captured in the partition")
+    runtime.stream_destroy(raw)
+    raises(ValueError, lambda: runtime.stream_destroy(raw), "was not created by stream_create")
+
+
+@alone_in_process
+def blocks_of_two_devices_end_in_any_order():
     if torch.cuda.device_count() < 2:
         return skip("there is one device")
-    captured()
-    with green_ctx_torch.partition({"c": 24}, device=1)["c"]:
-        try:
-            captured()
-        except RuntimeError as error:
-            raise AssertionError(str(error)) from None
+    a, c = parts()["a"], green_ctx_torch.partition({"c": 24}, device=1)["c"]
+    for _ in range(2):
+        a.__enter__()
+        c.__enter__()
+        a.__exit__(None, None, None)
+        assert (current(0), current(1), torch.cuda.current_device()) == (0, c.raw_stream, 1)
+        c.__exit__(None, None, None)
+        assert (current(0), current(1), torch.cuda.current_device()) == (0, 0, 0)
 
 
 @alone_in_process

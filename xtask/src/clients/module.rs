@@ -35,7 +35,7 @@ const ENDINGS: &str = "work runs,a captured graph runs,plans live,a pool lives,s
 /// Returns the environment's Python, or what the environment lacks.
 pub(crate) fn environment() -> Result<Environment, String> {
     let environment = Environment::at(ENVIRONMENT);
-    match environment.can_run("import maturin, mypy, pytest, ziglang") {
+    match environment.can_run("import greenlet, maturin, mypy, pytest, ziglang") {
         true => Ok(environment),
         false => Err(format!(
             "{ENVIRONMENT} does not exist or lacks a package of {REQUIREMENTS}; run \
