@@ -164,7 +164,7 @@ def test_a_coroutine_that_is_no_task_is_refused(torch, how):
     with closing(partition({"a": 8})) as parts:
         # As in trio.
         coroutine = enters(parts["a"], how)
-        with pytest.raises(RuntimeError, match="in a coroutine that is no asyncio task, .* asyncio.to_thread"):
+        with pytest.raises(RuntimeError, match="in a coroutine that is not an asyncio task, .* asyncio.to_thread"):
             coroutine.send(None)
         assert torch.current() == 0
 

@@ -11,6 +11,7 @@ from typing import Any
 from green_ctx_torch import _native
 from green_ctx_torch._errors import InvalidStateError
 
+_CONTEXTLIB, _GENERATOR = contextlib.__file__, inspect.CO_GENERATOR
 _COROUTINES = inspect.CO_COROUTINE | inspect.CO_ITERABLE_COROUTINE | inspect.CO_ASYNC_GENERATOR
 _ELSEWHERE = (
     "which does not report when it waits, so other tasks would run in the partition too; enter it in a function that "
@@ -21,20 +22,20 @@ _ELSEWHERE = (
 def caller() -> int | None:
     """Returns the ID of the frame that enters or leaves a block, if the frame belongs to a generator.
 
-    Raises RuntimeError in a task that does not report when it waits: in a coroutine that is no asyncio task, and in a
+    Raises RuntimeError in a task that does not report when it waits: in a coroutine that is not an asyncio task, and in a
     greenlet.
     """
     entering = sys._getframe(1)
     frame: FrameType | None = entering
     # A generator, and the functions of contextlib, enter the block for their own caller.
-    while frame and (frame.f_code.co_flags & inspect.CO_GENERATOR or frame.f_code.co_filename == contextlib.__file__):
+    while frame and ((code := frame.f_code).co_flags & _GENERATOR or code.co_filename == _CONTEXTLIB):
         frame = frame.f_back
     if frame and frame.f_code.co_flags & _COROUTINES and not _task():
-        raise InvalidStateError(f"a partition cannot be entered in a coroutine that is no asyncio task, {_ELSEWHERE}")
+        raise InvalidStateError(f"a partition cannot be entered in a coroutine that is not an asyncio task, {_ELSEWHERE}")
     greenlet = sys.modules.get("greenlet")
     if greenlet and greenlet.getcurrent().parent:
         raise InvalidStateError(f"a partition cannot be entered in a greenlet, {_ELSEWHERE}")
-    return id(entering) if entering.f_code.co_flags & inspect.CO_GENERATOR else None
+    return id(entering) if entering.f_code.co_flags & _GENERATOR else None
 
 
 def _task() -> Any:

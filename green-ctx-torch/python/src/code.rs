@@ -128,6 +128,14 @@ where
     unsafe { Bound::from_owned_ptr_or_err(py, result) }
 }
 
+/// Returns the frame of the Python function that calls this module, if there is one.
+pub(crate) fn frame(py: Python<'_>) -> Option<Bound<'_, PyAny>> {
+    // SAFETY: `py` proves that the GIL is held.
+    let frame = unsafe { ffi::PyEval_GetFrame() };
+    // SAFETY: the function returns a borrowed reference, or null without an exception.
+    unsafe { Bound::from_borrowed_ptr_or_opt(py, frame.cast()) }
+}
+
 /// Imports the module with this name, and returns it.
 pub(crate) fn import<'py>(py: Python<'py>, name: &str) -> PyResult<Bound<'py, PyAny>> {
     let name = PyString::intern(py, name);

@@ -35,7 +35,7 @@ pub(crate) struct Live {
     facts: Facts,
 }
 
-/// What does not change while a partition is open. It is known after the partition was closed, too.
+/// Facts of a partition. They do not change while it is open, and are still known after it was closed.
 #[derive(Clone)]
 struct Facts {
     name: String,
@@ -361,7 +361,9 @@ impl Partition {
     fn __exit__(&self, py: Python<'_>, _exception: &Bound<'_, PyTuple>) -> PyResult<()> {
         task::leave(py, self.facts.device, self.facts.raw_stream.key(), || {
             Ok(scope::leave_when_innermost(|entered| {
-                self.facts.raw_stream == Handle::of(entered) && self.context.is(entered.context())
+                // All plain streams have the same context.
+                let is_stream = || self.facts.raw_stream == Handle::of(entered);
+                self.context.is(entered.context()) && (entered.context().is_green() || is_stream())
             })?)
         })
     }

@@ -13,7 +13,7 @@ use crate::capture::Captured;
 use crate::code::Code;
 use crate::torch::Handle;
 
-/// What Python functions left behind during a search, on any thread: exceptions, and graphs of compiled functions. The
+/// The exceptions of Python functions that run during a search, on any thread, and the graphs of compiled functions. The
 /// mutexes are locked only briefly, and without the GIL.
 pub(crate) struct Raised {
     /// The last exception of each job. The search leaves out each arm in which a job fails.

@@ -145,7 +145,7 @@ impl TuningOutcome {
     ///         with applied["decode"]:
     ///             step()
     ///
-    /// If the verdict is to partition, each job has its own partition. Otherwise the partition of each job stands for
+    /// If the verdict is to partition, each job has its own partition. Otherwise the partition of each job represents
     /// the whole device: its floor is 0, and its work may run on all SMs, in a plain stream. If the verdict is to run
     /// the jobs one after the other, all jobs have the same stream. Otherwise each job has its own stream, with the
     /// job's priority. So a program runs unchanged under every verdict. The end of the outer block closes the
