@@ -45,6 +45,7 @@ pub mod task;
 mod torch_stream;
 
 use std::cell::RefCell;
+use std::ffi::c_void;
 use std::marker::PhantomData;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
@@ -86,16 +87,23 @@ struct Frame {
     restored: bool,
     /// True if a task entered the partition. Such a task can be suspended while it is in the partition.
     of_task: bool,
+    owner: Owner,
 }
 
+/// What entered a partition, such as a generator: a number that is unique in the process for as long as the partition is
+/// entered, or 0 if that is unknown.
+pub type Owner = usize;
+
 /// The owners of partitions that threads have entered, from [`note_owner`], and the partitions' `ended`.
-static OWNERS: Mutex<Vec<(usize, Weak<AtomicBool>)>> = Mutex::new(Vec::new());
+static OWNERS: Mutex<Vec<(Owner, Weak<AtomicBool>)>> = Mutex::new(Vec::new());
 
 #[derive(Default)]
 struct Thread {
     frames: Vec<Frame>,
     /// Events for later use, at most one per device.
     spares: Vec<Event>,
+    /// PyTorch's current stream of each device from before the running task.
+    outside: Vec<*mut c_void>,
 }
 
 thread_local! {
@@ -161,12 +169,12 @@ pub fn leave(context: &Context) -> Result<()> {
 }
 
 /// Leaves the partition that this thread entered last, like [`leave`]. `is_it` must return true for the partition's
-/// stream. Returns whether [a task](task) had entered the partition.
+/// stream. Returns whether [a task](task) had entered the partition, and its owner.
 ///
 /// # Errors
 ///
 /// As for [`leave`].
-pub fn leave_innermost(is_it: impl Fn(&Stream) -> bool) -> Result<bool> {
+pub fn leave_innermost(is_it: impl Fn(&Stream) -> bool) -> Result<(bool, Owner)> {
     let before = leave_ended();
     // Not in the list while calls are made.
     let frame = with_thread(|thread| {
@@ -176,7 +184,7 @@ pub fn leave_innermost(is_it: impl Fn(&Stream) -> bool) -> Result<bool> {
             if outer { TorchError::NotInnermost } else { TorchError::NotEntered }
         })
     })??;
-    let of_task = frame.of_task;
+    let of_task = (frame.of_task, frame.owner);
     leave_frame(frame).and(before)?;
     Ok(of_task)
 }
@@ -185,19 +193,32 @@ pub fn leave_innermost(is_it: impl Fn(&Stream) -> bool) -> Result<bool> {
 /// partitions of the same device later, leaving waits until the thread has left those partitions. If it entered only
 /// partitions of other devices later, PyTorch's previous stream is current again immediately; with [`Mode::Context`],
 /// leaving waits for these partitions too. This function is for blocks that do not end in reverse order, such as the
-/// blocks of generators and tasks. Returns whether [a task](task) had entered the partition.
+/// blocks of generators and tasks. Returns whether [a task](task) had entered the partition, and its owner.
 ///
 /// # Errors
 ///
 /// As for [`leave`], but never [`TorchError::NotInnermost`].
-pub fn leave_when_innermost(is_it: impl Fn(&Stream) -> bool) -> Result<bool> {
+pub fn leave_when_innermost(is_it: impl Fn(&Stream) -> bool) -> Result<(bool, Owner)> {
+    leave_where(|frame| is_it(&frame.stream))
+}
+
+/// Leaves the innermost partition of this owner for which `is_it` returns true, like [`leave_when_innermost`].
+///
+/// # Errors
+///
+/// As for [`leave_when_innermost`].
+pub fn leave_of_owner(owner: Owner, is_it: impl Fn(&Stream) -> bool) -> Result<(bool, Owner)> {
+    leave_where(|frame| frame.owner == owner && is_it(&frame.stream))
+}
+
+fn leave_where(is_it: impl Fn(&Frame) -> bool) -> Result<(bool, Owner)> {
     let before = leave_ended();
     // Not in the list while calls are made.
     let (of_task, taken) = with_thread(|thread| {
-        let open = |frame: &Frame| !frame.has_ended() && is_it(&frame.stream);
+        let open = |frame: &Frame| !frame.has_ended() && is_it(frame);
         let place = thread.frames.iter().rposition(open).ok_or(TorchError::NotEntered)?;
         let frame = &thread.frames[place];
-        let of_task = frame.of_task;
+        let of_task = (frame.of_task, frame.owner);
         let mut later = thread.frames[place + 1..].iter();
         if frame.slot.is_some() && later.len() > 0 || later.any(|other| frame.has_device_of(other))
         {
@@ -304,23 +325,32 @@ pub fn innermost() -> Option<Context> {
     with_thread(context).ok().flatten()
 }
 
-/// Notes the owner of the partition that this thread entered last, for [`end_of_owner`]. The owner is any number that is
-/// unique in the process for as long as the thread is in the partition, such as the address of a generator.
-pub fn note_owner(owner: usize) {
-    let ended = with_thread(|thread| Some(Arc::downgrade(&thread.frames.last()?.ended)));
-    let mut owners = OWNERS.lock();
-    owners.retain(|(_, ended)| ended.strong_count() > 0);
-    owners.extend(ended.ok().flatten().map(|ended| (owner, ended)));
+/// Notes the owner of the partition that this thread entered last, for [`leave_of_owner`] and [`end_of_owner`].
+pub fn note_owner(owner: Owner) {
+    let ended = with_thread(|thread| {
+        let frame = thread.frames.last_mut()?;
+        frame.owner = owner;
+        Some(Arc::downgrade(&frame.ended))
+    });
+    OWNERS.lock().extend(ended.ok().flatten().map(|ended| (owner, ended)));
+}
+
+/// Returns whether a partition with an owner is entered on any thread, or was when its thread ended.
+#[must_use]
+pub fn has_owners() -> bool {
+    !OWNERS.lock().is_empty()
 }
 
 /// Ends the block that an owner entered last on any thread. Returns whether there is such a block.
 ///
 /// PyTorch's current stream belongs to a thread. So the thread that entered the partition leaves it when it next enters
-/// or leaves a partition.
-pub fn end_of_owner(owner: usize) -> bool {
+/// or leaves a partition. If that thread has ended, nothing remains to be left.
+pub fn end_of_owner(owner: Owner) -> bool {
     let owners = OWNERS.lock();
-    let ended = |ended: &Weak<AtomicBool>| Some(!ended.upgrade()?.swap(true, Ordering::Relaxed));
-    owners.iter().rev().any(|(other, block)| *other == owner && ended(block).unwrap_or(false))
+    let ends = |ended: &Weak<AtomicBool>| {
+        ended.upgrade().is_none_or(|ended| !ended.swap(true, Ordering::Relaxed))
+    };
+    owners.iter().rev().any(|(other, ended)| *other == owner && ends(ended))
 }
 
 /// Destroys the events that this thread keeps for later use. Like every event, the kept events hold references to the
@@ -374,8 +404,9 @@ impl Frame {
             }
         };
         let stream = stream.clone();
-        let (ended, restored, of_task) = (Arc::default(), false, false);
-        let frame = Frame { stream, previous, event, slot, switched, ended, restored, of_task };
+        let (ended, restored, of_task, owner) = (Arc::default(), false, false, 0);
+        let frame =
+            Frame { stream, previous, event, slot, switched, ended, restored, of_task, owner };
         // PyTorch changes the current context when it changes its device.
         match frame.slot.as_ref().map_or(Ok(()), Slot::hold) {
             Ok(()) => Ok(frame),
@@ -404,6 +435,10 @@ impl Frame {
 
     /// Restores the previous state and orders the work. If a step fails, the other steps are still done.
     fn leave(mut self) -> Result<()> {
+        if self.owner != 0 {
+            let own = Arc::downgrade(&self.ended);
+            OWNERS.lock().retain(|(_, ended)| !ended.ptr_eq(&own));
+        }
         let torch = self.switched.torch().clone();
         let inside = (!self.restored).then(|| self.record(&torch));
         let restored = self.switched.back();

@@ -230,10 +230,6 @@ def test_a_loop_on_another_thread_is_in_no_partition(torch):
 
 
 def test_a_generator_that_ends_on_another_thread(torch):
-    def generator(part):
-        with part:
-            yield
-
     with closing(partition({"a": 8, "b": 8})) as parts:
         a, b = parts.values()
         for end in (lambda held: held[0].close(), lambda held: held.clear()):
@@ -254,6 +250,77 @@ def test_a_generator_that_ends_on_another_thread(torch):
             assert torch.current() == 0
         with pytest.raises(RuntimeError, match="has not entered"):
             a.__exit__(None, None, None)
+
+
+def generator(part):
+    with part:
+        yield
+
+
+def on_another_thread(function):
+    with futures.ThreadPoolExecutor(1) as other:
+        return other.submit(function).result()
+
+
+def test_generators_end_their_own_blocks(torch):
+    def begun(part):
+        made = generator(part)
+        next(made)
+        return made
+
+    with closing(partition({"a": 8, "b": 8})) as parts:
+        a, b = parts.values()
+        # In a block of the same partition, of a thread that has ended.
+        with a:
+            on_another_thread(lambda: begun(a)).close()
+            assert torch.current() == a.raw_stream
+        # The older one here, and the newer one elsewhere.
+        older, newer = begun(a), begun(a)
+        older.close()
+        on_another_thread(newer.close)
+        with b:
+            pass
+        assert torch.current() == 0
+
+        async def owner(made):
+            made.append(begun(a))
+            await asyncio.sleep(0.01)
+            assert torch.current() == 0
+
+        async def closer(made):
+            await asyncio.sleep(0)
+            with a:
+                made.pop().close()
+                assert torch.current() == a.raw_stream
+                await asyncio.sleep(0.02)
+                assert torch.current() == a.raw_stream
+
+        async def both():
+            made = []
+            await asyncio.gather(owner(made), closer(made))
+
+        asyncio.run(both())
+
+
+def test_a_task_that_another_thread_collects_leaves_its_block(torch, recwarn):
+    async def waits(part, future):
+        with part:
+            await future
+
+    def run(part):
+        loop = asyncio.new_event_loop()
+        task = loop.create_task(waits(part, loop.create_future()))
+        loop.run_until_complete(asyncio.sleep(0.001))
+        loop.set_exception_handler(lambda *_: None)
+        loop.close()
+        assert torch.current() == 0
+        return [task]
+
+    with closing(partition({"a": 132})) as parts:
+        held = run(parts["a"])
+        on_another_thread(lambda: (held.clear(), gc.collect()))
+    partition({"b": 132}).close()
+    assert not recwarn.list
 
 
 def test_an_interrupt_in_the_sanitizer_leaves_the_block(torch, monkeypatch):

@@ -19,14 +19,10 @@ _ELSEWHERE = (
 )
 
 
-def caller() -> int | None:
-    """Returns the ID of the frame that enters or leaves a block, if the frame belongs to a generator.
-
-    Raises RuntimeError in a task that does not report when it waits: in a coroutine that is not an asyncio task, and in a
-    greenlet.
-    """
-    entering = sys._getframe(1)
-    frame: FrameType | None = entering
+def refuse_others() -> None:
+    """Raises RuntimeError in a task that does not report when it waits: in a coroutine that is not an asyncio task, and
+    in a greenlet."""
+    frame: FrameType | None = sys._getframe(1)
     # A generator, and the functions of contextlib, enter the block for their own caller.
     while frame and ((code := frame.f_code).co_flags & _GENERATOR or code.co_filename == _CONTEXTLIB):
         frame = frame.f_back
@@ -35,7 +31,6 @@ def caller() -> int | None:
     greenlet = sys.modules.get("greenlet")
     if greenlet and greenlet.getcurrent().parent:
         raise InvalidStateError(f"a partition cannot be entered in a greenlet, {_ELSEWHERE}")
-    return id(entering) if entering.f_code.co_flags & _GENERATOR else None
 
 
 def _task() -> Any:

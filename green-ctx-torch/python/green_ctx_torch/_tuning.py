@@ -8,6 +8,7 @@ current stream.
 from __future__ import annotations
 
 import contextlib
+import functools
 import logging
 import os
 import sys
@@ -15,7 +16,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from green_ctx_torch import _native, _seams
+from green_ctx_torch import _native, _seams, _workspaces
 from green_ctx_torch._errors import InvalidValueError
 from green_ctx_torch._native import Partition, TuningOutcome, TuningProgress, TuningVerdict
 
@@ -280,8 +281,12 @@ def _measured(
             f"progress must be a function that takes a TuningProgress, got {type(progress).__name__}"
         )
     works, notes = _prepare(tuner, named)
-    with _bar() if progress is None else contextlib.nullcontext(progress) as shown:
-        return tuner.run(works, notes, shown)
+    try:
+        with _bar() if progress is None else contextlib.nullcontext(progress) as shown:
+            return tuner.run(works, notes, shown)
+    finally:
+        works.clear()
+        _workspaces.release()
 
 
 _Work = tuple[Any, Callable[[int], object] | None, Callable[[int], object] | None]
@@ -295,24 +300,30 @@ def _prepare(tuner: _native._Tuner, named: list[tuple[str, Job]]) -> tuple[list[
         return [(job.work, None, None) for _, job in named], []
     torch = _torch()
     works: list[_Work] = []
-    notes = []
+    notes: list[str] = []
+    own: list[Any] = []
+    # Each block has new streams, and torch allocates a workspace for each.
+    release = functools.partial(_workspaces.release, own)
     with torch.cuda.device(tuner.device):
         # One stream per job: torch has one cuBLAS workspace per stream, and graphs that run at the same time must
         # not share one.
         sides = [torch.cuda.Stream() for _ in named]
         if any(callable(job.work) for _, job in named):
             _warm_up(torch, zip(sides, (job for _, job in named), strict=True))
+            # A capture then takes its workspace from the graph's own memory pool.
+            release()
         for side, (name, job) in zip(sides, named, strict=True):
             graph, reason = job.work, None
             if callable(job.work):
                 graph, reason = _captured(torch, side, tuner, job.work)
+                own.append(graph)
             if reason is None or not callable(job.work):
                 before = None if job.before is None else _on_stream(torch, tuner.device, job.before)
                 works.append((graph, None, before))
                 continue
             notes.append(f"{name} was called for each iteration, because torch did not capture it: {reason}")
             # The first call on a new stream allocates memory, which must not be measured.
-            first = (job.work,) if job.before is None else (job.work, job.before)
+            first = (release, job.work) if job.before is None else (release, job.work, job.before)
             works.append(
                 (None, _on_stream(torch, tuner.device, job.work), _on_stream(torch, tuner.device, *first))
             )
@@ -362,7 +373,10 @@ def _captured(
     if not isinstance(failed, Exception):
         raise failed
     lines = str(failed).strip().splitlines() or [""]
-    return None, f"{type(failed).__name__}: {lines[0].rstrip('.')}".rstrip(": ")
+    reason = f"{type(failed).__name__}: {lines[0].rstrip('.')}".rstrip(": ")
+    # Its traceback refers to this function's graph, which would live until the next collection.
+    failed = None
+    return None, reason
 
 
 def _on_stream(torch: Any, device: int, *functions: Callable[[], object]) -> Callable[[int], None]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import sys
 import weakref
+from collections.abc import Collection
 from typing import Any
 
 from green_ctx_torch import _seams
@@ -22,10 +23,11 @@ def note_graph(graph: Any) -> None:
     _graphs.add(graph)
 
 
-def release() -> None:
-    """Frees all workspaces, unless a captured graph may use one."""
+def release(own: Collection[Any] = ()) -> None:
+    """Frees all workspaces, unless a captured graph may use one. The graphs `own` use only workspaces of their own memory
+    pools, which exist as long as the graphs."""
     torch: Any = sys.modules.get("torch")
-    if torch is None or _graphs or not torch.cuda.is_initialized():
+    if torch is None or any(graph not in own for graph in _graphs) or not torch.cuda.is_initialized():
         return
     clear = _seams.CLEAR_WORKSPACES.find()
     if clear is None:

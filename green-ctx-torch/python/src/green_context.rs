@@ -10,7 +10,7 @@ use green_ctx::{
     resource::SmGroup,
 };
 use green_ctx_torch::TorchError;
-use green_ctx_torch::scope::{self, Mode};
+use green_ctx_torch::scope::{self, Mode, Owner};
 use parking_lot::Mutex;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
@@ -248,13 +248,13 @@ impl GreenContext {
     /// Leaves the context that this thread entered last.
     fn end(&self, py: Python<'_>) -> PyResult<()> {
         let made = self.made()?;
-        task::leave(py, made.device, made.raw_context, || made.leave())
+        task::leave(py, made.device, made.raw_context, |_| made.leave())
     }
 }
 
 impl Made {
-    /// Leaves the context. Returns whether an asyncio task had entered the context.
-    fn leave(&self) -> Result<bool, Fault> {
+    /// Leaves the context. Returns whether an asyncio task had entered the context, and the owner of the block.
+    fn leave(&self) -> Result<(bool, Owner), Fault> {
         // This does not go through `live`, because a context that was closed inside its block can still be left.
         match scope::leave_innermost(|stream| self.context.is(stream.context())) {
             Err(TorchError::NotInnermost | TorchError::NotEntered) => {}

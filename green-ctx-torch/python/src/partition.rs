@@ -359,12 +359,16 @@ impl Partition {
 
     #[pyo3(signature = (*_exception))]
     fn __exit__(&self, py: Python<'_>, _exception: &Bound<'_, PyTuple>) -> PyResult<()> {
-        task::leave(py, self.facts.device, self.facts.raw_stream.key(), || {
-            Ok(scope::leave_when_innermost(|entered| {
-                // All plain streams have the same context.
-                let is_stream = || self.facts.raw_stream == Handle::of(entered);
-                self.context.is(entered.context()) && (entered.context().is_green() || is_stream())
-            })?)
+        let is_it = |entered: &green_ctx::Stream| {
+            // All plain streams have the same context.
+            let is_stream = || self.facts.raw_stream == Handle::of(entered);
+            self.context.is(entered.context()) && (entered.context().is_green() || is_stream())
+        };
+        task::leave(py, self.facts.device, self.facts.raw_stream.key(), |owner| {
+            Ok(match owner {
+                Some(owner) => scope::leave_of_owner(owner, is_it)?,
+                None => scope::leave_when_innermost(is_it)?,
+            })
         })
     }
 

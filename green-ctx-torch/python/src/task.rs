@@ -15,13 +15,13 @@ use std::thread::{self, ThreadId};
 
 use arc_swap::ArcSwapOption;
 use green_ctx::{Error, Stream};
-use green_ctx_torch::scope::{self, Mode};
+use green_ctx_torch::scope::{self, Mode, Owner};
 use green_ctx_torch::{Torch, TorchError};
 use pyo3::exceptions::PyException;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use pyo3::types::{PyDict, PyTuple};
+use pyo3::types::{PyDict, PyList, PyTuple};
 
 use crate::argument::modules;
 use crate::code::{self, Code, import};
@@ -29,6 +29,7 @@ use crate::fault::Fault;
 use crate::gil::{Held, blocking};
 use crate::kept::once;
 use crate::sanitizer;
+use crate::torch::Handle;
 
 /// A `with` block that a task is in. Tasks that are created inside the block are in the same block. `open` is `None`
 /// once the block has ended, and it ends for all these tasks at the same time. The context of a task can be copied to
@@ -37,6 +38,7 @@ use crate::sanitizer;
 struct Entry {
     open: ArcSwapOption<Held<(Stream, Mode)>>,
     key: usize,
+    owner: Owner,
     thread: ThreadId,
 }
 
@@ -46,9 +48,13 @@ impl Entry {
     }
 }
 
+/// Returns the list of the open blocks of all tasks on all threads.
+fn open(py: Python<'_>) -> PyResult<&Bound<'_, PyList>> {
+    static OPEN: PyOnceLock<Py<PyList>> = PyOnceLock::new();
+    Ok(once(py, &OPEN, || Ok(PyList::empty(py).unbind()))?.bind(py))
+}
+
 thread_local! {
-    /// The open blocks of all tasks of this thread, not only of the running task.
-    static OPEN: RefCell<Vec<Py<Entry>>> = const { RefCell::new(Vec::new()) };
     /// The Python contexts of the handles that run on this thread. If a handle runs an inner event loop, the contexts
     /// of the inner loop's handles come last.
     static RUNNING: RefCell<Vec<Py<PyAny>>> = const { RefCell::new(Vec::new()) };
@@ -57,8 +63,8 @@ thread_local! {
 }
 
 /// Returns the context variable. The value of the variable is a tuple of [`Entry`] objects, from the outermost block
-/// to the innermost. While a task is suspended that made other streams or another device current inside, a tuple with
-/// these comes last (`_tasks.inside`).
+/// to the innermost. While a task is suspended that made other streams or another device current inside, a tuple of
+/// [`Inside`] comes last.
 fn variable(py: Python<'_>) -> PyResult<&Bound<'_, PyAny>> {
     static VARIABLE: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
     let variable = once(py, &VARIABLE, || {
@@ -91,15 +97,16 @@ pub(crate) fn enter(
     enter: impl FnOnce() -> Result<(), Fault> + Send,
 ) -> PyResult<()> {
     let device = stream.context().device().ordinal();
-    let generator = caller(py)?;
+    let owner = refuse_others(py)?;
     let former = sanitizer::current_stream(py, device)?;
     blocking(py, enter)?;
     let noted = match running_loop(py) {
+        Ok(None) if owner == 0 => Ok(()),
         Ok(None) => {
-            py.detach(|| generator.into_iter().for_each(scope::note_owner));
+            py.detach(|| scope::note_owner(owner));
             Ok(())
         }
-        Ok(Some(running)) => note(&running, stream, mode, key),
+        Ok(Some(running)) => note(&running, stream, mode, key, owner),
         Err(error) => Err(error),
     };
     let noted = noted.and_then(|()| sanitizer::waits_for(former, device));
@@ -111,31 +118,41 @@ pub(crate) fn enter(
     noted
 }
 
-/// Returns the ID of the frame that enters or leaves a block if it is a generator's. Raises RuntimeError in a task that
-/// does not report when it waits.
-fn caller(py: Python<'_>) -> PyResult<Option<usize>> {
+/// Returns the address of the calling frame if the frame belongs to a generator or a coroutine, or else 0. Returns true
+/// if the frame is of the module contextlib.
+fn caller(py: Python<'_>) -> PyResult<(Owner, bool)> {
     static CONTEXTLIB: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
-    // An ordinary function is decided here, because a call of Python code takes half as long as entering a partition.
-    if let Some(frame) = code::frame(py)
-        && modules(py)?.get_item(intern!(py, "greenlet"))?.is_none()
-    {
-        let find = || Ok(import(py, "contextlib")?.getattr("__file__")?.unbind());
-        let code = frame.getattr(intern!(py, "f_code"))?;
-        let flags: u32 = code.getattr(intern!(py, "co_flags"))?.extract()?;
-        if flags & GENERATOR_OR_COROUTINE == 0
-            && !code.getattr(intern!(py, "co_filename"))?.eq(once(py, &CONTEXTLIB, find)?)?
-        {
-            return Ok(None);
-        }
+    let Some(frame) = code::frame(py) else { return Ok((0, false)) };
+    let find = || Ok(import(py, "contextlib")?.getattr("__file__")?.unbind());
+    let code = frame.getattr(intern!(py, "f_code"))?;
+    let flags: u32 = code.getattr(intern!(py, "co_flags"))?.extract()?;
+    if flags & GENERATOR_OR_COROUTINE != 0 {
+        return Ok((frame.as_ptr().addr(), false));
     }
-    import(py, "green_ctx_torch._tasks")?.run_method(intern!(py, "caller"), ())?.extract()
+    Ok((0, code.getattr(intern!(py, "co_filename"))?.eq(once(py, &CONTEXTLIB, find)?)?))
+}
+
+/// Returns an error in a task that does not report when it waits, and otherwise what [`caller`] returns.
+fn refuse_others(py: Python<'_>) -> PyResult<Owner> {
+    // An ordinary function is decided here, because a call of Python code takes half as long as entering a partition.
+    let (owner, is_contextlib) = caller(py)?;
+    if owner != 0 || is_contextlib || modules(py)?.contains(intern!(py, "greenlet"))? {
+        import(py, "green_ctx_torch._tasks")?.run_method(intern!(py, "refuse_others"), ())?;
+    }
+    Ok(owner)
 }
 
 /// The flags of a code object (code.h of CPython): a generator, a coroutine, a generator that `types.coroutine` marks
 /// as a coroutine, or an asynchronous generator.
 const GENERATOR_OR_COROUTINE: u32 = 0x20 | 0x80 | 0x100 | 0x200;
 
-fn note(running: &Bound<'_, PyAny>, stream: &Stream, mode: Mode, key: usize) -> PyResult<()> {
+fn note(
+    running: &Bound<'_, PyAny>,
+    stream: &Stream,
+    mode: Mode,
+    key: usize,
+    owner: Owner,
+) -> PyResult<()> {
     let py = running.py();
     let tasks = import(py, "green_ctx_torch._tasks")?;
     // The context of the running handle. `Context.run`, or a task that is started eagerly, changes the context in the
@@ -146,8 +163,8 @@ fn note(running: &Bound<'_, PyAny>, stream: &Stream, mode: Mode, key: usize) -> 
         None => tasks.run_method(intern!(py, "unwrapped"), ())?,
     };
     tasks.run_method(intern!(py, "watch"), (running,))?;
-    let open = ArcSwapOption::from_pointee(Held::new((stream.clone(), mode)));
-    let entry = Py::new(py, Entry { open, key, thread: thread::current().id() })?;
+    let held = ArcSwapOption::from_pointee(Held::new((stream.clone(), mode)));
+    let entry = Py::new(py, Entry { open: held, key, owner, thread: thread::current().id() })?;
     let former = entries(py)?;
     let all = former.iter().chain([entry.bind(py).clone().into_any()]);
     let all = PyTuple::new(py, all.collect::<Vec<_>>())?;
@@ -165,12 +182,12 @@ fn note(running: &Bound<'_, PyAny>, stream: &Stream, mode: Mode, key: usize) -> 
         let unwrapped = (!outer.is_none()).then(|| outer.unbind());
         drop(UNWRAPPED.replace(unwrapped));
     }
-    py.detach(scope::task::own_innermost).map_err(Fault::from)?;
-    OPEN.with_borrow_mut(|open| open.push(entry));
-    Ok(())
+    py.detach(|| scope::task::own_innermost(owner)).map_err(Fault::from)?;
+    open(py)?.append(entry)
 }
 
 /// Leaves a partition on this thread. If an asyncio task had entered the partition, the block ends for all tasks.
+/// `leave` leaves a partition of the given owner or, without an owner, the innermost one.
 ///
 /// In a forked child there is nothing to leave: the partitions that the parent entered are current in the parent
 /// only.
@@ -178,56 +195,60 @@ pub(crate) fn leave(
     py: Python<'_>,
     device: u32,
     key: usize,
-    leave: impl FnOnce() -> Result<bool, Fault> + Send,
+    leave: impl Fn(Option<Owner>) -> Result<(bool, Owner), Fault> + Sync,
 ) -> PyResult<()> {
     // An interrupt can raise its exception here. The thread leaves the partition nevertheless.
     let former = sanitizer::current_stream(py, device);
-    let left = py.detach(leave);
-    if matches!(left, Err(Fault::Torch(TorchError::Driver(Error::Forked)))) {
+    let has_owners = !open(py)?.is_empty() || py.detach(scope::has_owners);
+    let owner = if has_owners { caller(py)?.0 } else { 0 };
+    let is_not = |left: &_| matches!(left, Err(Fault::Torch(TorchError::NotEntered)));
+    let mut left = py.detach(|| leave(Some(owner)));
+    // A generator or a coroutine that another task or another thread ends: its block is not entered here.
+    if is_not(&left)
+        && owner != 0
+        && (end(py, key, owner, true)? || py.detach(|| scope::end_of_owner(owner)))
+    {
         return Ok(());
     }
-    let waits = match left {
-        Ok(_) => former.and_then(|former| sanitizer::waits_for(former, device)),
-        Err(_) => Ok(()),
-    };
-    // If a task closes another task's generator, the generator's block is not entered at that moment. If another thread
-    // ends a generator, the thread that entered the block leaves it later.
-    let suspended = matches!(left, Err(Fault::Torch(TorchError::NotEntered)));
-    let is_generators = |owner| py.detach(|| scope::end_of_owner(owner));
-    let ended = (matches!(left, Ok(true)) || suspended) && end(py, key)?
-        || suspended && caller(py)?.is_some_and(is_generators);
-    if !ended {
-        left?;
+    if is_not(&left) {
+        left = py.detach(|| leave(None));
     }
-    waits
+    // The block of a task that does not run.
+    if is_not(&left) && end(py, key, 0, false)? {
+        return Ok(());
+    }
+    match left {
+        Err(Fault::Torch(TorchError::Driver(Error::Forked))) => return Ok(()),
+        Ok((true, owner)) => drop(end(py, key, owner, false)?),
+        left => drop(left?),
+    }
+    former.and_then(|former| sanitizer::waits_for(former, device))
 }
 
-/// Ends the last block with this key that the running task is in. If the task is in no such block, the function ends the
-/// last such block of any task on the thread. Returns whether a block was found.
-fn end(py: Python<'_>, key: usize) -> PyResult<bool> {
-    let mine = entries(py)?;
-    let is_it = |entry: &Entry| entry.key == key && entry.is_here() && entry.open.load().is_some();
-    let own = mine.iter().rev().find_map(|entry| {
-        let entry = entry.cast_into::<Entry>().ok()?;
-        is_it(entry.get()).then(|| entry.unbind())
-    });
-    let known = || {
-        OPEN.with_borrow(|open| {
-            let found = open.iter().rev().find(|entry| is_it(entry.get()));
-            found.map(|entry| entry.clone_ref(py))
-        })
+/// Ends the last block with this key and this owner of any task. If there is none, and the caller does not insist on the
+/// owner, the function ends the running task's last block with this key, or else the last one of any task on the thread.
+/// Returns whether a block was found.
+fn end(py: Python<'_>, key: usize, owner: Owner, insists: bool) -> PyResult<bool> {
+    let (mine, open) = (entries(py)?, open(py)?);
+    let known: Vec<_> = open.iter().chain(mine.iter()).collect();
+    let find = |is_it: &dyn Fn(&Entry) -> bool| {
+        let entries = known.iter().rev().filter_map(|entry| entry.cast::<Entry>().ok());
+        let is_open = |entry: &Entry| entry.key == key && entry.open.load().is_some();
+        entries.into_iter().find(|entry| is_open(entry.get()) && is_it(entry.get()))
     };
-    let Some(entry) = own.or_else(known) else { return Ok(false) };
-    let rest = mine.iter().filter(|other| !other.is(&entry)).collect::<Vec<_>>();
+    // The running task's own blocks come last, and are found first.
+    let found = match find(&|entry| owner != 0 && entry.owner == owner) {
+        None if !insists => find(&Entry::is_here),
+        found => found,
+    };
+    let Some(entry) = found else { return Ok(false) };
+    let rest = mine.iter().filter(|other| !other.is(entry)).collect::<Vec<_>>();
     if rest.len() < mine.len() {
         variable(py)?.run_method(intern!(py, "set"), (PyTuple::new(py, rest)?,))?;
     }
     entry.get().open.store(None);
-    let ended = OPEN.with_borrow_mut(|open| {
-        let place = open.iter().position(|other| other.is(&entry));
-        place.map(|place| open.remove(place))
-    });
-    drop(ended);
+    let place = open.iter().position(|other| other.is(entry));
+    place.map_or(Ok(()), |place| open.del_item(place))?;
     Ok(true)
 }
 
@@ -275,57 +296,67 @@ pub(crate) fn _run_handle(
     Ok(result.unbind())
 }
 
+/// What a task has made current inside one of its partitions: the partition's stream, and the result of
+/// `_tasks.inside`.
+type Inside = (usize, Py<PyAny>);
+
 /// Suspends the running task, which has this context: leaves its partitions. Saves in the context which other streams
 /// and which other device the task has made current inside.
 fn suspend(handle: &Bound<'_, PyAny>, context: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
-    let py = handle.py();
-    if !scope::task::is_innermost_of_task() {
-        return Ok(());
+    let (py, mut all) = (handle.py(), Vec::<Inside>::new());
+    let mut result = Ok(());
+    while scope::task::is_innermost_of_task() {
+        let changed = py.detach(scope::task::changed_inside);
+        let save = |devices| import(py, "green_ctx_torch._tasks")?.run_method("inside", (devices,));
+        let inside = changed.map(save).transpose();
+        let stream = py.detach(|| scope::task::suspend().map(|stream| Handle::of(&stream).key()));
+        match inside {
+            Ok(inside) => all.extend(stream.zip(inside.map(Bound::unbind))),
+            Err(error) => result = Err(error),
+        }
     }
-    let saved = py.detach(scope::task::changed_inside).map_or(Ok(()), |devices| {
-        let Some(context) = context else { return Ok(()) };
-        let inside = import(py, "green_ctx_torch._tasks")?.run_method("inside", (devices,))?;
-        let all = entries_of(context)?.iter().chain([inside]).collect::<Vec<_>>();
-        set_in(context, &PyTuple::new(py, all)?)
-    });
-    py.detach(scope::task::suspend);
-    report(handle, saved)
+    if let Some(context) = context.filter(|_| !all.is_empty()) {
+        let saved = || {
+            all.reverse();
+            let inside = all.into_pyobject(py)?.into_any();
+            let entries = entries_of(context)?.iter().chain([inside]).collect::<Vec<_>>();
+            set_in(context, &PyTuple::new(py, entries)?)
+        };
+        result = result.and(saved());
+    }
+    report(handle, result)
 }
 
 /// Resumes the task with this context: makes the partitions that it has entered current, and what `suspend` saved.
 fn resume(handle: &Bound<'_, PyAny>, context: &Bound<'_, PyAny>) -> PyResult<()> {
     let resumed = || {
         let (py, wanted) = (context.py(), entries_of(context)?);
-        let mut open = Vec::with_capacity(wanted.len());
         let mut entries = Vec::with_capacity(wanted.len());
-        let mut inside = None;
+        let mut inside = Vec::<Inside>::new();
         for element in wanted.iter() {
             match element.cast_into::<Entry>() {
-                Ok(entry) => {
-                    if entry.get().is_here() {
-                        open.extend(entry.get().open.load_full());
-                    }
-                    entries.push(entry);
-                }
-                Err(other) => inside = Some(other.into_inner()),
+                Ok(entry) => entries.push(entry),
+                Err(other) => inside = other.into_inner().extract()?,
             }
         }
-        if inside.is_some() {
+        if !inside.is_empty() {
             // Tasks that this task creates must not inherit it.
-            set_in(context, &PyTuple::new(py, entries)?)?;
+            set_in(context, &PyTuple::new(py, &entries)?)?;
         }
-        if !open.is_empty() {
-            let entered = move || {
-                let entered = open.iter().map(|held| {
-                    let (stream, mode) = &***held;
-                    (stream, *mode)
-                });
-                Ok(scope::task::resume(&Torch::find()?, entered)?)
-            };
-            blocking(py, entered)?;
+        for entry in entries.iter().filter(|entry| entry.get().is_here()) {
+            let Some(held) = entry.get().open.load_full() else { continue };
+            let owner = entry.get().owner;
+            let key = blocking(py, move || {
+                let (stream, mode) = &**held;
+                scope::task::resume(&Torch::find()?, stream, *mode, owner)?;
+                Ok(Handle::of(stream).key())
+            })?;
+            if let Some(place) = inside.iter().position(|(stream, _)| *stream == key) {
+                let (_, inside) = inside.remove(place);
+                import(py, "green_ctx_torch._tasks")?.run_method("put_back", (inside,))?;
+            }
         }
-        let Some(inside) = inside else { return Ok(()) };
-        import(py, "green_ctx_torch._tasks")?.run_method("put_back", (inside,)).map(drop)
+        Ok(())
     };
     report(handle, resumed())
 }

@@ -1,14 +1,18 @@
 //! Tasks that share a thread, such as those of an event loop.
 //!
 //! A task's partitions are current on the thread only while the task runs. [`suspend`] suspends them when the task
-//! waits, and [`resume`] makes them current again. [`suspend`] and [`resume`] do not order work, so the work of tasks
-//! in different partitions may run at the same time. If a task makes another stream or device current inside a
-//! partition, the caller must save and restore them: [`changed_inside`] says whether there are any.
+//! waits, from the innermost to the outermost, and [`resume`] makes them current again in the reverse order. [`suspend`]
+//! and [`resume`] do not order work, so the work of tasks in different partitions may run at the same time. If a task
+//! makes other streams or another device current inside a partition, the caller must save them before it suspends that
+//! partition: [`changed_inside`] says whether there are any.
 
-use green_ctx::Stream;
+use std::ffi::c_void;
+use std::mem;
 
-use super::torch_stream::TorchStream;
-use super::{Frame, Mode, event, with_thread};
+use green_ctx::{Device, Stream};
+
+use super::torch_stream::{self, TorchStream};
+use super::{Frame, Mode, Owner, event, with_thread};
 use crate::error::{Result, TorchError, check_process};
 use crate::libtorch::Torch;
 use crate::stream::raw_stream;
@@ -18,10 +22,28 @@ use crate::stream::raw_stream;
 /// # Errors
 ///
 /// [`TorchError::NotEntered`] if the thread is in no partition.
-pub fn own_innermost() -> Result<()> {
-    with_thread(|thread| {
-        thread.frames.last_mut().map(|frame| frame.of_task = true).ok_or(TorchError::NotEntered)
-    })?
+pub fn own_innermost(owner: Owner) -> Result<()> {
+    let (torch, device, is_first) = with_thread(|thread| {
+        let [others @ .., frame] = &mut thread.frames[..] else {
+            return Err(TorchError::NotEntered);
+        };
+        (frame.of_task, frame.owner) = (true, owner);
+        let is_first = !others.last().is_some_and(|other| other.of_task);
+        Ok((frame.switched.torch().clone(), frame.stream.context().device().clone(), is_first))
+    })??;
+    if is_first {
+        note_outside(&torch, &device)?;
+    }
+    Ok(())
+}
+
+/// Notes PyTorch's current streams from before the running task.
+fn note_outside(torch: &Torch, device: &Device) -> Result<()> {
+    let devices = device.driver().devices();
+    // The task's partition changes only the stream of its own device.
+    let streams = devices.map(|device| torch.current_stream(device.ordinal()).unwrap_or_default());
+    let streams = streams.collect();
+    with_thread(|thread| thread.outside = streams)
 }
 
 /// Returns whether a task entered the partition that this thread entered last.
@@ -30,62 +52,61 @@ pub fn is_innermost_of_task() -> bool {
     with_thread(|thread| thread.frames.last().is_some_and(|frame| frame.of_task)).unwrap_or(false)
 }
 
-/// Returns whether the program has made another stream or another device current inside the partitions that the running
-/// task has entered. If so, the result is a list of the devices of these partitions that have another stream.
+/// Returns whether the program has made other streams or another device current inside the partition that the running
+/// task entered last. If so, the result is a list of the devices that have another stream.
 #[must_use]
 pub fn changed_inside() -> Option<Vec<u32>> {
     let known = with_thread(|thread| {
-        let torch = thread.frames.last()?.switched.torch().clone();
-        let of_task = thread.frames.iter().rev().take_while(|frame| frame.of_task);
-        let stream =
-            |frame: &Frame| (frame.stream.context().device().ordinal(), raw_stream(&frame.stream));
-        Some((torch, of_task.filter(|frame| !frame.restored).map(stream).collect::<Vec<_>>()))
+        let frame = thread.frames.last()?;
+        let mut expected = thread.outside.clone();
+        for frame in thread.frames.iter().filter(|frame| frame.of_task && !frame.restored) {
+            let device = frame.stream.context().device().ordinal() as usize;
+            *expected.get_mut(device)? = raw_stream(&frame.stream);
+        }
+        Some((frame.switched.torch().clone(), raw_stream(&frame.stream), expected))
     });
-    let (torch, streams) = known.ok().flatten()?;
-    let mut changed = Vec::new();
-    for (place, (device, stream)) in streams.iter().enumerate() {
-        let is_innermost = streams[..place].iter().all(|(other, _)| other != device);
-        if is_innermost && torch.current_stream(*device).is_ok_and(|now| now != *stream) {
-            changed.push(*device);
+    let (torch, innermost, expected) = known.ok().flatten()?;
+    let devices = (0_u32..).zip(expected);
+    let is_changed = |(device, stream): &(u32, *mut c_void)| {
+        torch.current_stream(*device).is_ok_and(|now| now != *stream)
+    };
+    let changed: Vec<u32> = devices.filter(is_changed).map(|(device, _)| device).collect();
+    let is_here = torch.current_stream_here().is_ok_and(|now| now == innermost);
+    (!changed.is_empty() || !is_here).then_some(changed)
+}
+
+/// Suspends the partition that this thread entered last, if a task entered it. Returns the partition's stream. Restores
+/// the thread's state from before the partition was entered and, with the task's first partition, PyTorch's current
+/// streams of the other devices. Errors go to [the hook](Torch::on_cleanup_failure).
+pub fn suspend() -> Option<Stream> {
+    let frame = with_thread(|thread| thread.frames.pop_if(|frame| frame.of_task)).ok().flatten()?;
+    let (stream, torch) = (frame.stream.clone(), frame.switched.torch().clone());
+    frame.undo();
+    if !is_innermost_of_task() {
+        let outside = with_thread(|thread| mem::take(&mut thread.outside)).unwrap_or_default();
+        for (device, outside) in (0_u32..).zip(outside) {
+            let is_own = stream.context().device().ordinal() == device;
+            if !is_own && torch.current_stream(device).is_ok_and(|now| now != outside) {
+                torch.report(torch_stream::restore(&torch, outside, device));
+            }
         }
     }
-    let is_here =
-        |(_, stream): &(u32, _)| torch.current_stream_here().is_ok_and(|now| now == *stream);
-    (!changed.is_empty() || !streams.first().is_some_and(is_here)).then_some(changed)
+    Some(stream)
 }
 
-/// Suspends the innermost partitions that tasks have entered on this thread. Restores the thread's state from before
-/// the first of these partitions was entered. Errors go to [the hook](Torch::on_cleanup_failure).
-pub fn suspend() {
-    while let Ok(Some(frame)) = with_thread(|thread| thread.frames.pop_if(|frame| frame.of_task)) {
-        frame.undo();
-    }
-}
-
-/// Resumes a task: makes each partition that the task has entered and not left current again, from the outermost to the
-/// innermost.
+/// Resumes a task in one of its partitions: makes the partition current again.
 ///
 /// # Errors
 ///
 /// As for [`enter`](super::enter). If the call fails, nothing has changed.
-pub fn resume<'a>(
-    torch: &Torch,
-    entered: impl IntoIterator<Item = (&'a Stream, Mode)>,
-) -> Result<()> {
-    for (stream, mode) in entered {
-        if let Err(error) = resume_one(torch, stream, mode) {
-            suspend();
-            return Err(error);
-        }
-    }
-    Ok(())
-}
-
-fn resume_one(torch: &Torch, stream: &Stream, mode: Mode) -> Result<()> {
+pub fn resume(torch: &Torch, stream: &Stream, mode: Mode, owner: Owner) -> Result<()> {
     let device = stream.context().device();
     check_process(device)?;
+    if !is_innermost_of_task() {
+        note_outside(torch, device)?;
+    }
     let (previous, event) = (TorchStream::find(torch, device)?, event(device)?);
     let mut frame = Frame::make_current(torch, stream, mode, previous, event)?;
-    frame.of_task = true;
+    (frame.of_task, frame.owner) = (true, owner);
     with_thread(|thread| thread.frames.push(frame))
 }

@@ -1,6 +1,8 @@
 //! PyTorch's current stream of a device.
 #![allow(unsafe_code, reason = "passes PyTorch's handles to the driver")]
 
+use std::ffi::c_void;
+
 use green_ctx::call;
 use green_ctx::sys::{CUcontext, CUstream};
 use green_ctx::{
@@ -97,9 +99,7 @@ impl TorchStream {
 
     /// Makes the stream PyTorch's current stream of its device again. PyTorch's current device does not change.
     pub(super) fn restore(&self, torch: &Torch, device: &Device) -> Result<()> {
-        // SAFETY: the stream was PyTorch's current one when it was found, and the code that made it current keeps it
-        // alive until the code has made another stream current.
-        unsafe { torch.set_current_stream(self.raw.cast(), device.ordinal()) }
+        restore(torch, self.raw.cast(), device.ordinal())
     }
 
     /// Makes the context of a default stream current, unless the context is already current.
@@ -111,6 +111,12 @@ impl TorchStream {
             _ => self.check(driver).map(|()| None),
         }
     }
+}
+
+/// Makes a stream PyTorch's current stream again that was so before a partition was entered.
+pub(super) fn restore(torch: &Torch, stream: *mut c_void, device: u32) -> Result<()> {
+    // SAFETY: the code that made the stream current keeps it alive until that code has made another stream current.
+    unsafe { torch.set_current_stream(stream, device) }
 }
 
 impl Owner {

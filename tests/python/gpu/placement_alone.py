@@ -15,6 +15,7 @@ from green_ctx_torch import _captures, runtime
 from harness import raises, skip, warns
 from placed import alone_in_process, captured, compiled, current, graph_of, model, nodes, parts
 from placed import sine, tensor, within
+from torch import nn
 
 #: The arms of a search without partitions.
 ARMS = ["sequential", "streams", "priority"]
@@ -155,6 +156,54 @@ def a_task_inherits_the_block_but_not_the_streams_inside():
         assert inside not in seen and set(seen) == {parts()["a"].raw_stream}, (inside, seen)
 
     asyncio.run(task())
+
+
+@alone_in_process
+def a_stream_between_two_blocks_stays_across_an_await():
+    async def task():
+        stream = parts()["a"].create_stream()
+        with parts()["a"], torch.cuda.stream(stream):
+            with parts()["b"]:
+                await asyncio.sleep(0)
+                assert current() == parts()["b"].raw_stream
+            assert torch.cuda.current_stream() == stream
+        assert current() == 0
+
+    asyncio.run(task())
+
+
+@alone_in_process
+def a_stream_of_another_device_belongs_to_its_task():
+    if torch.cuda.device_count() < 2:
+        return skip("there is one device")
+
+    async def inside():
+        stream = torch.cuda.Stream(1)
+        with parts()["a"], torch.cuda.stream(stream):
+            for _ in range(3):
+                await asyncio.sleep(0)
+                assert torch.cuda.current_stream(1) == stream
+        assert current(1) == 0
+
+    async def outside():
+        for _ in range(4):
+            assert current(1) == 0
+            await asyncio.sleep(0)
+
+    async def all_of():
+        await asyncio.gather(inside(), outside(), inside())
+
+    asyncio.run(all_of())
+
+
+@alone_in_process
+def a_search_leaves_no_workspaces():
+    layer, x = nn.Linear(64, 64, device="cuda"), tensor()
+    jobs = {"a": lambda: layer(x), "b": lambda: layer(x).sum().item()}
+    before = torch.cuda.memory_allocated()
+    for _ in range(2):
+        green_ctx_torch.tune(jobs, budget=1)
+        assert torch.cuda.memory_allocated() <= before
 
 
 @alone_in_process
