@@ -20,7 +20,7 @@ _HOME = "_green_ctx_torch_home"
 _ENTERED = "_green_ctx_torch_entered"
 _PEERS = "_green_ctx_torch_peers"
 _RUNS = "_green_ctx_torch_runs"
-_STREAMS = "_green_ctx_torch_streams"
+_EVENTS = "_green_ctx_torch_events"
 
 _WITHOUT_TREES = (
     "Work of functions that are compiled with CUDA graphs would leave the partition; compile functions that run "
@@ -216,7 +216,9 @@ def _run_in(manager: Any, here: int, new_inputs: Any, function_id: Any) -> Any:
     try:
         return peer.run(new_inputs, function_id)
     finally:
-        getattr(peer, _STREAMS).add(_seams.CURRENT_STREAM.find()())
+        # Not the stream, which may not live as long as the peer.
+        stream, events = _seams.CURRENT_STREAM.find()(), getattr(peer, _EVENTS)
+        events[stream.cuda_stream] = stream.record_event(events.get(stream.cuda_stream))
         getattr(peer, _RUNS).pop()
         _shut_down()
 
@@ -229,7 +231,7 @@ def _peer(manager: Any, here: int) -> Any:
         peer = type(manager)(manager.device_index)
         setattr(peer, _HOME, here)
         setattr(peer, _RUNS, [])
-        setattr(peer, _STREAMS, set())
+        setattr(peer, _EVENTS, {})
         peer.stream = _native._stream_here()
         # The functions and their properties, by ID. The dictionaries are shared, so the peer gets later functions
         # too.
@@ -307,6 +309,6 @@ def _shut_down() -> None:
 
 def _end(peer: Any) -> None:
     # Without this, torch may unmap the memory of a graph that still runs.
-    for stream in getattr(peer, _STREAMS):
-        stream.synchronize()
+    for event in getattr(peer, _EVENTS).values():
+        event.synchronize()
     peer.shutdown()
