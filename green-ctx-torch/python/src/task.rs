@@ -208,14 +208,14 @@ pub(crate) fn leave(
         && owner != 0
         && (end(py, key, owner, true)? || py.detach(|| scope::end_of_owner(owner)))
     {
-        return Ok(());
+        return former.map(drop);
     }
     if is_not(&left) {
         left = py.detach(|| leave(None));
     }
     // The block of a task that does not run.
     if is_not(&left) && end(py, key, 0, false)? {
-        return Ok(());
+        return former.map(drop);
     }
     match left {
         Err(Fault::Torch(TorchError::Driver(Error::Forked))) => return Ok(()),

@@ -37,10 +37,10 @@ pub fn own_innermost(owner: Owner) -> Result<()> {
     Ok(())
 }
 
-/// Notes PyTorch's current streams from before the running task.
+/// Notes PyTorch's current streams from before the running task. If the task is in its first partition already, the
+/// stream of that partition's device is not noted, but the partition's guard restores it.
 fn note_outside(torch: &Torch, device: &Device) -> Result<()> {
     let devices = device.driver().devices();
-    // The task's partition changes only the stream of its own device.
     let streams = devices.map(|device| torch.current_stream(device.ordinal()).unwrap_or_default());
     let streams = streams.collect();
     with_thread(|thread| thread.outside = streams)
