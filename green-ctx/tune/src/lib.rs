@@ -7,6 +7,7 @@
 //! |---|---|
 //! | choose what to optimise | [`Goal`], in a [`Request`] with a budget and limits |
 //! | describe the jobs and when they run | [`Job`], [`Arrival`] |
+//! | measure how one job scales with SMs | [`curve`] |
 //! | tune | [`run`] |
 //! | reuse a stored outcome instead of measuring again | [`tuned`], [`Store`] |
 //! | apply the verdict | [`Outcome::apply`], [`Outcome::partitions`] |
@@ -17,6 +18,7 @@
 mod applied;
 mod arm;
 mod arrival;
+mod curve;
 mod goal;
 mod job;
 mod measure;
@@ -32,6 +34,7 @@ mod store;
 pub use applied::Applied;
 pub use arm::{Arm, ArmKind, Part, ceilings};
 pub use arrival::Arrival;
+pub use curve::{Curve, CurvePoint, CurveRequest, CurveShape, curve, curve_with};
 pub use goal::Goal;
 pub use green_ctx::resource::UnitSizes;
 pub use job::{Job, JobError};

@@ -28,7 +28,7 @@ use green_ctx::resource::UnitSizes;
 
 /// Runs and measures jobs on a device, one arm at a time. The runner holds the device's free SMs while it exists, and
 /// creates partitions on these SMs.
-struct Runner<'j> {
+pub(crate) struct Runner<'j> {
     primary: Context,
     jobs: &'j mut [Job],
     /// The arrival pattern of each job.
@@ -105,7 +105,11 @@ pub fn run(
 
 impl<'j> Runner<'j> {
     /// Creates a runner that holds the device's free SMs. The SMs are not divided yet.
-    fn new(device: &Device, jobs: &'j mut [Job], arrivals: Vec<Arrival>) -> Result<Runner<'j>> {
+    pub(crate) fn new(
+        device: &Device,
+        jobs: &'j mut [Job],
+        arrivals: Vec<Arrival>,
+    ) -> Result<Runner<'j>> {
         let primary = device.primary_context()?;
         let (group, pieces) = free(device)?;
         let whole = PlanRequest::new(IDLE, SplitRequest::new().group("all", ..));
@@ -113,6 +117,10 @@ impl<'j> Runner<'j> {
             PlanSet::new(group, whole).map_err(|Refused { reason, .. }| plan_error(reason))?;
         let (graphs, plans) = (GraphCache::new(), HashMap::new());
         Ok(Runner { primary, jobs, arrivals, pieces, graphs, plans, set, began: Instant::now() })
+    }
+
+    pub(crate) fn pieces(&self) -> UnitSizes {
+        self.pieces
     }
 
     /// Switches to the plan with this name, and returns the plan. At the first use of a name, prepares the plan from

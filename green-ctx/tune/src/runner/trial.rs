@@ -11,7 +11,7 @@ use crate::request::{RequestError, TuneError};
 impl Runner<'_> {
     /// Checks each job by capturing one iteration, which does not run the iteration. The closure from
     /// [`Job::before_block`] runs first. Returns notes about jobs that cannot be captured.
-    pub(super) fn try_out(&mut self) -> Result<Vec<String>, TuneError<Error>> {
+    pub(crate) fn try_out(&mut self) -> Result<Vec<String>, TuneError<Error>> {
         let stream = self.primary.create_stream(StreamOptions::default());
         let stream = stream.map_err(TuneError::Failed)?;
         let mut notes = Vec::new();

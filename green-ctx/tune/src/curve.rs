@@ -1,0 +1,402 @@
+//! How one job scales with the number of its SMs.
+
+use std::fmt;
+use std::time::Duration;
+
+use green_ctx::resource::UnitSizes;
+use green_ctx::{Device, Error};
+use serde::Serialize;
+
+use crate::arrival::Arrival;
+use crate::job::Job;
+use crate::measure::{Block, Measure, Refusal, Task};
+use crate::outcome::Machine;
+use crate::request::{RequestError, TuneError};
+use crate::runner::Runner;
+use crate::search::Progress;
+use crate::stats::median;
+
+/// The input of [`curve`]: the numbers of SMs to measure, and the time for it.
+///
+/// By default, about eight numbers are measured for 10 s in total.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[must_use = "a request does nothing until a curve is measured"]
+pub struct CurveRequest {
+    counts: Option<Vec<u32>>,
+    budget: Option<Duration>,
+}
+
+impl CurveRequest {
+    /// Sets the numbers of SMs to measure, each rounded up to whole units. The whole device is always measured.
+    pub fn counts(mut self, counts: impl IntoIterator<Item = u32>) -> CurveRequest {
+        self.counts = Some(counts.into_iter().collect());
+        self
+    }
+
+    /// Sets the duration of the measurement. Each number of SMs is measured at least once, even if that takes longer.
+    pub fn budget(mut self, budget: Duration) -> CurveRequest {
+        self.budget = Some(budget);
+        self
+    }
+
+    /// Returns the numbers of SMs below the whole device, in ascending order.
+    fn counts_on(&self, pieces: UnitSizes) -> Vec<u32> {
+        // Rounded down, so that half of a count is a count too.
+        let unit = pieces.unit.max(1);
+        let parts = || PARTS.iter().map(|(part, whole)| pieces.sms * part / whole / unit * unit);
+        let counts = self.counts.clone().unwrap_or_else(|| parts().collect());
+        let counts = counts.into_iter().map(|sms| pieces.round_up(sms.max(1), false));
+        let mut counts: Vec<u32> = counts.filter(|sms| *sms < pieces.sms).collect();
+        counts.sort_unstable();
+        counts.dedup();
+        counts
+    }
+}
+
+/// The time of a job's iterations on several numbers of SMs, when the job runs alone.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct Curve {
+    /// The job's name.
+    pub job: String,
+    /// The machine; `None` if the job was not measured on a device.
+    pub machine: Option<Machine>,
+    /// The points, from the fewest SMs to the whole device. On the whole device, the job runs in a plain stream.
+    pub points: Vec<CurvePoint>,
+    /// The time that the host needs to submit one iteration, in µs.
+    pub host_us: f64,
+    /// The duration of the measurement, in seconds.
+    pub seconds: f64,
+    /// False if the measurement was interrupted. The curve then consists of the blocks until the interruption.
+    pub complete: bool,
+    /// What took the place of a GPU, such as `a model of the jobs`; `None` if a GPU ran the job.
+    pub stand_in: Option<String>,
+}
+
+/// The measurements of a job on one number of SMs.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct CurvePoint {
+    /// The number of SMs.
+    pub sms: u32,
+    /// The mean time of an iteration in each measurement block, in µs, in the order of the blocks.
+    pub blocks_us: Vec<f64>,
+    /// The reason why the job does not run on this number of SMs.
+    pub skipped: Option<String>,
+}
+
+impl CurvePoint {
+    /// Returns the median of the blocks, in µs, or `None` if there are no blocks.
+    #[must_use]
+    pub fn median_us(&self) -> Option<f64> {
+        median(&self.blocks_us)
+    }
+
+    /// Returns the difference between the slowest and the fastest block, as a fraction of the median.
+    #[must_use]
+    pub fn spread(&self) -> Option<f64> {
+        let slowest = self.blocks_us.iter().copied().reduce(f64::max)?;
+        let fastest = self.blocks_us.iter().copied().reduce(f64::min)?;
+        Some((slowest - fastest) / self.median_us()?)
+    }
+}
+
+/// The shape of a [`Curve`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case", tag = "kind", content = "sms")]
+#[non_exhaustive]
+pub enum CurveShape {
+    /// The job needs almost all SMs to be within 5 % of its full speed.
+    Scales,
+    /// The job is within 5 % of its full speed from this number of SMs on.
+    Saturates(u32),
+    /// The host submits iterations so slowly that the number of SMs hardly matters.
+    HostBound,
+    /// The blocks of equal points differ so much that they hide a difference of 5 %.
+    Hidden,
+    /// The job was not measured on the whole device.
+    Unknown,
+}
+
+/// The parts of the device that are measured by default.
+const PARTS: [(u32, u32); 7] = [(1, 16), (1, 8), (3, 16), (1, 4), (3, 8), (1, 2), (3, 4)];
+/// The default duration.
+const BUDGET: Duration = Duration::from_secs(10);
+/// The number of blocks of each point for which the budget is meant. The order of the points is reversed each time, so
+/// that a device that becomes slower does not favour a point.
+const ROUNDS: u32 = 6;
+/// The minimum length of a block.
+const SHORTEST: Duration = Duration::from_millis(8);
+/// The fraction of a block that does not count, because the clocks still follow the previous load.
+const LEAD_IN: f64 = 0.25;
+/// The losses of speed for which a curve names the smallest number of SMs.
+const LOSSES: [f64; 2] = [0.05, 0.1];
+/// The fraction of an iteration's time from which on the host is the limit.
+const HOST: f64 = 0.8;
+/// The fraction of the SMs from which on a job that needs them scales.
+const ALMOST_ALL: f64 = 0.85;
+
+impl Curve {
+    /// Returns the point of the whole device.
+    #[must_use]
+    pub fn whole(&self) -> Option<&CurvePoint> {
+        self.points.last()
+    }
+
+    /// Returns the job's speed at a point, as a fraction of its speed on the whole device.
+    #[must_use]
+    pub fn speed(&self, point: &CurvePoint) -> Option<f64> {
+        Some(self.whole()?.median_us()? / point.median_us()?)
+    }
+
+    /// Returns the smallest measured number of SMs from which on the job loses at most this fraction of its full speed.
+    #[must_use]
+    pub fn within(&self, loss: f64) -> Option<u32> {
+        let is_fast = |point: &&CurvePoint| self.speed(point).is_some_and(|it| it >= 1.0 - loss);
+        self.points.iter().rev().take_while(is_fast).last().map(|point| point.sms)
+    }
+
+    /// Returns the factor by which the job is faster at a point than on half of the point's SMs, if about half of them
+    /// was measured.
+    #[must_use]
+    pub fn doubled(&self, point: &CurvePoint) -> Option<f64> {
+        let is_half = |half: &&CurvePoint| (2 * half.sms).abs_diff(point.sms) <= point.sms / 16;
+        Some(self.points.iter().find(is_half)?.median_us()? / point.median_us()?)
+    }
+
+    /// Returns the shape.
+    #[must_use]
+    pub fn shape(&self) -> CurveShape {
+        let [loss, _] = LOSSES;
+        let whole = self.whole().and_then(|whole| Some((whole.sms, whole.median_us()?)));
+        let (Some((sms, time)), Some(knee)) = (whole, self.within(loss)) else {
+            return CurveShape::Unknown;
+        };
+        let spreads = self.points.iter().filter(|point| 2 * point.sms >= knee);
+        let spread = spreads.filter_map(CurvePoint::spread).fold(0.0, f64::max);
+        if self.host_us >= HOST * time {
+            CurveShape::HostBound
+        } else if spread > 2.0 * loss {
+            CurveShape::Hidden
+        } else if f64::from(knee) > ALMOST_ALL * f64::from(sms) {
+            CurveShape::Scales
+        } else {
+            CurveShape::Saturates(knee)
+        }
+    }
+}
+
+impl fmt::Display for Curve {
+    /// Formats what the curve says as a sentence.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (job, sms) = (&self.job, self.whole().map_or(0, |whole| whole.sms));
+        let [five, ten] = LOSSES.map(|loss| self.within(loss).unwrap_or(sms));
+        match self.shape() {
+            CurveShape::Scales => write!(
+                f,
+                "{job} scales: it is within 10 % of its full speed on {ten} of {sms} SMs, and within 5 % on \
+                 {five}."
+            )?,
+            CurveShape::Saturates(_) => write!(
+                f,
+                "{job} saturates: it is within 5 % of its full speed on {five} of {sms} SMs, and within 10 % \
+                 on {ten}."
+            )?,
+            CurveShape::HostBound => write!(
+                f,
+                "The host limits {job}: submitting an iteration takes {:.1} us of {:.1} us, so the number of \
+                 SMs hardly matters.",
+                self.host_us,
+                self.whole().and_then(CurvePoint::median_us).unwrap_or_default()
+            )?,
+            CurveShape::Hidden => write!(
+                f,
+                "The blocks of {job} on equal SMs differ by more than 10 %, which hides its need: measure \
+                 longer, or on an idle machine."
+            )?,
+            CurveShape::Unknown => write!(f, "{job} was not measured on the whole device.")?,
+        }
+        let Some(stand_in) = &self.stand_in else { return Ok(()) };
+        write!(f, " (This curve comes from {stand_in}, not from a GPU.)")
+    }
+}
+
+/// Measures how a job scales with its SMs: the job runs alone in partitions of several sizes, and in a plain stream on
+/// the whole device, in alternating blocks. The job's arrivals are ignored: two iterations are always in flight. Calls
+/// `go_on` before each block; if it returns `false`, the curve consists of the blocks so far.
+///
+/// The partitions use the free SMs of the device and are closed at the end. The measurement needs CUDA 12.5.
+///
+/// # Errors
+///
+/// [`TuneError::Request`] if the job does not run, or if `go_on` ended the measurement before the first block.
+/// [`TuneError::Failed`] with the driver's error if the device fails or no SMs are free. A job that fails on some
+/// numbers of SMs is not an error: their points state the reason.
+///
+/// # Examples
+///
+/// ```
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # use std::time::Duration;
+/// # use green_ctx::{Driver, LaunchConfig, Library, sim::Sim};
+/// use green_ctx_tune::{CurveRequest, Job, curve};
+///
+/// # let driver = Driver::simulated(&Sim::new("h200")?)?;
+/// # let device = driver.device(0)?;
+/// # let ptx = ".version 7.0 .target sm_52 .visible .entry step() { ret; }";
+/// let kernel = Library::from_ptx(&device, ptx)?.kernel("step")?;
+/// let mut job = Job::new("decode", move |stream| {
+///     // SAFETY: the kernel takes no parameters.
+///     unsafe { stream.launch(&kernel, LaunchConfig::new(132, 128), ()) }.map_err(Into::into)
+/// });
+/// let request = CurveRequest::default().budget(Duration::from_millis(200));
+/// let curve = curve(&device, &mut job, &request, &mut |_| true)?;
+/// println!("{curve}");
+/// assert_eq!(curve.whole().map(|whole| whole.sms), Some(132));
+/// # Ok(())
+/// # }
+/// ```
+pub fn curve(
+    device: &Device,
+    job: &mut Job,
+    request: &CurveRequest,
+    go_on: &mut dyn FnMut(&Progress<'_>) -> bool,
+) -> Result<Curve, TuneError<Error>> {
+    let name = job.name().to_owned();
+    let jobs = std::slice::from_mut(job);
+    let mut runner =
+        Runner::new(device, jobs, vec![Arrival::closed(2)]).map_err(TuneError::Failed)?;
+    let pieces = runner.pieces();
+    runner.try_out()?;
+    let mut curve = curve_with(&mut runner, &name, pieces, request, go_on)?;
+    curve.machine = Some(Machine::of(device).map_err(TuneError::Failed)?);
+    Ok(curve)
+}
+
+/// Measures how the first job of a [`Measure`] implementation scales with its SMs, like [`curve`].
+///
+/// # Errors
+///
+/// As for [`curve`].
+pub fn curve_with<M: Measure>(
+    measure: &mut M,
+    name: &str,
+    pieces: UnitSizes,
+    request: &CurveRequest,
+    go_on: &mut dyn FnMut(&Progress<'_>) -> bool,
+) -> Result<Curve, TuneError<M::Error>> {
+    let mut counts: Vec<Option<u32>> =
+        request.counts_on(pieces).into_iter().map(Some).chain([None]).collect();
+    let point =
+        |sms: &Option<u32>| CurvePoint { sms: sms.unwrap_or(pieces.sms), ..CurvePoint::default() };
+    let mut points: Vec<CurvePoint> = counts.iter().map(point).collect();
+    let (began, budget) = (measure.now(), request.budget.unwrap_or(BUDGET));
+    let block = (budget / (ROUNDS * counts.len() as u32)).max(SHORTEST);
+    let lead_in = block.mul_f64(LEAD_IN);
+    let block = Block { lead_in, duration: block - lead_in, iterations: 2, ..Block::default() };
+    let (mut host_us, mut blocks, mut complete) = (f64::INFINITY, 0, true);
+    'rounds: for round in 0..ROUNDS {
+        // The whole device comes first, so that a job that does not run is an error at once.
+        counts.reverse();
+        for sms in &counts {
+            let place = points.iter().position(|point| point.sms == sms.unwrap_or(pieces.sms));
+            let Some(point) = place.map(|place| &mut points[place]) else { continue };
+            let spent = (measure.now() - began).div_duration_f64(budget);
+            if point.skipped.is_some() || round > 0 && spent >= 1.0 {
+                continue;
+            }
+            let step = format!("{} of {} SMs", point.sms, pieces.sms);
+            let progress = Progress { step: &step, spent: spent.min(1.0), blocks, best: None };
+            if !go_on(&progress) {
+                complete = false;
+                break 'rounds;
+            }
+            blocks += 1;
+            match measure.run(&Task::Alone { job: 0, sms: *sms }, &block) {
+                Ok(sample) if sample.is_sound(1) && sample.jobs[0].rate > 0.0 => {
+                    point.blocks_us.push(1e6 / sample.jobs[0].rate);
+                    host_us = sample.jobs[0].host_us.min(host_us);
+                }
+                Ok(_) => point.skipped = Some("it finished no iteration".to_owned()),
+                Err(Refusal::Skip(reason)) => point.skipped = Some(reason),
+                Err(Refusal::Stop(error)) => return Err(TuneError::Failed(error)),
+            }
+            if let (None, Some(reason)) = (sms, &point.skipped) {
+                let (job, reason) = (name.to_owned(), reason.clone());
+                return Err(RequestError::Job { job, reason }.into());
+            }
+        }
+    }
+    if blocks == 0 {
+        return Err(RequestError::Interrupted.into());
+    }
+    let seconds = (measure.now() - began).as_secs_f64();
+    let (job, stand_in) = (name.to_owned(), measure.stand_in());
+    Ok(Curve { job, machine: None, points, host_us, seconds, complete, stand_in })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Model, ModelJob};
+
+    const H200: UnitSizes = UnitSizes { sms: 132, unit: 8, odd: 12 };
+
+    fn of(job: ModelJob, jitter: f64) -> Curve {
+        let mut model = Model::new(H200, vec![job], 1).with_jitter(jitter);
+        curve_with(&mut model, "job", H200, &CurveRequest::default(), &mut |_| true)
+            .expect("it runs")
+    }
+
+    #[test]
+    fn shapes_are_recognised() {
+        let scaling = ModelJob { blocks: 10_000, block_us: 10.0, ..ModelJob::default() };
+        let curve = of(scaling, 0.01);
+        let counts: Vec<u32> = curve.points.iter().map(|point| point.sms).collect();
+        assert_eq!(counts, [8, 16, 24, 32, 48, 64, 96, 132]);
+        assert_eq!((curve.shape(), curve.within(0.4)), (CurveShape::Scales, Some(96)));
+        let doubled: Vec<_> = curve.points.iter().filter_map(|it| curve.doubled(it)).collect();
+        assert_eq!(doubled.len(), 6, "all but 8 and 24");
+        assert!(doubled.iter().all(|factor| (1.9..2.2).contains(factor)), "{doubled:?}");
+        // One wave on 48 SMs or more.
+        let saturating = ModelJob { blocks: 48, block_us: 500.0, ..ModelJob::default() };
+        assert_eq!(of(saturating, 0.01).shape(), CurveShape::Saturates(48));
+        let host = ModelJob { blocks: 8, block_us: 10.0, host_us: 50.0, ..ModelJob::default() };
+        assert_eq!(of(host, 0.01).shape(), CurveShape::HostBound);
+    }
+
+    #[test]
+    fn a_spread_hides_the_answer() {
+        let job = ModelJob { blocks: 40, block_us: 20_000.0, ..ModelJob::default() };
+        let curve = of(job, 0.3);
+        assert_eq!(curve.shape(), CurveShape::Hidden, "{curve:?}");
+        assert!(curve.to_string().contains("hides its need"), "{curve}");
+    }
+
+    #[test]
+    fn a_job_that_fails_on_few_sms_keeps_the_rest() {
+        let job = ModelJob { least_sms: 24, ..ModelJob::default() };
+        let curve = of(job, 0.01);
+        let skipped: Vec<bool> = curve.points.iter().map(|it| it.skipped.is_some()).collect();
+        assert_eq!(skipped, [true, true, false, false, false, false, false, false]);
+        assert!(curve.points.iter().all(|it| it.skipped.is_some() || it.blocks_us.len() > 1));
+    }
+
+    #[test]
+    fn an_interruption_keeps_the_blocks_so_far() {
+        let mut model = Model::new(H200, vec![ModelJob::default()], 1);
+        let mut left = 3;
+        let mut go_on = |progress: &Progress<'_>| {
+            assert!(progress.step.ends_with(" of 132 SMs"), "{}", progress.step);
+            left -= 1;
+            left >= 0
+        };
+        let request = CurveRequest::default().counts([8, 9, 64, 500]);
+        let curve = curve_with(&mut model, "job", H200, &request, &mut go_on).expect("it ran");
+        let blocks: Vec<_> = curve.points.iter().map(|it| (it.sms, it.blocks_us.len())).collect();
+        assert_eq!((blocks, curve.complete), (vec![(8, 0), (16, 1), (64, 1), (132, 1)], false));
+        assert_eq!(curve.shape(), CurveShape::Scales);
+        let none = curve_with(&mut model, "job", H200, &request, &mut |_| false);
+        assert!(matches!(none, Err(TuneError::Request(RequestError::Interrupted))));
+    }
+}
