@@ -13,6 +13,7 @@
 
 #![deny(unsafe_code)]
 
+mod curve;
 mod driver;
 mod failure;
 mod info;
@@ -86,6 +87,12 @@ enum Command {
     /// has no ceiling or requests the rest.
     #[command(after_help = with_shares())]
     Verify(verify::Arguments),
+    /// Measures how a job scales with its SMs: the job runs alone in partitions of several sizes.
+    ///
+    /// The table shows the median time of an iteration on each number of SMs, the difference between the slowest and the
+    /// fastest block, the speed compared with the whole device, and the speed compared with half of the SMs.
+    #[command(after_help = with_curve())]
+    Curve(curve::Arguments),
     /// Measures how jobs run together, and recommends whether and how to divide the device between the jobs.
     ///
     /// The command runs the jobs in different ways: one after the other, in plain streams, in streams with priorities,
@@ -120,6 +127,11 @@ const JSON_ERRORS: &str = "Errors with --json:
 /// Returns the text at the end of the help of split and verify.
 fn with_shares() -> String {
     [request::SHARES, JSON_ERRORS, EXIT_STATUS].join("\n\n")
+}
+
+/// Returns the text at the end of the help of curve.
+fn with_curve() -> String {
+    [curve::HELP, EXIT_STATUS].join("\n\n")
 }
 
 /// Returns the text at the end of the help of tune.
@@ -170,6 +182,7 @@ fn answer(arguments: &Arguments) -> Result<Outcome, Failure> {
         Command::Info => info::run(options),
         Command::Split(arguments) => split::run(options, arguments),
         Command::Verify(arguments) => verify::run(options, arguments),
+        Command::Curve(arguments) => curve::run(options, arguments),
         Command::Tune(arguments) => tune::run(options, arguments),
         Command::Completions { shell } => {
             let mut script = Vec::new();

@@ -13,7 +13,7 @@ use green_ctx_report::{
 };
 use green_ctx_tune::{self as tune, ArmKind, Outcome as Tuned, RequestError, Store, TuneError};
 
-use self::progress::Bar;
+pub(crate) use self::progress::Bar;
 use self::question::Question;
 use crate::Options;
 use crate::failure::{Failure, NOT_VERIFIED};
@@ -56,7 +56,7 @@ Without a GPU, the jobs run in a model, and every output says so.";
 
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
-    /// A job, for example gemm or gemm:8192. Repeat the option for two to four jobs.
+    /// A job, for example gemm or gemm:8192. Repeat the option for two to four jobs. For one job, see green-ctx curve.
     #[arg(long = "job", value_name = "NAME[:SIZE]", required_unless_present = "show")]
     jobs: Vec<jobs::Spec>,
     /// The times at which a job's iterations are due; see Arrivals below. The default is closed:2. If the goal names a
@@ -195,7 +195,7 @@ fn measure(device: &Device, arguments: &Arguments, question: &Question) -> Resul
 }
 
 /// Converts an error. If a job cannot keep up with its arrivals, the result is [`Failure::NotMet`], not bad usage.
-fn failure<E>(error: TuneError<E>, failed: impl FnOnce(E) -> Failure) -> Failure {
+pub(crate) fn failure<E>(error: TuneError<E>, failed: impl FnOnce(E) -> Failure) -> Failure {
     match error {
         TuneError::Failed(error) => failed(error),
         TuneError::Request(error @ RequestError::TooFast { .. }) => {
@@ -207,7 +207,7 @@ fn failure<E>(error: TuneError<E>, failed: impl FnOnce(E) -> Failure) -> Failure
 
 /// Returns a flag that the first interruption (Ctrl-C) sets. If the flag is set, the search ends with the best result
 /// so far. A second interruption ends the program immediately.
-fn interruption() -> Arc<AtomicBool> {
+pub(crate) fn interruption() -> Arc<AtomicBool> {
     let interrupted = Arc::new(AtomicBool::new(false));
     let flag = Arc::clone(&interrupted);
     // If no handler can be installed, an interruption ends the program, which is acceptable.

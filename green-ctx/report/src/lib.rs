@@ -19,6 +19,7 @@
 #![forbid(unsafe_code)]
 
 pub mod canvas;
+mod curve;
 mod findings;
 mod info;
 mod objects;
@@ -28,6 +29,7 @@ mod table;
 mod tuning;
 mod verification;
 
+pub use self::curve::{CurveObject, curve_csv, curve_table};
 pub use self::info::Info;
 pub use self::objects::{DeviceObject, DriverObject, heading};
 pub use self::split::Split;

@@ -9,17 +9,17 @@ use green_ctx_tune::Progress;
 const EVERY: Duration = Duration::from_millis(100);
 
 /// A progress bar on standard error, which is shown only if standard error is a terminal.
-pub(super) struct Bar {
+pub(crate) struct Bar {
     is_shown: bool,
     drawn: Option<Instant>,
 }
 
 impl Bar {
-    pub(super) fn new() -> Bar {
+    pub(crate) fn new() -> Bar {
         Bar { is_shown: io::stderr().is_terminal(), drawn: None }
     }
 
-    pub(super) fn show(&mut self, progress: &Progress<'_>) {
+    pub(crate) fn show(&mut self, progress: &Progress<'_>) {
         if !self.is_shown || self.drawn.is_some_and(|drawn| drawn.elapsed() < EVERY) {
             return;
         }

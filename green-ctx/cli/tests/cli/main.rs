@@ -1,5 +1,6 @@
 //! The command `green-ctx` as a user runs it, on the simulated H200.
 
+mod curve;
 mod driver;
 mod info;
 mod pages;

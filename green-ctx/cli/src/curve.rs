@@ -1,0 +1,91 @@
+//! `green-ctx curve`: measures how a job scales with its SMs.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use green_ctx::resource::Granularity;
+use green_ctx_report::{CurveObject, DeviceObject, curve_csv, curve_table, heading};
+use green_ctx_tune::{self as tune, CurveRequest, Progress};
+
+use crate::Options;
+use crate::failure::Failure;
+use crate::jobs::{self, Builder};
+use crate::output::Outcome;
+use crate::tune::{Bar, failure, interruption};
+
+pub(crate) const HELP: &str = "Jobs: as for tune (green-ctx tune --help).
+
+Examples:
+  green-ctx curve --job gemm:2048
+  green-ctx curve --job attention:8192 --sms 16,32,64 --csv
+
+To measure a job of your own, use green_ctx_tune::curve in Rust.
+Without a GPU, the job runs in a model, and every output says so.";
+
+#[derive(clap::Args)]
+pub(crate) struct Arguments {
+    /// The job, for example gemm or gemm:2048.
+    #[arg(long, value_name = "NAME[:SIZE]")]
+    job: jobs::Spec,
+    /// The numbers of SMs to measure, rounded up to whole units. The default is about eight. The whole device is always
+    /// measured.
+    #[arg(long, value_name = "SMS,...", value_delimiter = ',', value_parser = crate::request::count)]
+    sms: Option<Vec<u32>>,
+    /// The duration of the measurement in seconds. The default is 10.
+    #[arg(long, value_name = "SECONDS", allow_negative_numbers = true)]
+    budget: Option<f64>,
+    /// The path of libcublas.so, or of the folder that contains it. The option is needed only if the system does not
+    /// find cuBLAS.
+    #[arg(long, value_name = "PATH")]
+    cublas: Option<PathBuf>,
+    /// Prints the curve as comma-separated values.
+    #[arg(long, conflicts_with = "json")]
+    csv: bool,
+}
+
+pub(crate) fn run(options: &Options, arguments: &Arguments) -> Result<Outcome, Failure> {
+    let mut request = CurveRequest::default();
+    if let Some(sms) = &arguments.sms {
+        request = request.counts(sms.iter().copied());
+    }
+    if let Some(seconds) = arguments.budget {
+        let budget = Duration::try_from_secs_f64(seconds).map_err(|_| {
+            Failure::Request(format!(
+                "a budget of {seconds} s is not valid; give seconds, such as 10"
+            ))
+        })?;
+        request = request.budget(budget);
+    }
+    let device = options.driver.device(options.device)?;
+    let (interrupted, mut bar) = (interruption(), Bar::new());
+    let mut go_on = |progress: &Progress<'_>| {
+        bar.show(progress);
+        !interrupted.load(std::sync::atomic::Ordering::Relaxed)
+    };
+    let name = arguments.job.to_string();
+    let curve = if device.driver().is_simulated() {
+        let pieces = device.resources().sm()?.unit_sizes(Granularity::default())?;
+        let mut model = tune::Model::new(pieces, vec![jobs::model(&arguments.job, pieces)], 1);
+        tune::curve_with(&mut model, &name, pieces, &request, &mut go_on)
+            .map_err(|error| failure(error, |never| match never {}))?
+    } else {
+        let builder = Builder::new(&device, arguments.cublas.as_deref())?;
+        let mut job = builder.job(&name, &arguments.job)?;
+        tune::curve(&device, &mut job, &request, &mut go_on)
+            .map_err(|error| failure(error, Failure::Library))?
+    };
+    drop(bar);
+    let (driver, on) = (device.driver().info(), DeviceObject::of(&device)?);
+    if options.json {
+        return Outcome::json(&CurveObject::of(driver, on, &curve), 0);
+    }
+    if arguments.csv {
+        return Ok(Outcome { text: curve_csv(&curve), status: 0 });
+    }
+    let mut text = heading(&driver, &on);
+    text.push_str(&format!("\n{curve}\n\n{}", curve_table(&curve)));
+    if !curve.complete {
+        text.push_str("The measurement was interrupted: these are the blocks so far.\n");
+    }
+    Ok(Outcome { text, status: 0 }.marked(options, device.driver()))
+}
