@@ -51,6 +51,7 @@ from green_ctx_torch._errors import (
 )
 from green_ctx_torch._native import (
     Audit,
+    Curve,
     DryRun,
     DryRunGroup,
     Fit,
@@ -79,7 +80,7 @@ from green_ctx_torch._native import (
     retarget,
     verify,
 )
-from green_ctx_torch._tuning import Applied, Job, tune, tuned
+from green_ctx_torch._tuning import Applied, Job, curve, tune, tuned
 from green_ctx_torch.sizing import floor, sm_count
 from green_ctx_torch.watching import Escape, Watch, watch
 
@@ -87,6 +88,7 @@ __all__ = [
     "Applied",
     "Audit",
     "ClosedError",
+    "Curve",
     "DriverError",
     "DryRun",
     "DryRunGroup",
@@ -118,6 +120,7 @@ __all__ = [
     "Watch",
     "__version__",
     "audit",
+    "curve",
     "dry_run",
     "fit",
     "flashinfer",

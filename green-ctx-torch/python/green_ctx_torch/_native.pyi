@@ -20,6 +20,7 @@ from green_ctx_torch._tuning import Applied
 __all__ = [
     "Allocator",
     "Audit",
+    "Curve",
     "DryRun",
     "DryRunGroup",
     "Fit",
@@ -45,7 +46,9 @@ __all__ = [
     "_graph_replayed",
     "_main",
     "_ordinal",
+    "_CurveRequest",
     "_Tuner",
+    "_immovable",
     "_partition_here",
     "_relaxed",
     "_run_handle",
@@ -94,6 +97,10 @@ _Sides: TypeAlias = (
 
 class _Graph(Protocol):
     def raw_cuda_graph(self) -> int: ...
+
+_Work: TypeAlias = tuple[
+    _Graph | int | None, Callable[[int], object] | None, Callable[[int], object] | None
+]
 
 __version__: str
 
@@ -1202,21 +1209,13 @@ class _Tuner:
     @property
     def device(self) -> int:
         """The device's ordinal."""
-    def immovable(self, graph: _Graph | int) -> str | None:
-        """Returns the reason why a graph cannot be copied into partitions, or None if it can be copied."""
     def stored(self, path: str | os.PathLike[str]) -> TuningOutcome | str:
         """Returns the outcome in a file for these jobs and this request, or a text with the reason why the file cannot
         be used.
         """
     def run(
         self,
-        works: Sequence[
-            tuple[
-                _Graph | int | None,
-                Callable[[int], object] | None,
-                Callable[[int], object] | None,
-            ]
-        ],
+        works: Sequence[_Work],
         notes: Sequence[str],
         progress: Callable[[TuningProgress], object] | None,
     ) -> TuningOutcome:
@@ -1224,12 +1223,50 @@ class _Tuner:
         outcome.
         """
 
+@final
+class Curve:
+    """How a job scales with its SMs. `print` shows a curve as a table, and a notebook shows it as a picture."""
+    @property
+    def points(self) -> list[tuple[int, float | None]]:
+        """The curve as (number of SMs, median time of an iteration in µs), from the fewest SMs to the whole device. The
+        time is None if the job does not run on this number of SMs.
+        """
+    @property
+    def sentence(self) -> str:
+        """What the curve says, as a sentence."""
+    def within(self, loss: float = 0.05) -> int | None:
+        """Returns the smallest measured number of SMs from which on the job loses at most this fraction of its full speed."""
+    def svg(self) -> str:
+        """Returns a picture as SVG, with a mark at the number of SMs from which on the job is within 5 % of its full
+        speed.
+        """
+    def _repr_svg_(self) -> str: ...
+    def to_dict(self) -> dict[str, Any]:
+        """Returns the curve as a dict with the fields of `green-ctx --json curve`."""
+
+@final
+class _CurveRequest:
+    def __new__(
+        cls, name: str, sms: Iterable[SupportsIndex] | None, device: _Device, budget: float | None
+    ) -> _CurveRequest: ...
+    @property
+    def device(self) -> int:
+        """The device's ordinal."""
+    def run(
+        self,
+        works: Sequence[_Work],
+        notes: Sequence[str],
+        progress: Callable[[TuningProgress], object] | None,
+    ) -> Curve:
+        """Measures the curve. `progress` is called before each measurement block. `notes` are added to the curve's notes."""
+
 def info(device: _Device = None) -> dict[str, Any]:
     """Returns a dict that describes the driver, the devices, and the ways to split each device. The dict has the fields
     of `green-ctx --json info`. `device` restricts the description to one device.
 
         info()["driver"]["version"]     # such as "13.0"
     """
+def _immovable(device: int, graph: _Graph | int) -> str | None: ...
 def _main(arguments: list[str]) -> int: ...
 def _run_handle(original: Callable[[Any], Any], handle: Any) -> Any: ...
 def _partition_here() -> int: ...

@@ -18,12 +18,12 @@ from typing import TYPE_CHECKING, Any
 
 from green_ctx_torch import _native, _seams, _workspaces
 from green_ctx_torch._errors import InvalidValueError
-from green_ctx_torch._native import Partition, TuningOutcome, TuningProgress, TuningVerdict
+from green_ctx_torch._native import Curve, Partition, TuningOutcome, TuningProgress, TuningVerdict
 
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["Applied", "Job", "tune", "tuned"]
+__all__ = ["Applied", "Job", "curve", "tune", "tuned"]
 
 _log = logging.getLogger("green_ctx_torch")
 
@@ -129,6 +129,42 @@ class Applied(Mapping[str, Partition]):
         return f"<Applied {self.verdict.kind}: {', '.join(self)}>"
 
 
+def curve(
+    work: Callable[[], object] | torch.cuda.CUDAGraph | int | Job,
+    sms: Iterable[int] | None = None,
+    *,
+    name: str | None = None,
+    device: Any = None,
+    budget: float | None = None,
+    progress: Callable[[TuningProgress], object] | None = None,
+) -> Curve:
+    """Measures how a job scales with its SMs: alone, in partitions of several sizes and on the whole device.
+
+        curve = green_ctx_torch.curve(step)
+        print(curve)                  # a table, and what it says; a notebook shows a picture
+        floor = curve.within(0.05)    # the smallest number of SMs within 5 % of the full speed
+
+    `work` is a function without arguments, a graph or a `Job`, as for `tune`. Two iterations are always in flight. The
+    sizes are measured in alternating blocks, so a device that becomes slower does not favour one.
+
+    - `sms`: the numbers of SMs to measure, rounded up to whole units. The default is about eight. The whole device is
+      always measured.
+    - `name`: the name in the result, by default the function's name.
+    - `budget`: the duration of the measurement in seconds, by default 10. Each size is measured at least once.
+    - `progress`: as for `tune`. If it returns False, the measurement ends, and the curve consists of the blocks so far.
+
+    An interrupt such as Ctrl-C ends the measurement too. It raises its exception only if no size below the whole device
+    was measured. If the job fails on some numbers of SMs, the curve gives the reason, and the other points are measured.
+
+    Raises the same exceptions as `tune`.
+    """
+    job = work if isinstance(work, Job) else Job(work)
+    name = name or job.name or _name_of(job.work) or "job"
+    request = _native._CurveRequest(name, sms, device, budget)
+    with _prepared(request.device, [(name, job)], progress) as prepared:
+        return request.run(*prepared)
+
+
 def tune(
     jobs: Mapping[str, Callable[[], object] | torch.cuda.CUDAGraph | int | Job] | Sequence[Job],
     goal: str = "throughput",
@@ -185,7 +221,8 @@ def tune(
     """
     named = _named(jobs)
     tuner = _native._Tuner(_described(named), goal, weights, device, budget, step, floors, leave_out)
-    return _measured(tuner, named, progress)
+    with _prepared(tuner.device, named, progress) as prepared:
+        return tuner.run(*prepared)
 
 
 @contextlib.contextmanager
@@ -228,7 +265,8 @@ def tuned(
     outcome = tuner.stored(path)
     if isinstance(outcome, str):
         _log.info("%s is not used, so the jobs are tuned: %s", os.fspath(path), outcome)
-        outcome = _measured(tuner, named, progress)
+        with _prepared(tuner.device, named, progress) as prepared:
+            outcome = tuner.run(*prepared)
         if outcome.complete:
             try:
                 outcome.save(path)
@@ -271,19 +309,19 @@ def _described(named: list[tuple[str, Job]]) -> list[tuple[str, Any, str]]:
     return [(name, job.arrival, job.key) for name, job in named]
 
 
-def _measured(
-    tuner: _native._Tuner,
-    named: list[tuple[str, Job]],
-    progress: Callable[[TuningProgress], object] | None,
-) -> TuningOutcome:
+@contextlib.contextmanager
+def _prepared(
+    device: int, named: list[tuple[str, Job]], progress: Callable[[TuningProgress], object] | None
+) -> Iterator[tuple[list[_Work], list[str], Callable[[TuningProgress], object] | None]]:
+    """Gives the works of the jobs, notes about them, and the function that shows the progress."""
     if progress is not None and not callable(progress):
         raise TypeError(
             f"progress must be a function that takes a TuningProgress, got {type(progress).__name__}"
         )
-    works, notes = _prepare(tuner, named)
+    works, notes = _prepare(device, named)
     try:
         with _bar() if progress is None else contextlib.nullcontext(progress) as shown:
-            return tuner.run(works, notes, shown)
+            yield works, notes, shown
     finally:
         works.clear()
         _workspaces.release()
@@ -294,7 +332,7 @@ _Work = tuple[Any, Callable[[int], object] | None, Callable[[int], object] | Non
 before each block or None."""
 
 
-def _prepare(tuner: _native._Tuner, named: list[tuple[str, Job]]) -> tuple[list[_Work], list[str]]:
+def _prepare(device: int, named: list[tuple[str, Job]]) -> tuple[list[_Work], list[str]]:
     """Returns the work of each job for the tuner, and notes about the jobs."""
     if not any(callable(job.work) or job.before for _, job in named):
         return [(job.work, None, None) for _, job in named], []
@@ -304,7 +342,7 @@ def _prepare(tuner: _native._Tuner, named: list[tuple[str, Job]]) -> tuple[list[
     own: list[Any] = []
     # Each block has new streams, and torch allocates a workspace for each.
     release = functools.partial(_workspaces.release, own)
-    with torch.cuda.device(tuner.device):
+    with torch.cuda.device(device):
         # One stream per job: torch has one cuBLAS workspace per stream, and graphs that run at the same time must
         # not share one.
         sides = [torch.cuda.Stream() for _ in named]
@@ -315,17 +353,17 @@ def _prepare(tuner: _native._Tuner, named: list[tuple[str, Job]]) -> tuple[list[
         for side, (name, job) in zip(sides, named, strict=True):
             graph, reason = job.work, None
             if callable(job.work):
-                graph, reason = _captured(torch, side, tuner, job.work)
+                graph, reason = _captured(torch, side, device, job.work)
                 own.append(graph)
             if reason is None or not callable(job.work):
-                before = None if job.before is None else _on_stream(torch, tuner.device, job.before)
+                before = None if job.before is None else _on_stream(torch, device, job.before)
                 works.append((graph, None, before))
                 continue
             notes.append(f"{name} was called for each iteration, because torch did not capture it: {reason}")
             # The first call on a new stream allocates memory, which must not be measured.
             first = (release, job.work) if job.before is None else (release, job.work, job.before)
             works.append(
-                (None, _on_stream(torch, tuner.device, job.work), _on_stream(torch, tuner.device, *first))
+                (None, _on_stream(torch, device, job.work), _on_stream(torch, device, *first))
             )
     return works, notes
 
@@ -348,7 +386,7 @@ def _warm_up(torch: Any, jobs: Iterable[tuple[Any, Job]]) -> None:
 
 
 def _captured(
-    torch: Any, side: Any, tuner: _native._Tuner, work: Callable[[], object]
+    torch: Any, side: Any, device: int, work: Callable[[], object]
 ) -> tuple[Any, str | None]:
     """Returns the graph of a function, or None and the reason why there is none."""
     failed: BaseException | None = None
@@ -368,7 +406,7 @@ def _captured(
     except Exception as error:
         failed = failed or error
     if failed is None:
-        reason = tuner.immovable(graph)
+        reason = _native._immovable(device, graph)
         return (graph, None) if reason is None else (None, reason)
     if not isinstance(failed, Exception):
         raise failed

@@ -91,6 +91,11 @@ impl Signals {
     pub(crate) fn is_raised(&self) -> bool {
         self.raised.is_some()
     }
+
+    /// Returns the exception that a signal handler has raised.
+    pub(crate) fn into_raised(self) -> Option<PyErr> {
+        self.raised
+    }
 }
 
 impl From<Signals> for Fault {

@@ -7,6 +7,7 @@ mod capture;
 mod code;
 mod command;
 mod create;
+mod curve;
 mod deprecation;
 mod description;
 mod device;
@@ -64,6 +65,8 @@ mod _native {
     #[pymodule_export]
     use crate::command::{_main, info};
     #[pymodule_export]
+    use crate::curve::{_CurveRequest, Curve};
+    #[pymodule_export]
     use crate::device::_ordinal;
     #[pymodule_export]
     use crate::dry_run::{DryRun, DryRunGroup, dry_run};
@@ -105,7 +108,7 @@ mod _native {
     #[pymodule_export]
     use crate::task::_run_handle;
     #[pymodule_export]
-    use crate::tuner::_Tuner;
+    use crate::tuner::{_Tuner, _immovable};
     #[pymodule_export]
     use crate::tuning_call::TuningProgress;
     #[pymodule_export]

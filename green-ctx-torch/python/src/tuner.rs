@@ -5,9 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use green_ctx::{Device, Error, resource::Granularity};
-use green_ctx_tune::{
-    self, Job, Outcome, Profile, Progress, Request, RequestError, Store, TuneError,
-};
+use green_ctx_tune::{self, Job, Profile, Progress, Request, RequestError, Store, TuneError};
 use pyo3::prelude::*;
 use pyo3::types::PyString;
 
@@ -77,19 +75,6 @@ impl _Tuner {
         self.device
     }
 
-    /// Returns the reason why a graph cannot be copied into partitions, or None if it can be copied.
-    fn immovable(&self, py: Python<'_>, graph: &Bound<'_, PyAny>) -> PyResult<Option<String>> {
-        let address = graph::address(graph)?;
-        let moved = |device: &Device| {
-            Ok::<_, Fault>(
-                graph::borrow(device, address)?
-                    .retarget(&device.primary_context()?)?
-                    .instantiate()?,
-            )
-        };
-        blocking(py, || Ok(moved(&device(self.device)?).err().map(|fault| fault.message())))
-    }
-
     /// Returns the outcome in a file for these jobs and this request, or a text with the reason why the file cannot
     /// be used.
     fn stored(&self, py: Python<'_>, path: PathBuf) -> PyResult<Py<PyAny>> {
@@ -115,16 +100,15 @@ impl _Tuner {
         notes: Vec<String>,
         progress: Option<Py<PyAny>>,
     ) -> PyResult<TuningOutcome> {
-        let address = |(graph, function, before): Work<Bound<'_, PyAny>>| {
-            Ok((graph.map(|graph| graph::address(&graph)).transpose()?, function, before))
-        };
-        let works = works.into_iter().map(address).collect::<PyResult<Vec<Work<usize>>>>()?;
+        let works = addresses(works)?;
         let libraries = libraries(py)?;
         let mut outcome = blocking(py, || {
-            let raised = Arc::new(Raised::of(self.jobs.len()));
-            let found = self.search(works, progress, &raised);
+            let search = |device: &Device, jobs: &mut [Job], go_on: GoOn<'_>| {
+                green_ctx_tune::run(device, jobs, &self.request, go_on)
+            };
+            let (found, end) = measured(self.device, &self.jobs, works, progress, search);
             // The exception of the Python code says more than the error that ended the search because of it.
-            raised.ended().map_or(found, |error| Err(Fault::Python(error)))
+            end.map_or(found, |error| Err(Fault::Python(error)))
         })?;
         outcome.notes.extend(notes);
         if let Some(machine) = &mut outcome.machine {
@@ -134,77 +118,102 @@ impl _Tuner {
     }
 }
 
+/// Returns the reason why a graph cannot be copied into partitions, or None if it can be copied.
+#[pyfunction]
+pub(crate) fn _immovable(
+    py: Python<'_>,
+    device: i64,
+    graph: &Bound<'_, PyAny>,
+) -> PyResult<Option<String>> {
+    let address = graph::address(graph)?;
+    let moved = |device: &Device| {
+        let graph = graph::borrow(device, address)?;
+        Ok::<_, Fault>(graph.retarget(&device.primary_context()?)?.instantiate()?)
+    };
+    blocking(py, || Ok(moved(&self::device(device)?).err().map(|fault| fault.message())))
+}
+
 /// The work of a job: a graph, or a function that submits one iteration to a stream. The third value is a function
 /// that is called before each measurement block. Each function takes the address of a stream.
-type Work<Graph> = (Option<Graph>, Option<Py<PyAny>>, Option<Py<PyAny>>);
+pub(crate) type Work<Graph> = (Option<Graph>, Option<Py<PyAny>>, Option<Py<PyAny>>);
 
-impl _Tuner {
-    /// Returns the jobs with their work.
-    fn jobs(
-        &self,
-        device: &Device,
-        works: Vec<Work<usize>>,
-        raised: &Arc<Raised>,
-    ) -> Result<Vec<Job>, Fault> {
-        let mut jobs = Vec::with_capacity(works.len());
-        for (place, (known, (graph, function, before))) in self.jobs.iter().zip(works).enumerate() {
-            let call = |function| called(function, Arc::clone(raised), place);
-            let mut job = match (graph, function) {
-                (Some(address), _) => {
-                    let graph = graph::borrow(device, address)?;
-                    // SAFETY: the caller's argument keeps torch's graph alive, which keeps its memory alive. The
-                    // documentation of `green_ctx_torch.Job` requires the same for an address. The same documentation
-                    // states that iterations run concurrently with the other jobs.
-                    unsafe { Job::graph(known.name(), graph) }
-                }
-                // Python code has already tried to capture the function.
-                (None, Some(function)) => Job::new(known.name(), call(function)).uncaptured(),
-                (None, None) => return Err(Fault::value(format!("{} has no work", known.name()))),
-            };
-            if let Some(before) = before {
-                job = job.before_block(call(before));
+pub(crate) fn addresses(works: Vec<Work<Bound<'_, PyAny>>>) -> PyResult<Vec<Work<usize>>> {
+    let address = |(graph, function, before): Work<Bound<'_, PyAny>>| {
+        Ok((graph.map(|graph| graph::address(&graph)).transpose()?, function, before))
+    };
+    works.into_iter().map(address).collect()
+}
+
+/// Returns the jobs with their work.
+fn jobs_with(
+    device: &Device,
+    profiles: &[Profile],
+    works: Vec<Work<usize>>,
+    raised: &Arc<Raised>,
+) -> Result<Vec<Job>, Fault> {
+    let mut jobs = Vec::with_capacity(works.len());
+    for (place, (known, (graph, function, before))) in profiles.iter().zip(works).enumerate() {
+        let call = |function| called(function, Arc::clone(raised), place);
+        let mut job = match (graph, function) {
+            (Some(address), _) => {
+                let graph = graph::borrow(device, address)?;
+                // SAFETY: the caller's argument keeps torch's graph alive, which keeps its memory alive. The
+                // documentation of `green_ctx_torch.Job` requires the same for an address. The same documentation
+                // states that iterations run concurrently with the other jobs.
+                unsafe { Job::graph(known.name(), graph) }
             }
-            jobs.push(job.profile(known.clone()));
-        }
-        Ok(jobs)
-    }
-
-    /// Searches for the best arm, without the GIL.
-    fn search(
-        &self,
-        works: Vec<Work<usize>>,
-        progress: Option<Py<PyAny>>,
-        raised: &Arc<Raised>,
-    ) -> Result<Outcome, Fault> {
-        let device = device(self.device)?;
-        let mut jobs = self.jobs(&device, works, raised)?;
-        let mut signals = Signals::default();
-        let mut go_on = |now: &Progress<'_>| {
-            !raised.is_ending() && signals.is_quiet() && raised.tells(progress.as_ref(), now)
+            // Python code has already tried to capture the function.
+            (None, Some(function)) => Job::new(known.name(), call(function)).uncaptured(),
+            (None, None) => return Err(Fault::value(format!("{} has no work", known.name()))),
         };
-        let found = green_ctx_tune::run(&device, &mut jobs, &self.request, &mut go_on);
-        if signals.is_raised() {
-            return Err(signals.into());
+        if let Some(before) = before {
+            job = job.before_block(call(before));
         }
-        found.map_err(|error| match error {
-            TuneError::Request(error) => self.of_request(error, raised),
+        jobs.push(job.profile(known.clone()));
+    }
+    Ok(jobs)
+}
+
+/// A function that a measurement calls before each block. The measurement ends if it returns false.
+pub(crate) type GoOn<'a> = &'a mut dyn FnMut(&Progress<'_>) -> bool;
+
+/// Runs a measurement of jobs, without the GIL. Returns its result, and the exception that ended it: of a signal
+/// handler, of `progress` or of a job.
+pub(crate) fn measured<T>(
+    device: i64,
+    profiles: &[Profile],
+    works: Vec<Work<usize>>,
+    progress: Option<Py<PyAny>>,
+    measure: impl FnOnce(&Device, &mut [Job], GoOn<'_>) -> Result<T, TuneError<Error>>,
+) -> (Result<T, Fault>, Option<PyErr>) {
+    let raised = Arc::new(Raised::of(profiles.len()));
+    let mut signals = Signals::default();
+    let mut go_on = |now: &Progress<'_>| {
+        !raised.is_ending() && signals.is_quiet() && raised.tells(progress.as_ref(), now)
+    };
+    let found = self::device(device).and_then(|device| {
+        let mut jobs = jobs_with(&device, profiles, works, &raised)?;
+        measure(&device, &mut jobs, &mut go_on).map_err(|error| match error {
+            TuneError::Request(error) => of_request_with(error, profiles, &raised),
             // The arguments are valid. For example, no SMs are free.
             TuneError::Failed(Error::InvalidRequest(reason)) => Fault::state(reason),
             TuneError::Failed(error) => error.into(),
         })
-    }
+    });
+    (found, signals.into_raised().or_else(|| raised.ended()))
+}
 
-    fn of_request(&self, error: RequestError, raised: &Raised) -> Fault {
-        match error {
-            RequestError::Job { job, reason } => {
-                let place = self.jobs.iter().position(|known| known.name() == job);
-                match place.and_then(|place| raised.of_job(place)) {
-                    Some(error) => Fault::Python(error),
-                    None => Fault::state(format!("{job} does not run: {reason}")),
-                }
+/// Returns the exception for a request that cannot be met, or the exception that a job raised.
+fn of_request_with(error: RequestError, profiles: &[Profile], raised: &Raised) -> Fault {
+    match error {
+        RequestError::Job { job, reason } => {
+            let place = profiles.iter().position(|known| known.name() == job);
+            match place.and_then(|place| raised.of_job(place)) {
+                Some(error) => Fault::Python(error),
+                None => Fault::state(format!("{job} does not run: {reason}")),
             }
-            error => of_request(error),
         }
+        error => of_request(error),
     }
 }
 

@@ -124,7 +124,8 @@ impl TuningOutcome {
 
     /// Returns the outcome as JSON, in the format of `green-ctx --json tune --show`.
     fn to_json(&self, py: Python<'_>) -> String {
-        py.detach(|| to_json(&Tuning::of(machine_of(&self.outcome), &self.outcome)))
+        let machine = self.outcome.machine.as_ref();
+        py.detach(|| to_json(&Tuning::of(machine_of(machine), &self.outcome)))
     }
 
     /// Writes the outcome to a file that `tuned` and `load_tuning` can read. If the environment variable

@@ -4,22 +4,23 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use green_ctx::resource::Granularity;
-use green_ctx_report::{CurveObject, DeviceObject, curve_csv, curve_table, heading};
-use green_ctx_tune::{self as tune, CurveRequest, Progress};
+use green_ctx_report::{CurveObject, DeviceObject, curve_csv, curve_svg, curve_text, heading};
+use green_ctx_tune::{self as tune, CurveRequest};
 
 use crate::Options;
 use crate::failure::Failure;
 use crate::jobs::{self, Builder};
 use crate::output::Outcome;
-use crate::tune::{Bar, failure, interruption};
+use crate::picture::Picture;
+use crate::tune::{failure, watched};
 
 pub(crate) const HELP: &str = "Jobs: as for tune (green-ctx tune --help).
 
 Examples:
   green-ctx curve --job gemm:2048
-  green-ctx curve --job attention:8192 --sms 16,32,64 --csv
+  green-ctx curve --job attention:8192 --sms 16,32,64 --svg attention.svg
 
-To measure a job of your own, use green_ctx_tune::curve in Rust.
+A job of your own is measured by green_ctx_torch.curve in Python, and by green_ctx_tune::curve in Rust.
 Without a GPU, the job runs in a model, and every output says so.";
 
 #[derive(clap::Args)]
@@ -32,8 +33,8 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "SMS,...", value_delimiter = ',', value_parser = crate::request::count)]
     sms: Option<Vec<u32>>,
     /// The duration of the measurement in seconds. The default is 10.
-    #[arg(long, value_name = "SECONDS", allow_negative_numbers = true)]
-    budget: Option<f64>,
+    #[arg(long, value_name = "SECONDS", value_parser = crate::request::seconds, allow_negative_numbers = true)]
+    budget: Option<Duration>,
     /// The path of libcublas.so, or of the folder that contains it. The option is needed only if the system does not
     /// find cuBLAS.
     #[arg(long, value_name = "PATH")]
@@ -41,6 +42,9 @@ pub(crate) struct Arguments {
     /// Prints the curve as comma-separated values.
     #[arg(long, conflicts_with = "json")]
     csv: bool,
+    /// Draws the curve, and marks the number of SMs from which on the job is within 5 % of its full speed.
+    #[arg(long, value_name = "FILE")]
+    svg: Option<PathBuf>,
 }
 
 pub(crate) fn run(options: &Options, arguments: &Arguments) -> Result<Outcome, Failure> {
@@ -48,44 +52,36 @@ pub(crate) fn run(options: &Options, arguments: &Arguments) -> Result<Outcome, F
     if let Some(sms) = &arguments.sms {
         request = request.counts(sms.iter().copied());
     }
-    if let Some(seconds) = arguments.budget {
-        let budget = Duration::try_from_secs_f64(seconds).map_err(|_| {
-            Failure::Request(format!(
-                "a budget of {seconds} s is not valid; give seconds, such as 10"
-            ))
-        })?;
+    if let Some(budget) = arguments.budget {
         request = request.budget(budget);
     }
     let device = options.driver.device(options.device)?;
-    let (interrupted, mut bar) = (interruption(), Bar::new());
-    let mut go_on = |progress: &Progress<'_>| {
-        bar.show(progress);
-        !interrupted.load(std::sync::atomic::Ordering::Relaxed)
-    };
+    let picture = arguments.svg.clone().map(Picture::open).transpose()?;
     let name = arguments.job.to_string();
     let curve = if device.driver().is_simulated() {
         let pieces = device.resources().sm()?.unit_sizes(Granularity::default())?;
         let mut model = tune::Model::new(pieces, vec![jobs::model(&arguments.job, pieces)], 1);
-        tune::curve_with(&mut model, &name, pieces, &request, &mut go_on)
+        watched(|go_on| tune::curve_with(&mut model, &name, pieces, &request, go_on))
             .map_err(|error| failure(error, |never| match never {}))?
     } else {
         let builder = Builder::new(&device, arguments.cublas.as_deref())?;
         let mut job = builder.job(&name, &arguments.job)?;
-        tune::curve(&device, &mut job, &request, &mut go_on)
+        watched(|go_on| tune::curve(&device, &mut job, &request, go_on))
             .map_err(|error| failure(error, Failure::Library))?
     };
-    drop(bar);
+    if let Some(picture) = picture {
+        picture.write(&curve_svg(&curve))?;
+    }
     let (driver, on) = (device.driver().info(), DeviceObject::of(&device)?);
     if options.json {
-        return Outcome::json(&CurveObject::of(driver, on, &curve), 0);
+        return Outcome::json(&CurveObject::of((Some(driver), Some(on)), &curve), 0);
     }
     if arguments.csv {
         return Ok(Outcome { text: curve_csv(&curve), status: 0 });
     }
-    let mut text = heading(&driver, &on);
-    text.push_str(&format!("\n{curve}\n\n{}", curve_table(&curve)));
-    if !curve.complete {
-        text.push_str("The measurement was interrupted: these are the blocks so far.\n");
+    let mut text = format!("{}\n{}", heading(&driver, &on), curve_text(&curve));
+    if let Some(path) = &arguments.svg {
+        text.push_str(&format!("picture  {}\n", path.display()));
     }
     Ok(Outcome { text, status: 0 }.marked(options, device.driver()))
 }

@@ -1,5 +1,7 @@
 //! The request on the command line: the groups, their shares, and the granularity of the split.
 
+use std::time::Duration;
+
 use std::ffi::OsString;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
@@ -195,6 +197,12 @@ fn share(text: &str) -> Result<Share, String> {
             None => error.to_string(),
         }
     })
+}
+
+/// Reads a duration in seconds.
+pub(crate) fn seconds(text: &str) -> Result<Duration, String> {
+    let seconds = text.trim().parse().ok().and_then(|it| Duration::try_from_secs_f64(it).ok());
+    seconds.ok_or_else(|| "a duration must be a number of seconds, such as 10".to_owned())
 }
 
 pub(crate) fn count(text: &str) -> Result<u32, String> {

@@ -6,6 +6,7 @@ mod question;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use green_ctx::{Device, resource::Granularity};
 use green_ctx_report::{
@@ -13,7 +14,7 @@ use green_ctx_report::{
 };
 use green_ctx_tune::{self as tune, ArmKind, Outcome as Tuned, RequestError, Store, TuneError};
 
-pub(crate) use self::progress::Bar;
+use self::progress::Bar;
 use self::question::Question;
 use crate::Options;
 use crate::failure::{Failure, NOT_VERIFIED};
@@ -52,6 +53,7 @@ Examples:
   green-ctx tune --job small --job gemm:8192 --goal keep:small:p99:500us --out small.json
   green-ctx tune --show small.json
 
+Jobs of your own are tuned by green_ctx_torch.tune in Python, and by green_ctx_tune::run in Rust.
 Without a GPU, the jobs run in a model, and every output says so.";
 
 #[derive(clap::Args)]
@@ -67,8 +69,8 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "GOAL", default_value = "throughput")]
     goal: tune::Goal,
     /// The maximum tuning time in seconds. The default is 19.5 for two jobs, and 9.75 more for each further job.
-    #[arg(long, value_name = "SECONDS", allow_negative_numbers = true)]
-    budget: Option<f64>,
+    #[arg(long, value_name = "SECONDS", value_parser = crate::request::seconds, allow_negative_numbers = true)]
+    budget: Option<Duration>,
     /// The minimum number of SMs that only this job may use, for example gemm=32. If any job has a floor, the verdict
     /// always recommends partitions.
     #[arg(long = "floor", value_name = "JOB=SMS")]
@@ -140,7 +142,7 @@ pub(crate) fn run(options: &Options, arguments: &Arguments) -> Result<Outcome, F
     }
     let on = match &asked {
         Ok((_, device)) => (Some(device.driver().info()), Some(DeviceObject::of(device)?)),
-        Err(_) => machine_of(&outcome),
+        Err(_) => machine_of(outcome.machine.as_ref()),
     };
     let status = if outcome.verdict.meets { 0 } else { NOT_VERIFIED };
     if options.json {
@@ -170,23 +172,17 @@ fn text(arguments: &Arguments, outcome: &Tuned) -> String {
 
 /// Measures the jobs on the device, or in the model if the driver is simulated.
 fn measure(device: &Device, arguments: &Arguments, question: &Question) -> Result<Tuned, Failure> {
-    let interrupted = interruption();
-    let mut bar = Bar::new();
-    let mut go_on = |progress: &tune::Progress<'_>| {
-        bar.show(progress);
-        !interrupted.load(Ordering::Relaxed)
-    };
     let request = &question.request;
     if device.driver().is_simulated() {
         let pieces = device.resources().sm()?.unit_sizes(Granularity::default())?;
         let mut model = tune::Model::new(pieces, question.models(pieces), 1);
         let jobs = &question.profiles();
-        return tune::with(&mut model, jobs, pieces, request, &mut go_on)
+        return watched(|go_on| tune::with(&mut model, jobs, pieces, request, go_on))
             .map_err(|error| failure(error, |never| match never {}));
     }
     let builder = Builder::new(device, arguments.cublas.as_deref())?;
     let mut jobs = question.jobs(&builder)?;
-    let mut outcome = tune::run(device, &mut jobs, request, &mut go_on)
+    let mut outcome = watched(|go_on| tune::run(device, &mut jobs, request, go_on))
         .map_err(|error| failure(error, Failure::Library))?;
     if let (Some(machine), Some(version)) = (&mut outcome.machine, builder.cublas_version()?) {
         machine.libraries.insert("cublas".to_owned(), version);
@@ -205,9 +201,11 @@ pub(crate) fn failure<E>(error: TuneError<E>, failed: impl FnOnce(E) -> Failure)
     }
 }
 
-/// Returns a flag that the first interruption (Ctrl-C) sets. If the flag is set, the search ends with the best result
-/// so far. A second interruption ends the program immediately.
-pub(crate) fn interruption() -> Arc<AtomicBool> {
+/// Runs a measurement with a progress bar. The measurement ends with the result so far after the first interruption
+/// (Ctrl-C). A second interruption ends the program immediately.
+pub(crate) fn watched<T>(
+    measure: impl FnOnce(&mut dyn FnMut(&tune::Progress<'_>) -> bool) -> T,
+) -> T {
     let interrupted = Arc::new(AtomicBool::new(false));
     let flag = Arc::clone(&interrupted);
     // If no handler can be installed, an interruption ends the program, which is acceptable.
@@ -216,5 +214,9 @@ pub(crate) fn interruption() -> Arc<AtomicBool> {
             std::process::exit(130);
         }
     });
-    interrupted
+    let mut bar = Bar::new();
+    measure(&mut |progress| {
+        bar.show(progress);
+        !interrupted.load(Ordering::Relaxed)
+    })
 }

@@ -2,69 +2,86 @@
 
 use std::fmt::Write;
 
-use green_ctx::driver::DriverInfo;
 use green_ctx_tune::{Curve, CurvePoint};
 use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::objects::{DeviceObject, DriverObject};
 use crate::table::{Align, table};
+use crate::tuning::Machine;
 
 /// The JSON that `green-ctx curve` prints: the driver, the device, the curve and what it says.
 #[derive(Serialize)]
-pub struct CurveObject {
-    driver: DriverObject,
-    device: DeviceObject,
+pub struct CurveObject<'a> {
+    driver: Option<DriverObject>,
+    device: Option<DeviceObject>,
     #[serde(flatten)]
-    curve: Value,
+    curve: &'a Curve,
+    within: Value,
 }
 
-impl CurveObject {
+impl CurveObject<'_> {
     /// Creates the JSON object for a curve.
     #[must_use]
-    pub fn of(driver: DriverInfo, device: DeviceObject, curve: &Curve) -> CurveObject {
-        let point = |point: &CurvePoint| {
-            json!({
-                "sms": point.sms, "median_us": point.median_us(), "spread": point.spread(),
-                "speed": curve.speed(point), "doubled": curve.doubled(point),
-                "blocks_us": point.blocks_us, "skipped": point.skipped,
-            })
-        };
-        let points: Vec<Value> = curve.points.iter().map(point).collect();
-        let curve = json!({
-            "job": curve.job, "points": points, "host_us": curve.host_us, "shape": curve.shape(),
-            "within": { "5%": curve.within(0.05), "10%": curve.within(0.1) },
-            "sentence": curve.to_string(), "seconds": curve.seconds, "complete": curve.complete,
-        });
-        CurveObject { driver: driver.into(), device, curve }
+    pub fn of((driver, device): Machine, curve: &Curve) -> CurveObject<'_> {
+        let within = json!({ "5%": curve.within(0.05), "10%": curve.within(0.1) });
+        CurveObject { driver: driver.map(DriverObject::from), device, curve, within }
     }
 }
 
-/// Formats a curve as a table with one row per number of SMs.
+/// Formats a curve as text: what it says, a table with one row per number of SMs, and remarks.
 #[must_use]
-pub fn curve_table(curve: &Curve) -> String {
+pub fn curve_text(curve: &Curve) -> String {
     let columns = [
         ("SMs", Align::Right),
         ("us", Align::Right),
         ("spread", Align::Right),
         ("speed", Align::Right),
-        ("of half", Align::Right),
-        ("", Align::Left),
+        ("doubling", Align::Right),
     ];
     let percent =
         |part: Option<f64>| part.map_or("-".to_owned(), |it| format!("{:.0} %", 100.0 * it));
     let row = |point: &CurvePoint| {
         [
             point.sms.to_string(),
-            point.median_us().map_or("-".to_owned(), |time| format!("{time:.1}")),
-            percent(point.spread()),
-            percent(curve.speed(point)),
-            curve.doubled(point).map_or("-".to_owned(), |factor| format!("{factor:.2} x")),
-            point.skipped.as_ref().map_or_else(String::new, |why| format!("does not run: {why}")),
+            point.median_us.map_or("-".to_owned(), |time| format!("{time:.1}")),
+            percent(point.spread),
+            percent(point.speed),
+            point.doubling.map_or("-".to_owned(), |factor| format!("{factor:.2} x")),
         ]
     };
     let rows: Vec<_> = curve.points.iter().map(row).collect();
-    table(columns, &rows)
+    let mut text = format!("{}\n\n{}", curve.sentence, table(columns, &rows));
+    if let Some(host_us) = curve.host_us {
+        let _ = writeln!(text, "\nThe host submits an iteration in {host_us:.1} us.");
+    }
+    for remark in remarks(curve) {
+        let _ = writeln!(text, "{remark}");
+    }
+    text
+}
+
+/// Returns what a reader of the table or the picture must know besides: where and why the job does not run, the notes,
+/// and whether the measurement was interrupted.
+pub(crate) fn remarks(curve: &Curve) -> Vec<String> {
+    let skipped = |point: &CurvePoint| {
+        point.skipped.as_ref().map(|why| format!("{} SMs: it does not run: {why}", point.sms))
+    };
+    let mut remarks: Vec<String> = curve.points.iter().filter_map(skipped).collect();
+    remarks.extend(curve.notes.iter().map(|note| format!("Note: {note}.")));
+    if !curve.complete {
+        remarks.push("The measurement was interrupted: these are the blocks so far.".to_owned());
+    }
+    remarks
+}
+
+/// Formats a curve in two lines: the speeds of at most eight points, and what they say.
+pub(crate) fn curve_lines(curve: &Curve) -> String {
+    let steps = curve.points.len().div_ceil(8).max(1);
+    let speed = |point: &CurvePoint| Some(format!("{}: {:.0} %", point.sms, 100.0 * point.speed?));
+    let mut speeds: Vec<_> = curve.points.iter().rev().step_by(steps).filter_map(speed).collect();
+    speeds.reverse();
+    format!("  {}\n    {}\n", curve.sentence, speeds.join("   "))
 }
 
 /// Formats a curve as CSV: the number of SMs, the median time in µs, the spread, and the speed as a fraction of the
@@ -74,7 +91,7 @@ pub fn curve_csv(curve: &Curve) -> String {
     let mut text = String::from("sms,median_us,spread,speed\n");
     let number = |value: Option<f64>| value.map_or_else(String::new, |value| format!("{value:.4}"));
     for point in &curve.points {
-        let values = [point.median_us(), point.spread(), curve.speed(point)].map(number);
+        let values = [point.median_us, point.spread, point.speed].map(number);
         let _ = writeln!(text, "{},{}", point.sms, values.join(","));
     }
     text

@@ -29,11 +29,11 @@ mod table;
 mod tuning;
 mod verification;
 
-pub use self::curve::{CurveObject, curve_csv, curve_table};
+pub use self::curve::{CurveObject, curve_csv, curve_text};
 pub use self::info::Info;
 pub use self::objects::{DeviceObject, DriverObject, heading};
 pub use self::split::Split;
-pub use self::svg::{tuning_svg, verification_svg};
+pub use self::svg::{curve_svg, tuning_svg, verification_svg};
 pub use self::tuning::{Machine, Tuning, machine_of, progress_line, tuning_lines, tuning_table};
 pub use self::verification::{Verification, verification_text};
 

@@ -4,10 +4,12 @@
 //! The same report always gives the same SVG text. The text has no external references. The white background is part
 //! of the picture, so the picture is readable on dark pages.
 
+mod curve;
 mod hatching;
 mod legend;
 mod map;
 mod page;
+mod plot;
 mod ticks;
 mod timeline;
 mod tuning;
@@ -17,6 +19,7 @@ use std::collections::BTreeMap;
 
 use green_ctx::verify::Report;
 
+pub use self::curve::curve_svg;
 use self::hatching::Hatching;
 pub use self::tuning::tuning_svg;
 use self::usage::{Kind, Usage};

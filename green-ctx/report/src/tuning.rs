@@ -3,7 +3,7 @@
 mod table;
 
 use green_ctx::driver::DriverInfo;
-use green_ctx_tune::{Outcome, Progress};
+use green_ctx_tune::{self as tune, Outcome, Progress};
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -32,20 +32,20 @@ impl Tuning {
     }
 }
 
-/// The driver and the device of an outcome, if the outcome contains them.
+/// The driver and the device of a measurement, if they are known.
 pub type Machine = (Option<DriverInfo>, Option<DeviceObject>);
 
-/// Returns the driver and the device of an outcome. The result has no device ordinal, because an
-/// outcome does not contain one.
+/// Returns the driver and the device of a machine that an outcome or a curve contains. The result has no device ordinal,
+/// because a machine does not contain one.
 #[must_use]
-pub fn machine_of(outcome: &Outcome) -> Machine {
-    let device = outcome.machine.as_ref().map(|machine| DeviceObject {
+pub fn machine_of(machine: Option<&tune::Machine>) -> Machine {
+    let device = machine.map(|machine| DeviceObject {
         ordinal: None,
         name: machine.device.clone(),
         sm_count: machine.sm_count,
         compute_capability: machine.compute_capability.to_string(),
     });
-    (outcome.machine.as_ref().map(|machine| machine.driver.clone()), device)
+    (machine.map(|machine| machine.driver.clone()), device)
 }
 
 /// The width of the progress bar, and the maximum width of a line.
@@ -59,14 +59,15 @@ pub fn progress_line(progress: &Progress<'_>) -> String {
     let full = (spent * WIDTH as f64).round() as usize;
     let best = progress.best.as_ref().map_or_else(String::new, |best| format!("; best: {best}"));
     let bar = ["#".repeat(full), "·".repeat(WIDTH - full)].concat();
-    let line = format!("{bar} {:3.0} % {}{best}", 100.0 * spent, progress.step);
+    let left = progress.left.as_secs_f64().ceil();
+    let line = format!("{bar} {:3.0} %, {left:.0} s left: {}{best}", 100.0 * spent, progress.step);
     line.chars().take(COLUMNS).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use green_ctx_tune::{self as tune, Model, ModelJob, Profile, Request, UnitSizes};
+    use green_ctx_tune::{Model, ModelJob, Profile, Request, UnitSizes};
 
     #[test]
     fn a_line_says_how_far_it_is() {
@@ -80,7 +81,7 @@ mod tests {
         };
         tune::with(&mut model, &jobs, pieces, &Request::default(), &mut go_on).expect("it runs");
         assert!(
-            lines.first().is_some_and(|line| line.contains("  0 % each job alone")),
+            lines.first().is_some_and(|line| line.contains("  0 %, 20 s left: each job alone")),
             "{lines:?}"
         );
         assert!(lines.last().is_some_and(|line| line.contains("; best: ")), "{lines:?}");

@@ -1,6 +1,6 @@
 //! How one job scales with the number of its SMs.
 
-use std::fmt;
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use green_ctx::resource::UnitSizes;
@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use crate::arrival::Arrival;
 use crate::job::Job;
-use crate::measure::{Block, Measure, Refusal, Task};
+use crate::measure::{Block, HOST_BOUND, Measure, Refusal, Task};
 use crate::outcome::Machine;
 use crate::request::{RequestError, TuneError};
 use crate::runner::Runner;
@@ -40,16 +40,13 @@ impl CurveRequest {
     }
 
     /// Returns the numbers of SMs below the whole device, in ascending order.
-    fn counts_on(&self, pieces: UnitSizes) -> Vec<u32> {
+    fn counts_on(&self, pieces: UnitSizes) -> BTreeSet<u32> {
         // Rounded down, so that half of a count is a count too.
         let unit = pieces.unit.max(1);
         let parts = || PARTS.iter().map(|(part, whole)| pieces.sms * part / whole / unit * unit);
         let counts = self.counts.clone().unwrap_or_else(|| parts().collect());
         let counts = counts.into_iter().map(|sms| pieces.round_up(sms.max(1), false));
-        let mut counts: Vec<u32> = counts.filter(|sms| *sms < pieces.sms).collect();
-        counts.sort_unstable();
-        counts.dedup();
-        counts
+        counts.filter(|sms| *sms < pieces.sms).collect()
     }
 }
 
@@ -60,17 +57,22 @@ pub struct Curve {
     /// The job's name.
     pub job: String,
     /// The machine; `None` if the job was not measured on a device.
+    #[serde(skip)]
     pub machine: Option<Machine>,
     /// The points, from the fewest SMs to the whole device. On the whole device, the job runs in a plain stream.
     pub points: Vec<CurvePoint>,
-    /// The time that the host needs to submit one iteration, in µs.
-    pub host_us: f64,
+    /// What the points say.
+    pub shape: CurveShape,
+    /// What the points say, as a sentence. If no GPU ran the job, another sentence says so.
+    pub sentence: String,
+    /// The time that the host needs to submit one iteration, in µs; `None` if it is not known.
+    pub host_us: Option<f64>,
+    /// Remarks for the reader.
+    pub notes: Vec<String>,
     /// The duration of the measurement, in seconds.
     pub seconds: f64,
     /// False if the measurement was interrupted. The curve then consists of the blocks until the interruption.
     pub complete: bool,
-    /// What took the place of a GPU, such as `a model of the jobs`; `None` if a GPU ran the job.
-    pub stand_in: Option<String>,
 }
 
 /// The measurements of a job on one number of SMs.
@@ -81,24 +83,16 @@ pub struct CurvePoint {
     pub sms: u32,
     /// The mean time of an iteration in each measurement block, in µs, in the order of the blocks.
     pub blocks_us: Vec<f64>,
+    /// The median of the blocks, in µs; `None` if there are no blocks.
+    pub median_us: Option<f64>,
+    /// The difference between the slowest and the fastest block, as a fraction of the median.
+    pub spread: Option<f64>,
+    /// The job's speed, as a fraction of its speed on the whole device.
+    pub speed: Option<f64>,
+    /// The factor by which the job is faster than on half of the SMs, if about half of them was measured.
+    pub doubling: Option<f64>,
     /// The reason why the job does not run on this number of SMs.
     pub skipped: Option<String>,
-}
-
-impl CurvePoint {
-    /// Returns the median of the blocks, in µs, or `None` if there are no blocks.
-    #[must_use]
-    pub fn median_us(&self) -> Option<f64> {
-        median(&self.blocks_us)
-    }
-
-    /// Returns the difference between the slowest and the fastest block, as a fraction of the median.
-    #[must_use]
-    pub fn spread(&self) -> Option<f64> {
-        let slowest = self.blocks_us.iter().copied().reduce(f64::max)?;
-        let fastest = self.blocks_us.iter().copied().reduce(f64::min)?;
-        Some((slowest - fastest) / self.median_us()?)
-    }
 }
 
 /// The shape of a [`Curve`].
@@ -114,7 +108,7 @@ pub enum CurveShape {
     HostBound,
     /// The blocks of equal points differ so much that they hide a difference of 5 %.
     Hidden,
-    /// The job was not measured on the whole device.
+    /// The job was not measured on the whole device, or on nothing else.
     Unknown,
 }
 
@@ -129,95 +123,85 @@ const ROUNDS: u32 = 6;
 const SHORTEST: Duration = Duration::from_millis(8);
 /// The fraction of a block that does not count, because the clocks still follow the previous load.
 const LEAD_IN: f64 = 0.25;
-/// The losses of speed for which a curve names the smallest number of SMs.
-const LOSSES: [f64; 2] = [0.05, 0.1];
-/// The fraction of an iteration's time from which on the host is the limit.
-const HOST: f64 = 0.8;
+/// The loss of speed for which a curve names the smallest number of SMs.
+const LOSS: f64 = 0.05;
 /// The fraction of the SMs from which on a job that needs them scales.
 const ALMOST_ALL: f64 = 0.85;
 
 impl Curve {
-    /// Returns the point of the whole device.
-    #[must_use]
-    pub fn whole(&self) -> Option<&CurvePoint> {
-        self.points.last()
-    }
-
-    /// Returns the job's speed at a point, as a fraction of its speed on the whole device.
-    #[must_use]
-    pub fn speed(&self, point: &CurvePoint) -> Option<f64> {
-        Some(self.whole()?.median_us()? / point.median_us()?)
+    /// Creates a complete curve from points that have only blocks. Without `host_us`, `host_bound` says whether the host
+    /// is the limit.
+    pub(crate) fn of(job: &str, points: Vec<CurvePoint>, host_bound: bool) -> Curve {
+        let mut curve = Curve {
+            job: job.to_owned(),
+            machine: None,
+            points,
+            shape: CurveShape::Unknown,
+            sentence: String::new(),
+            host_us: None,
+            notes: Vec::new(),
+            seconds: 0.0,
+            complete: true,
+        };
+        for point in &mut curve.points {
+            let blocks = || point.blocks_us.iter().copied();
+            point.median_us = median(&point.blocks_us);
+            let range = blocks().fold(0.0, f64::max) - blocks().fold(f64::INFINITY, f64::min);
+            point.spread = point.median_us.map(|time| range / time);
+        }
+        let times: Vec<_> = curve.points.iter().map(|it| (it.sms, it.median_us)).collect();
+        for point in &mut curve.points {
+            let Some(time) = point.median_us else { continue };
+            let is_half = |(half, _): &&(u32, _)| (2 * half).abs_diff(point.sms) <= point.sms / 16;
+            let faster = |(_, other): &(u32, Option<f64>)| Some((*other)? / time);
+            point.speed = times.last().and_then(faster);
+            point.doubling = times.iter().find(is_half).and_then(faster);
+        }
+        (curve.shape, curve.sentence) = curve.judged(host_bound);
+        curve
     }
 
     /// Returns the smallest measured number of SMs from which on the job loses at most this fraction of its full speed.
     #[must_use]
     pub fn within(&self, loss: f64) -> Option<u32> {
-        let is_fast = |point: &&CurvePoint| self.speed(point).is_some_and(|it| it >= 1.0 - loss);
+        let is_fast = |point: &&CurvePoint| point.speed.is_some_and(|it| it >= 1.0 - loss);
         self.points.iter().rev().take_while(is_fast).last().map(|point| point.sms)
     }
 
-    /// Returns the factor by which the job is faster at a point than on half of the point's SMs, if about half of them
-    /// was measured.
-    #[must_use]
-    pub fn doubled(&self, point: &CurvePoint) -> Option<f64> {
-        let is_half = |half: &&CurvePoint| (2 * half.sms).abs_diff(point.sms) <= point.sms / 16;
-        Some(self.points.iter().find(is_half)?.median_us()? / point.median_us()?)
-    }
-
-    /// Returns the shape.
-    #[must_use]
-    pub fn shape(&self) -> CurveShape {
-        let [loss, _] = LOSSES;
-        let whole = self.whole().and_then(|whole| Some((whole.sms, whole.median_us()?)));
-        let (Some((sms, time)), Some(knee)) = (whole, self.within(loss)) else {
-            return CurveShape::Unknown;
+    /// Returns what the points say.
+    fn judged(&self, host_bound: bool) -> (CurveShape, String) {
+        let job = &self.job;
+        let mut measured = self.points.iter().rev().filter_map(|it| Some((it.sms, it.speed?)));
+        let ([knee, ten], Some((sms, _)), Some((part, speed))) =
+            ([LOSS, 2.0 * LOSS].map(|loss| self.within(loss)), measured.next(), measured.next())
+        else {
+            let words =
+                "was not measured both on the whole device and on fewer SMs: its need is unknown";
+            return (CurveShape::Unknown, format!("{job} {words}."));
         };
+        let [knee, ten] = [knee, ten].map(Option::unwrap_or_default);
         let spreads = self.points.iter().filter(|point| 2 * point.sms >= knee);
-        let spread = spreads.filter_map(CurvePoint::spread).fold(0.0, f64::max);
-        if self.host_us >= HOST * time {
-            CurveShape::HostBound
-        } else if spread > 2.0 * loss {
-            CurveShape::Hidden
+        let spread = spreads.filter_map(|point| point.spread).fold(0.0, f64::max);
+        if host_bound {
+            let words = "submitting an iteration takes about as long as the iteration, so the number of SMs hardly \
+                         matters";
+            (CurveShape::HostBound, format!("The host limits {job}: {words}."))
+        } else if spread > 2.0 * LOSS {
+            let words = "which hides its need: measure longer, or on an idle machine";
+            let percent = 100.0 * spread;
+            let words = format!(
+                "The blocks of {job} on equal SMs differ by up to {percent:.0} %, {words}."
+            );
+            (CurveShape::Hidden, words)
         } else if f64::from(knee) > ALMOST_ALL * f64::from(sms) {
-            CurveShape::Scales
+            let percent = 100.0 * speed;
+            let words = format!("on {part} of {sms} SMs, it has {percent:.0} % of its full speed");
+            (CurveShape::Scales, format!("{job} scales: {words}."))
         } else {
-            CurveShape::Saturates(knee)
+            let words = format!("on {knee} of {sms} SMs, and within 10 % on {ten}");
+            let words = format!("{job} saturates: it is within 5 % of its full speed {words}.");
+            (CurveShape::Saturates(knee), words)
         }
-    }
-}
-
-impl fmt::Display for Curve {
-    /// Formats what the curve says as a sentence.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (job, sms) = (&self.job, self.whole().map_or(0, |whole| whole.sms));
-        let [five, ten] = LOSSES.map(|loss| self.within(loss).unwrap_or(sms));
-        match self.shape() {
-            CurveShape::Scales => write!(
-                f,
-                "{job} scales: it is within 10 % of its full speed on {ten} of {sms} SMs, and within 5 % on \
-                 {five}."
-            )?,
-            CurveShape::Saturates(_) => write!(
-                f,
-                "{job} saturates: it is within 5 % of its full speed on {five} of {sms} SMs, and within 10 % \
-                 on {ten}."
-            )?,
-            CurveShape::HostBound => write!(
-                f,
-                "The host limits {job}: submitting an iteration takes {:.1} us of {:.1} us, so the number of \
-                 SMs hardly matters.",
-                self.host_us,
-                self.whole().and_then(CurvePoint::median_us).unwrap_or_default()
-            )?,
-            CurveShape::Hidden => write!(
-                f,
-                "The blocks of {job} on equal SMs differ by more than 10 %, which hides its need: measure \
-                 longer, or on an idle machine."
-            )?,
-            CurveShape::Unknown => write!(f, "{job} was not measured on the whole device.")?,
-        }
-        let Some(stand_in) = &self.stand_in else { return Ok(()) };
-        write!(f, " (This curve comes from {stand_in}, not from a GPU.)")
     }
 }
 
@@ -225,7 +209,8 @@ impl fmt::Display for Curve {
 /// the whole device, in alternating blocks. The job's arrivals are ignored: two iterations are always in flight. Calls
 /// `go_on` before each block; if it returns `false`, the curve consists of the blocks so far.
 ///
-/// The partitions use the free SMs of the device and are closed at the end. The measurement needs CUDA 12.5.
+/// The partitions use the free SMs of the device and are closed at the end. If other partitions hold SMs, larger numbers
+/// are not measured. The measurement needs CUDA 12.5.
 ///
 /// # Errors
 ///
@@ -251,8 +236,8 @@ impl fmt::Display for Curve {
 /// });
 /// let request = CurveRequest::default().budget(Duration::from_millis(200));
 /// let curve = curve(&device, &mut job, &request, &mut |_| true)?;
-/// println!("{curve}");
-/// assert_eq!(curve.whole().map(|whole| whole.sms), Some(132));
+/// println!("{}", curve.sentence);
+/// assert_eq!(curve.points.last().map(|whole| whole.sms), Some(132));
 /// # Ok(())
 /// # }
 /// ```
@@ -266,7 +251,9 @@ pub fn curve(
     let jobs = std::slice::from_mut(job);
     let mut runner =
         Runner::new(device, jobs, vec![Arrival::closed(2)]).map_err(TuneError::Failed)?;
-    let pieces = runner.pieces();
+    // A plain stream runs on all SMs, even if partitions hold some of them.
+    let sms = device.sm_count().map_err(TuneError::Failed)?;
+    let pieces = UnitSizes { sms, ..runner.pieces() };
     runner.try_out()?;
     let mut curve = curve_with(&mut runner, &name, pieces, request, go_on)?;
     curve.machine = Some(Machine::of(device).map_err(TuneError::Failed)?);
@@ -306,7 +293,9 @@ pub fn curve_with<M: Measure>(
                 continue;
             }
             let step = format!("{} of {} SMs", point.sms, pieces.sms);
-            let progress = Progress { step: &step, spent: spent.min(1.0), blocks, best: None };
+            let spent = spent.min(1.0);
+            let left = budget.mul_f64(1.0 - spent);
+            let progress = Progress { step: &step, spent, left, blocks, best: None };
             if !go_on(&progress) {
                 complete = false;
                 break 'rounds;
@@ -321,7 +310,7 @@ pub fn curve_with<M: Measure>(
                 Err(Refusal::Skip(reason)) => point.skipped = Some(reason),
                 Err(Refusal::Stop(error)) => return Err(TuneError::Failed(error)),
             }
-            if let (None, Some(reason)) = (sms, &point.skipped) {
+            if let (0, None, Some(reason)) = (round, sms, &point.skipped) {
                 let (job, reason) = (name.to_owned(), reason.clone());
                 return Err(RequestError::Job { job, reason }.into());
             }
@@ -331,8 +320,15 @@ pub fn curve_with<M: Measure>(
         return Err(RequestError::Interrupted.into());
     }
     let seconds = (measure.now() - began).as_secs_f64();
-    let (job, stand_in) = (name.to_owned(), measure.stand_in());
-    Ok(Curve { job, machine: None, points, host_us, seconds, complete, stand_in })
+    let time = points.last().and_then(|whole| median(&whole.blocks_us));
+    let host_bound = time.is_some_and(|time| host_us > HOST_BOUND * time);
+    let mut curve = Curve { complete, seconds, ..Curve::of(name, points, host_bound) };
+    curve.host_us = Some(host_us);
+    if let Some(stand_in) = measure.stand_in() {
+        let words = format!(" (This curve comes from {stand_in}, not from a GPU.)");
+        curve.sentence.push_str(&words);
+    }
+    Ok(curve)
 }
 
 #[cfg(test)]
@@ -354,23 +350,23 @@ mod tests {
         let curve = of(scaling, 0.01);
         let counts: Vec<u32> = curve.points.iter().map(|point| point.sms).collect();
         assert_eq!(counts, [8, 16, 24, 32, 48, 64, 96, 132]);
-        assert_eq!((curve.shape(), curve.within(0.4)), (CurveShape::Scales, Some(96)));
-        let doubled: Vec<_> = curve.points.iter().filter_map(|it| curve.doubled(it)).collect();
+        assert_eq!((curve.shape, curve.within(0.4)), (CurveShape::Scales, Some(96)));
+        let doubled: Vec<_> = curve.points.iter().filter_map(|it| it.doubling).collect();
         assert_eq!(doubled.len(), 6, "all but 8 and 24");
         assert!(doubled.iter().all(|factor| (1.9..2.2).contains(factor)), "{doubled:?}");
         // One wave on 48 SMs or more.
         let saturating = ModelJob { blocks: 48, block_us: 500.0, ..ModelJob::default() };
-        assert_eq!(of(saturating, 0.01).shape(), CurveShape::Saturates(48));
+        assert_eq!(of(saturating, 0.01).shape, CurveShape::Saturates(48));
         let host = ModelJob { blocks: 8, block_us: 10.0, host_us: 50.0, ..ModelJob::default() };
-        assert_eq!(of(host, 0.01).shape(), CurveShape::HostBound);
+        assert_eq!(of(host, 0.01).shape, CurveShape::HostBound);
     }
 
     #[test]
     fn a_spread_hides_the_answer() {
         let job = ModelJob { blocks: 40, block_us: 20_000.0, ..ModelJob::default() };
         let curve = of(job, 0.3);
-        assert_eq!(curve.shape(), CurveShape::Hidden, "{curve:?}");
-        assert!(curve.to_string().contains("hides its need"), "{curve}");
+        assert_eq!(curve.shape, CurveShape::Hidden, "{curve:?}");
+        assert!(curve.sentence.contains("hides its need"), "{curve:?}");
     }
 
     #[test]
@@ -395,7 +391,7 @@ mod tests {
         let curve = curve_with(&mut model, "job", H200, &request, &mut go_on).expect("it ran");
         let blocks: Vec<_> = curve.points.iter().map(|it| (it.sms, it.blocks_us.len())).collect();
         assert_eq!((blocks, curve.complete), (vec![(8, 0), (16, 1), (64, 1), (132, 1)], false));
-        assert_eq!(curve.shape(), CurveShape::Scales);
+        assert_eq!(curve.shape, CurveShape::Scales);
         let none = curve_with(&mut model, "job", H200, &request, &mut |_| false);
         assert!(matches!(none, Err(TuneError::Request(RequestError::Interrupted))));
     }

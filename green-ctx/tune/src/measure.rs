@@ -4,6 +4,10 @@ use std::time::Duration;
 
 use crate::arm::Arm;
 
+/// The fraction of an iteration's time spent on submitting it from which a job counts as host-bound. The rest is the
+/// driver's own time between two launches.
+pub(crate) const HOST_BOUND: f64 = 0.9;
+
 /// The work of one measurement block.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Task {

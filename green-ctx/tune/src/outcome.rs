@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use crate::applied::Applied;
 use crate::arm::{self, ArmKind};
 use crate::arrival::Arrival;
+use crate::curve::{Curve, CurvePoint};
 use crate::goal::Goal;
 use crate::request::Limits;
 use green_ctx::resource::UnitSizes;
@@ -77,6 +78,23 @@ impl Outcome {
     /// ```
     pub fn apply(&self, device: &Device) -> Result<Applied> {
         Applied::new(self, device)
+    }
+
+    /// Returns how each job scales when it runs alone, as far as the search measured it: one block for each number of
+    /// SMs, and several for the whole device.
+    #[must_use]
+    pub fn curves(&self) -> Vec<Curve> {
+        let sms = self.pieces.sms;
+        let curve = |job: &JobReport| {
+            let point = |sms: u32, rates: &[f64]| {
+                let blocks_us = rates.iter().map(|rate| 1e6 / rate).collect();
+                CurvePoint { sms, blocks_us, ..CurvePoint::default() }
+            };
+            let parts = job.solo.range(..sms).map(|(sms, rate)| point(*sms, &[*rate]));
+            let points = parts.chain([point(sms, &job.references)]).collect();
+            Curve::of(&job.name, points, job.host_bound)
+        };
+        self.jobs.iter().map(curve).collect()
     }
 
     /// Describes an arm in words: the share and the priority of each job.

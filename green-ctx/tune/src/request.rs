@@ -204,7 +204,8 @@ impl Request {
     ) -> Result<Question, RequestError> {
         let wrong = |reason: String| Err(RequestError::wrong(reason));
         if !(2..=4).contains(&jobs.len()) {
-            return wrong(format!("the tuner takes two to four jobs, not {}", jobs.len()));
+            let cure = if jobs.len() == 1 { "; for one job, use curve" } else { "" };
+            return wrong(format!("the tuner takes two to four jobs, not {}{cure}", jobs.len()));
         }
         let names: Vec<&str> = jobs.iter().map(|job| job.name.as_str()).collect();
         for (place, name) in names.iter().enumerate() {

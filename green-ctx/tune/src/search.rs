@@ -52,6 +52,8 @@ pub struct Progress<'a> {
     pub step: &'a str,
     /// The fraction of the budget spent so far, from 0 to 1.
     pub spent: f64,
+    /// The rest of the budget.
+    pub left: Duration,
     /// The number of measurement blocks so far.
     pub blocks: usize,
     /// The best arm so far, if any was measured.
@@ -213,7 +215,8 @@ impl<M: Measure> Search<'_, M> {
         let spent = self.spent().min(1.0);
         let best = self.best(|arm| self.question.space.holds_floors(arm));
         let best = best.map(|place| self.describe(place));
-        let progress = Progress { step: self.step, spent, blocks: self.blocks, best };
+        let left = self.question.budget.mul_f64(1.0 - spent);
+        let progress = Progress { step: self.step, spent, left, blocks: self.blocks, best };
         // After an interruption `go_on` is not called again.
         self.interrupted = self.interrupted || !(self.go_on)(&progress);
         if self.interrupted {

@@ -10,8 +10,8 @@ use green_ctx::graph::CaptureMode;
 use green_ctx::sim::{Fault, Sim};
 use green_ctx::{Device, Driver, Error, Kernel, LaunchConfig, Library, Stream, StreamOptions};
 use green_ctx_tune::{
-    self as tune, ArmKind, Arrival, Goal, Job, Outcome, Profile, Request, RequestError, Store,
-    TuneError,
+    self as tune, ArmKind, Arrival, CurveRequest, Goal, Job, Outcome, Profile, Request,
+    RequestError, Store, TuneError,
 };
 
 use serde_json::{Value, json};
@@ -218,6 +218,46 @@ fn whatever_fails_nothing_is_left() -> Tested {
                 let _ = tune(&device, &mut jobs, &short().budget(Duration::from_millis(400)));
                 sim.clear_faults();
             }
+            nothing_is_left(&sim, &device).map_err(|error| format!("{function} {nth}: {error}"))?;
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn a_curve_keeps_what_its_job_can_do() -> Tested {
+    let (sim, device) = simulated("h200@13.0")?;
+    {
+        let kernel = kernel(&device)?;
+        // 16 of the counts are too few, and once the job fails where it had run before.
+        let mut calls_on_64 = 0;
+        let mut picky = Job::new("picky", move |stream| {
+            let sms = stream.context().sm_count()?;
+            calls_on_64 += u32::from(sms == 64);
+            match sms {
+                16 => Err("16 SMs are too few".into()),
+                64 if calls_on_64 > 500 => Err("64 SMs were too few in the end".into()),
+                _ => Ok(launch(&kernel, stream)?),
+            }
+        });
+        let request = CurveRequest::default().counts([16, 32, 64]);
+        let request = request.budget(Duration::from_millis(600));
+        let curve = tune::curve(&device, &mut picky, &request, &mut |_| true)?;
+        let reason = |place: usize| curve.points[place].skipped.as_deref().unwrap_or_default();
+        assert!(reason(0).contains("16 SMs are too few"), "{curve:?}");
+        assert!(reason(2).contains("too few in the end"), "{curve:?}");
+        let are_measured = [1, 3].map(|place| curve.points[place].median_us.is_some());
+        assert_eq!((are_measured, curve.complete), ([true, true], true), "{curve:?}");
+    }
+    nothing_is_left(&sim, &device)?;
+    for function in ["cuGreenCtxCreate", "cuGraphInstantiateWithFlags", "cuEventRecord"] {
+        for nth in [1, 20] {
+            let mut job = graph(&device, "graph")?;
+            sim.fail(Fault::on(function).nth(nth))?;
+            let request = CurveRequest::default().budget(Duration::from_millis(100));
+            let _ = tune::curve(&device, &mut job, &request, &mut |_| true);
+            sim.clear_faults();
+            drop(job);
             nothing_is_left(&sim, &device).map_err(|error| format!("{function} {nth}: {error}"))?;
         }
     }

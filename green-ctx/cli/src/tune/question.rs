@@ -2,7 +2,6 @@
 
 use std::fs;
 use std::path::Path;
-use std::time::Duration;
 
 use green_ctx_tune::{Arrival, Job, ModelJob, Profile, Request, UnitSizes};
 
@@ -40,11 +39,8 @@ impl Question {
             job.profile = job.profile.clone().arrival(arrival);
         }
         let mut request = Request::new(arguments.goal.clone()).step(arguments.step);
-        if let Some(seconds) = arguments.budget {
-            let budget = Duration::try_from_secs_f64(seconds);
-            request = request.budget(budget.map_err(|_| {
-                wrong(format!("a budget of {seconds} s is not valid; give seconds, such as 10"))
-            })?);
+        if let Some(budget) = arguments.budget {
+            request = request.budget(budget);
         }
         for text in &arguments.floors {
             let floor =

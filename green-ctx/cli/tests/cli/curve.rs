@@ -1,6 +1,6 @@
 //! `green-ctx curve`. Without a GPU it runs in the model, in simulated time.
 
-use crate::{DEVICE, DRIVER, simulated};
+use crate::{DEVICE, DRIVER, Folder, simulated};
 
 #[test]
 fn curve_prints_a_table_and_what_it_says() {
@@ -9,9 +9,9 @@ fn curve_prints_a_table_and_what_it_says() {
     let words = "small saturates: it is within 5 % of its full speed on 96 of 132 SMs, and within 10 % on 96. \
         (This curve comes from a model of the jobs, not from a GPU.)";
     assert!(answer.out.contains(words), "{}", answer.out);
-    let rows: Vec<&str> = answer.out.lines().skip_while(|line| !line.contains("SMs")).collect();
+    let rows: Vec<&str> = answer.out.lines().skip_while(|line| !line.starts_with("SMs")).collect();
     let sms: Vec<&str> = rows.iter().filter_map(|row| row.split_whitespace().next()).collect();
-    assert!(sms.ends_with(&["8", "16", "24", "32", "48", "64", "96", "132"]), "{rows:?}");
+    assert_eq!(sms[..9], ["SMs", "8", "16", "24", "32", "48", "64", "96", "132"], "{rows:?}");
 }
 
 #[test]
@@ -33,6 +33,22 @@ fn curve_prints_exactly_its_object() {
 }
 
 #[test]
+fn curve_draws_a_picture() {
+    let folder = Folder::new("curve");
+    let file = folder.file("small.svg");
+    let answer = simulated(&["curve", "--job", "small", "--svg", &file]);
+    assert!(answer.out.contains(&format!("picture  {file}\n")), "{}", answer.out);
+    let picture = std::fs::read_to_string(&file).expect("a picture");
+    assert!(
+        picture.contains("within 5 % on 96 of 132 SMs") && picture.contains("comes from a model")
+    );
+    assert_eq!(
+        simulated(&["curve", "--job", "small", "--svg", &folder.file("small.png")]).status,
+        2
+    );
+}
+
+#[test]
 fn curve_prints_csv() {
     let answer = simulated(&["curve", "--job", "copy", "--sms", "16", "--csv"]);
     let lines: Vec<&str> = answer.out.lines().collect();
@@ -44,7 +60,7 @@ fn curve_prints_csv() {
 fn wrong_curves_are_refused() {
     for (arguments, words) in [
         (&["--job", "gemm", "--sms", "0"][..], "at least 1 SM"),
-        (&["--job", "gemm", "--budget", "-1"], "a budget of -1 s is not valid"),
+        (&["--job", "gemm", "--budget", "-1"], "a number of seconds, such as 10"),
         (&["--job", "gemm", "--csv", "--json"], "cannot be used with"),
         (&[], "--job"),
     ] {

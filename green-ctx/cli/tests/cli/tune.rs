@@ -148,6 +148,7 @@ fn people_get_a_table_and_lines_to_paste() {
         assert!(is_text || line.chars().count() <= 100, "{line}");
     }
     assert!(few.contains("more arms; --all shows them"), "{few}");
+    assert!(few.contains("\nEach job alone, on fewer SMs:\n  gemm scales: on "), "{few}");
     let pasted = few.lines().find_map(|line| line.trim().strip_prefix("command  green-ctx "));
     let arguments: Vec<&str> = pasted.expect("a command").split(' ').collect();
     assert_eq!(simulated(&arguments).status, 0, "{arguments:?}");
@@ -165,7 +166,7 @@ fn wrong_requests_say_what_would_be_right() {
     };
     for (arguments, words) in [
         (&[][..], "--job"),
-        (&["--job", "gemm"], "two to four jobs, not 1"),
+        (&["--job", "gemm"], "two to four jobs, not 1; for one job, use curve"),
         (&["--job", "gemm", "--job", "gemm"], "two jobs are named gemm"),
         (&["--job", "gem", "--job", "copy"], "gemm"),
         (&["--job", "gemm:7", "--job", "copy"], "multiple of 64"),
@@ -185,7 +186,7 @@ fn wrong_requests_say_what_would_be_right() {
         ("--arrival", "gemm:rate:0", "use more than 0"),
         ("--arrival", "gemm:trace:/no/file", "/no/file"),
         ("--budget", "0", "use 0.4 s or more"),
-        ("--budget", "-1", "is not valid; give seconds"),
+        ("--budget", "-1", "a number of seconds, such as 10"),
         ("--floor", "gemm", "JOB=SMS, as in gemm=32"),
         ("--floor", "gemm=200", "add up to 200 SMs, but only 132 SMs"),
         ("--floor", "gemm:200", "add up to 200 SMs, but only 132 SMs"),

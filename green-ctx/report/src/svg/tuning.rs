@@ -2,16 +2,11 @@
 
 use green_ctx_tune::{ArmKind, ArmReport, Goal, Outcome};
 
-use super::ticks::{decimals, tick_step};
-use super::{GREEN, INK, MARGIN, RED, SOFT, WIDTH, page};
+use super::plot::{self, Axes, Axis, LEFT, LINE};
+use super::{GREEN, INK, MARGIN, RED, SOFT, WIDTH, curve, page};
 use crate::canvas::{Canvas, Colour, Escaped, Number, shortened};
 
-/// The number of characters per line that fit across the page.
-const LINE: usize = 124;
-const LINE_HEIGHT: f64 = 18.0;
 const MOST_NOTES: usize = 8;
-const LEFT: f64 = MARGIN + 56.0;
-const RIGHT: f64 = WIDTH - MARGIN - 6.0;
 const PLOT_HEIGHT: f64 = 350.0;
 
 /// Draws a chart of a tuning search with a point for each arm. The chart shows one job's rate or latency against the
@@ -44,10 +39,13 @@ pub fn tuning_svg(outcome: &Outcome) -> String {
     let alone = format!("Iterations per second alone: {}", alone.collect::<Vec<_>>().join(", "));
     body.text(MARGIN, 66.0, &format!(r#"font-size="13" fill="{SOFT}""#), &shortened(&alone, LINE));
     let top = verdict(&mut body, outcome) + 24.0;
-    let axes = Axes::of(outcome, top);
+    let axes = axes(outcome, top);
     axes.draw(&mut body);
     let drawn = points(&mut body, outcome, &axes);
-    let bottom = notes(&mut body, outcome, drawn, top + PLOT_HEIGHT + 62.0);
+    let y = top + PLOT_HEIGHT + 62.0;
+    body.text(MARGIN, y, &page::heading(), "Each job alone, on fewer SMs");
+    let y = curve::speeds(&mut body, &outcome.curves(), y + 20.0);
+    let bottom = notes(&mut body, outcome, drawn, y + 28.0);
     page::page(&title, "", bottom, body)
 }
 
@@ -58,19 +56,7 @@ fn verdict(canvas: &mut Canvas, outcome: &Outcome) -> f64 {
         _ if !verdict.meets => RED.to_owned(),
         kind => colour(kind),
     };
-    let lines = wrapped(&verdict.sentence, LINE, 4);
-    let first = lines.first().map_or("", String::as_str);
-    let (head, rest) = match first.find([':', ';']) {
-        Some(end) if end < 30 => first.split_at(end + 1),
-        _ => ("", first),
-    };
-    page::verdict(canvas, &colour, head, rest.trim_start());
-    let (x, mut y) = page::VERDICT;
-    for line in lines.iter().skip(1) {
-        y += LINE_HEIGHT;
-        canvas.text(x, y, &format!(r#"font-size="13" fill="{INK}""#), line);
-    }
-    y
+    plot::sentence(canvas, &colour, &verdict.sentence)
 }
 
 /// Returns an arm's coordinates. The first is a job's latency, or the first job's rate in percent of its rate alone.
@@ -93,125 +79,32 @@ fn coordinates(outcome: &Outcome, arm: &ArmReport) -> Option<(f64, f64)> {
     (is_drawn(x) && is_drawn(y)).then_some((x, y))
 }
 
-/// The range of values of an axis.
-struct Axis {
-    low: f64,
-    high: f64,
-}
-
-impl Axis {
-    fn around(values: impl Iterator<Item = f64>) -> Axis {
-        let (low, high) = values
-            .fold((f64::INFINITY, 0.0_f64), |(low, high), value| (low.min(value), high.max(value)));
-        if !low.is_finite() {
-            return Axis { low: 0.0, high: 100.0 };
-        }
-        let room = (0.06 * (high - low)).max(0.02 * high).max(1e-3);
-        Axis { low: (low - room).max(0.0), high: high + room }
+/// Returns the axes of the chart.
+fn axes(outcome: &Outcome, top: f64) -> Axes {
+    let points: Vec<_> = outcome.arms.iter().filter_map(|arm| coordinates(outcome, arm)).collect();
+    let first = outcome.goal.percentile().map(|(job, _)| job.to_owned());
+    let is_latency = first.is_some();
+    let first = first.or(outcome.jobs.first().map(|job| job.name.clone())).unwrap_or_default();
+    let others = outcome.jobs.iter().map(|job| &job.name).filter(|name| **name != first);
+    let others: Vec<String> = others.map(|name| shortened(name, 16)).collect();
+    let first = shortened(&first, 16);
+    let x = match is_latency {
+        true => format!("p99 of {first}, µs"),
+        false => format!("rate of {first}, % of its rate alone"),
+    };
+    let bound = match &outcome.goal {
+        Goal::Keep { bound_us, .. } => [Some(*bound_us), None],
+        Goal::Least { keep, .. } => [None, Some(100.0 * keep)],
+        _ => [None, None],
+    };
+    Axes {
+        x: Axis::around(points.iter().map(|(x, _)| *x)),
+        y: Axis::around(points.iter().map(|(_, y)| *y)),
+        captions: [x, format!("rate of {}, % of the rate alone", others.join(" + "))],
+        bound,
+        top,
+        height: PLOT_HEIGHT,
     }
-
-    /// Returns the position of a value along the axis, from 0 to 1.
-    fn along(&self, value: f64) -> f64 {
-        ((value - self.low) / (self.high - self.low)).clamp(0.0, 1.0)
-    }
-
-    /// Returns round values within the range, and their labels.
-    fn ticks(&self) -> Vec<(f64, String)> {
-        let step = tick_step(self.high - self.low, 8.0);
-        let first = (self.low / step - 1e-9).ceil();
-        let values = (0..16).map(|tick| (first + f64::from(tick)) * step);
-        let inside = values.take_while(|value| *value <= self.high);
-        inside.map(|value| (value, format!("{value:.*}", decimals(step)))).collect()
-    }
-}
-
-struct Axes {
-    x: Axis,
-    y: Axis,
-    captions: [String; 2],
-    /// The goal's bound on each axis: on the latency, or on the other jobs' rate.
-    bound: [Option<f64>; 2],
-    top: f64,
-}
-
-impl Axes {
-    fn of(outcome: &Outcome, top: f64) -> Axes {
-        let points: Vec<_> =
-            outcome.arms.iter().filter_map(|arm| coordinates(outcome, arm)).collect();
-        let first = outcome.goal.percentile().map(|(job, _)| job.to_owned());
-        let is_latency = first.is_some();
-        let first = first.or(outcome.jobs.first().map(|job| job.name.clone())).unwrap_or_default();
-        let others = outcome.jobs.iter().map(|job| &job.name).filter(|name| **name != first);
-        let others: Vec<String> = others.map(|name| shortened(name, 16)).collect();
-        let first = shortened(&first, 16);
-        let x = match is_latency {
-            true => format!("p99 of {first}, µs"),
-            false => format!("rate of {first}, % of its rate alone"),
-        };
-        let bound = match &outcome.goal {
-            Goal::Keep { bound_us, .. } => [Some(*bound_us), None],
-            Goal::Least { keep, .. } => [None, Some(100.0 * keep)],
-            _ => [None, None],
-        };
-        Axes {
-            x: Axis::around(points.iter().map(|(x, _)| *x)),
-            y: Axis::around(points.iter().map(|(_, y)| *y)),
-            captions: [x, format!("rate of {}, % of the rate alone", others.join(" + "))],
-            bound,
-            top,
-        }
-    }
-
-    fn at(&self, (x, y): (f64, f64)) -> (f64, f64) {
-        let right = LEFT + self.x.along(x) * (RIGHT - LEFT);
-        (right, self.top + PLOT_HEIGHT * (1.0 - self.y.along(y)))
-    }
-
-    /// Draws the background, both axes, and the bound if it is in range.
-    fn draw(&self, canvas: &mut Canvas) {
-        let (top, bottom) = (self.top, self.top + PLOT_HEIGHT);
-        let (width, middle) = (Number(RIGHT - LEFT), Number(top + PLOT_HEIGHT / 2.0));
-        canvas.put(format_args!(
-            r##"<rect x="{}" y="{}" width="{width}" height="{PLOT_HEIGHT}" fill="#f7f7f7"/>"##,
-            Number(LEFT),
-            Number(top),
-        ));
-        let small = |anchor| format!(r#"font-size="10.5" text-anchor="{anchor}" fill="{SOFT}""#);
-        for (value, text) in self.x.ticks() {
-            let (x, _) = self.at((value, 0.0));
-            line(canvas, "axis", (x, top), (x, bottom + 4.0), "#dddddd");
-            canvas.text(x, bottom + 16.0, &small("middle"), &text);
-        }
-        for (value, text) in self.y.ticks() {
-            let (_, y) = self.at((0.0, value));
-            line(canvas, "axis", (LEFT - 4.0, y), (RIGHT, y), "#dddddd");
-            canvas.text(LEFT - 8.0, y + 3.7, &small("end"), &text);
-        }
-        let caption = format!(r#"font-size="11.5" text-anchor="middle" fill="{INK}""#);
-        canvas.text((LEFT + RIGHT) / 2.0, bottom + 34.0, &caption, &self.captions[0]);
-        let x = Number(LEFT - 42.0);
-        let turned = format!(r#"{caption} transform="rotate(-90 {x} {middle})""#);
-        canvas.text(LEFT - 42.0, top + PLOT_HEIGHT / 2.0, &turned, &self.captions[1]);
-        let [x, y] = self.bound;
-        if let Some(x) = x.filter(|x| (self.x.low..self.x.high).contains(x)) {
-            let (x, _) = self.at((x, 0.0));
-            line(canvas, "bound", (x, top), (x, bottom), RED);
-        }
-        if let Some(y) = y.filter(|y| (self.y.low..self.y.high).contains(y)) {
-            let (_, y) = self.at((0.0, y));
-            line(canvas, "bound", (LEFT, y), (RIGHT, y), RED);
-        }
-    }
-}
-
-fn line(canvas: &mut Canvas, class: &str, from: (f64, f64), to: (f64, f64), colour: &str) {
-    canvas.put(format_args!(
-        r#"<path class="{class}" d="M{} {}L{} {}" stroke="{colour}"/>"#,
-        Number(from.0),
-        Number(from.1),
-        Number(to.0),
-        Number(to.1),
-    ));
 }
 
 /// Draws a point for each arm that has both coordinates. Marks the recommended arm and the arm that it was compared
@@ -312,31 +205,7 @@ fn notes(canvas: &mut Canvas, outcome: &Outcome, drawn: usize, top: f64) -> f64 
         lines.push("Interrupted: this is the best result so far.".to_owned());
     }
     lines.extend(outcome.notes.iter().take(MOST_NOTES).cloned());
-    let mut y = top;
-    let soft = format!(r#"font-size="12" fill="{SOFT}""#);
-    for text in lines.iter().flat_map(|line| wrapped(line, LINE + 8, 2)) {
-        canvas.text(MARGIN, y, &soft, &text);
-        y += LINE_HEIGHT;
-    }
-    y - LINE_HEIGHT + 4.0
-}
-
-/// Wraps text to `width` characters per line and at most `most` lines. If the text does not fit, the last line ends
-/// in an ellipsis.
-fn wrapped(text: &str, width: usize, most: usize) -> Vec<String> {
-    let mut lines: Vec<String> = Vec::new();
-    for word in text.split_whitespace() {
-        let fits = |line: &String| line.chars().count() + 1 + word.chars().count() <= width;
-        let is_last = lines.len() >= most;
-        match lines.last_mut() {
-            Some(line) if is_last || fits(line) => {
-                line.push(' ');
-                line.push_str(word);
-            }
-            _ => lines.push(word.to_owned()),
-        }
-    }
-    lines.iter().map(|line| shortened(line, width)).collect()
+    plot::notes(canvas, &lines, top)
 }
 
 #[cfg(test)]

@@ -6,13 +6,15 @@ use std::fmt::Write;
 use green_ctx_tune::{ArmKind, ArmReport, Outcome};
 
 use crate::canvas::shortened;
+use crate::curve::curve_lines;
 
 /// The number of arms shown by default.
 const FEW: usize = 6;
 /// The maximum width of an arm's description, so that a line has at most 100 columns.
 const WIDEST: usize = 42;
 
-/// Formats a table of the arms, the best first. A line has at most 100 columns.
+/// Formats a table of the arms, the best first, and how each job scales when it runs alone. A line of the table has at
+/// most 100 columns.
 #[must_use]
 pub fn tuning_table(outcome: &Outcome, all: bool) -> String {
     let verdict = &outcome.verdict;
@@ -50,6 +52,8 @@ pub fn tuning_table(outcome: &Outcome, all: bool) -> String {
         let more = places.len() - shown;
         let _ = writeln!(text, "{more} more arms; --all shows them, --json prints all figures");
     }
+    text.push_str("\nEach job alone, on fewer SMs:\n");
+    text.extend(outcome.curves().iter().map(curve_lines));
     text
 }
 

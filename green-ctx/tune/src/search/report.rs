@@ -3,16 +3,13 @@
 use super::finals::{BETWEEN_RATES, Claim};
 use super::{HIGH_LOAD, Search};
 use crate::goal::Goal;
-use crate::measure::{Measure, Sample};
+use crate::measure::{HOST_BOUND, Measure, Sample};
 use crate::outcome::{ArmReport, JobReport, Latency, Outcome, Stage};
 use crate::request::RequestError;
 use crate::stats::{mean, median, quantile, samples_for};
 
 /// The drift of a reference rate above which the figures are doubtful.
 const MOST_DRIFT: f64 = 0.05;
-/// The fraction of an iteration's time spent on submitting it from which a job counts as host-bound. The rest is the
-/// driver's own time between two launches.
-const HOST_BOUND: f64 = 0.9;
 /// The half-width above which an interval is wider than most uses need, relative to the ratio of the scores.
 const WIDE: f64 = 0.02;
 

@@ -1,0 +1,142 @@
+//! Curves: how one Python job scales with its SMs.
+
+use green_ctx_report::{CurveObject, curve_svg, curve_text, machine_of, to_json};
+use green_ctx_tune::{self as tune, CurveRequest, CurveShape, Job, Profile};
+use pyo3::exceptions::PyKeyboardInterrupt;
+use pyo3::prelude::*;
+
+use crate::argument::{self, DeviceId, Whole, unexpected};
+use crate::code::{Code, import};
+use crate::device::device;
+use crate::fault::{Fault, unsigned};
+use crate::gil::blocking;
+use crate::tuner::{GoOn, Work, addresses, measured};
+use crate::tuning_request::seconds;
+
+/// A checked request for a curve, without the work of the job.
+#[pyclass(frozen, module = "green_ctx_torch._native")]
+pub(crate) struct _CurveRequest {
+    device: i64,
+    job: Profile,
+    request: CurveRequest,
+}
+
+#[pymethods]
+impl _CurveRequest {
+    #[new]
+    fn new(
+        py: Python<'_>,
+        name: &Bound<'_, PyAny>,
+        sms: Option<&Bound<'_, PyAny>>,
+        device: DeviceId,
+        budget: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<_CurveRequest> {
+        const EXPECTED: &str = "sms lists numbers of SMs, as in [16, 32, 64]";
+        let mut request = CurveRequest::default();
+        if let Some(sms) = sms {
+            let wrong = || unexpected(sms, EXPECTED);
+            let counts = sms.try_iter().map_err(|error| argument::or_passed(py, error, wrong))?;
+            let count = |count: PyResult<Bound<'_, PyAny>>| -> PyResult<u32> {
+                let count = argument::index(&count?, wrong)?.extract::<Whole>()?;
+                match unsigned("a number of SMs", count.0)? {
+                    0 => Err(Fault::value("a number of SMs cannot be 0; give at least 1").into()),
+                    count => Ok(count),
+                }
+            };
+            request = request.counts(counts.map(count).collect::<PyResult<Vec<_>>>()?);
+        }
+        if let Some(budget) = budget {
+            request = request.budget(seconds(budget)?);
+        }
+        let (job, device) = (Profile::new(argument::name("job", name)?), device.ordinal(py)?);
+        blocking(py, || self::device(device).map(drop))?;
+        Ok(_CurveRequest { device, job, request })
+    }
+
+    /// The device's ordinal.
+    #[getter]
+    fn device(&self) -> i64 {
+        self.device
+    }
+
+    /// Measures the curve. `progress` is called before each measurement block. `notes` are added to the curve's notes.
+    fn run(
+        &self,
+        py: Python<'_>,
+        works: Vec<Work<Bound<'_, PyAny>>>,
+        notes: Vec<String>,
+        progress: Option<Py<PyAny>>,
+    ) -> PyResult<Curve> {
+        let works = addresses(works)?;
+        let (found, end) = py.detach(|| {
+            let measure = |device: &_, jobs: &mut [Job], go_on: GoOn<'_>| {
+                tune::curve(device, &mut jobs[0], &self.request, go_on)
+            };
+            let jobs = std::slice::from_ref(&self.job);
+            measured(self.device, jobs, works, progress, measure)
+        });
+        let is_interrupt = |end: &PyErr| end.is_instance_of::<PyKeyboardInterrupt>(py);
+        let interrupted = end.as_ref().is_some_and(is_interrupt);
+        let mut curve = match (found, end) {
+            // The points so far are what an interruption asks for.
+            (Ok(curve), Some(_)) if interrupted && curve.shape != CurveShape::Unknown => curve,
+            (_, Some(end)) => return Err(end),
+            (found, None) => found?,
+        };
+        curve.notes.extend(notes);
+        Ok(Curve { curve })
+    }
+}
+
+/// How a job scales with its SMs. `print` shows a curve as a table, and a notebook shows it as a picture.
+#[pyclass(frozen, module = "green_ctx_torch")]
+pub(crate) struct Curve {
+    curve: tune::Curve,
+}
+
+#[pymethods]
+impl Curve {
+    /// The curve as (number of SMs, median time of an iteration in µs), from the fewest SMs to the whole device. The
+    /// time is None if the job does not run on this number of SMs.
+    #[getter]
+    fn points(&self) -> Vec<(u32, Option<f64>)> {
+        self.curve.points.iter().map(|point| (point.sms, point.median_us)).collect()
+    }
+
+    /// What the curve says, as a sentence.
+    #[getter]
+    fn sentence(&self) -> &str {
+        &self.curve.sentence
+    }
+
+    /// Returns the smallest measured number of SMs from which on the job loses at most this fraction of its full speed.
+    #[pyo3(signature = (loss=0.05))]
+    fn within(&self, loss: f64) -> Option<u32> {
+        self.curve.within(loss)
+    }
+
+    /// Returns a picture as SVG, with a mark at the number of SMs from which on the job is within 5 % of its full
+    /// speed.
+    fn svg(&self, py: Python<'_>) -> String {
+        py.detach(|| curve_svg(&self.curve))
+    }
+
+    fn _repr_svg_(&self, py: Python<'_>) -> String {
+        self.svg(py)
+    }
+
+    /// Returns the curve as a dict with the fields of `green-ctx --json curve`.
+    fn to_dict<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        let machine = machine_of(self.curve.machine.as_ref());
+        let text = to_json(&CurveObject::of(machine, &self.curve));
+        import(py, "json")?.run_method("loads", (text,))
+    }
+
+    fn __str__(&self) -> String {
+        curve_text(&self.curve)
+    }
+
+    fn __repr__(&self) -> String {
+        format!("<Curve: {}>", self.curve.sentence)
+    }
+}
