@@ -36,6 +36,7 @@ const SCRIPTS: &[&str] = &[
     "tests/python/gpu/placed.py",
     "tests/python/gpu/entering.py",
     "tests/python/gpu/captures.py",
+    "tests/python/gpu/curves.py",
     "tests/python/gpu/exits.py",
     "tests/python/gpu/libraries.py",
     "tests/python/gpu/measurements.py",
@@ -62,6 +63,7 @@ const SCRIPTS: &[&str] = &[
 const PAGES: &[&str] = &[
     "README.md",
     "green-ctx-torch/README.md",
+    "docs/curve.md",
     "docs/pytorch.md",
     "docs/pytorch-libraries.md",
     "docs/nccl.md",

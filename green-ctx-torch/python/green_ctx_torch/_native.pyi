@@ -1233,11 +1233,11 @@ class Curve:
         """
     @property
     def sentence(self) -> str:
-        """What the curve says, as a sentence."""
+        """The shape of the curve, and the number of SMs that the job needs, in words."""
     def within(self, loss: float = 0.05) -> int | None:
         """Returns the smallest measured number of SMs from which on the job loses at most this fraction of its full speed."""
     def svg(self) -> str:
-        """Returns a picture as SVG, with a mark at the number of SMs from which on the job is within 5 % of its full
+        """Returns a picture as SVG, with a mark at the number of SMs from which on the job is within 10 % of its full
         speed.
         """
     def _repr_svg_(self) -> str: ...

@@ -103,7 +103,7 @@ impl Curve {
         self.curve.points.iter().map(|point| (point.sms, point.median_us)).collect()
     }
 
-    /// What the curve says, as a sentence.
+    /// The shape of the curve, and the number of SMs that the job needs, in words.
     #[getter]
     fn sentence(&self) -> &str {
         &self.curve.sentence
@@ -115,7 +115,7 @@ impl Curve {
         self.curve.within(loss)
     }
 
-    /// Returns a picture as SVG, with a mark at the number of SMs from which on the job is within 5 % of its full
+    /// Returns a picture as SVG, with a mark at the number of SMs from which on the job is within 10 % of its full
     /// speed.
     fn svg(&self, py: Python<'_>) -> String {
         py.detach(|| curve_svg(&self.curve))

@@ -42,7 +42,7 @@ pub(crate) struct Arguments {
     /// Prints the curve as comma-separated values.
     #[arg(long, conflicts_with = "json")]
     csv: bool,
-    /// Draws the curve, and marks the number of SMs from which on the job is within 5 % of its full speed.
+    /// Draws the curve, and marks the number of SMs from which on the job is within 10 % of its full speed.
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
 }

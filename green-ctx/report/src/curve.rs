@@ -10,7 +10,7 @@ use crate::objects::{DeviceObject, DriverObject};
 use crate::table::{Align, table};
 use crate::tuning::Machine;
 
-/// The JSON that `green-ctx curve` prints: the driver, the device, the curve and what it says.
+/// The JSON that `green-ctx curve` prints: the driver, the device and the curve.
 #[derive(Serialize)]
 pub struct CurveObject<'a> {
     driver: Option<DriverObject>,
@@ -29,7 +29,7 @@ impl CurveObject<'_> {
     }
 }
 
-/// Formats a curve as text: what it says, a table with one row per number of SMs, and remarks.
+/// Formats a curve as text: its sentence, a table with one row per number of SMs, and remarks.
 #[must_use]
 pub fn curve_text(curve: &Curve) -> String {
     let columns = [
@@ -61,8 +61,8 @@ pub fn curve_text(curve: &Curve) -> String {
     text
 }
 
-/// Returns what a reader of the table or the picture must know besides: where and why the job does not run, the notes,
-/// and whether the measurement was interrupted.
+/// Returns remarks for the reader of the table or the picture: where and why the job does not run, the notes, and
+/// whether the measurement was interrupted.
 pub(crate) fn remarks(curve: &Curve) -> Vec<String> {
     let skipped = |point: &CurvePoint| {
         point.skipped.as_ref().map(|why| format!("{} SMs: it does not run: {why}", point.sms))
@@ -75,7 +75,7 @@ pub(crate) fn remarks(curve: &Curve) -> Vec<String> {
     remarks
 }
 
-/// Formats a curve in two lines: the speeds of at most eight points, and what they say.
+/// Formats a curve in two lines: its sentence, and the speeds of at most eight points.
 pub(crate) fn curve_lines(curve: &Curve) -> String {
     let steps = curve.points.len().div_ceil(8).max(1);
     let speed = |point: &CurvePoint| Some(format!("{}: {:.0} %", point.sms, 100.0 * point.speed?));

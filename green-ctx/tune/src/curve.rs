@@ -61,9 +61,9 @@ pub struct Curve {
     pub machine: Option<Machine>,
     /// The points, from the fewest SMs to the whole device. On the whole device, the job runs in a plain stream.
     pub points: Vec<CurvePoint>,
-    /// What the points say.
+    /// The shape of the curve.
     pub shape: CurveShape,
-    /// What the points say, as a sentence. If no GPU ran the job, another sentence says so.
+    /// The shape, and the number of SMs that the job needs, in words. If no GPU ran the job, another sentence says so.
     pub sentence: String,
     /// The time that the host needs to submit one iteration, in µs; `None` if it is not known.
     pub host_us: Option<f64>,
@@ -100,13 +100,13 @@ pub struct CurvePoint {
 #[serde(rename_all = "snake_case", tag = "kind", content = "sms")]
 #[non_exhaustive]
 pub enum CurveShape {
-    /// The job needs almost all SMs to be within 5 % of its full speed.
+    /// The job needs almost all SMs to be within 10 % of its full speed.
     Scales,
-    /// The job is within 5 % of its full speed from this number of SMs on.
+    /// The job is within 10 % of its full speed from this number of SMs on.
     Saturates(u32),
     /// The host submits iterations so slowly that the number of SMs hardly matters.
     HostBound,
-    /// The blocks of equal points differ so much that they hide a difference of 5 %.
+    /// The blocks of equal points differ so much that they hide a difference of 10 %.
     Hidden,
     /// The job was not measured on the whole device, or on nothing else.
     Unknown,
@@ -123,7 +123,7 @@ const ROUNDS: u32 = 6;
 const SHORTEST: Duration = Duration::from_millis(8);
 /// The fraction of a block that does not count, because the clocks still follow the previous load.
 const LEAD_IN: f64 = 0.25;
-/// The loss of speed for which a curve names the smallest number of SMs.
+/// A curve names the smallest number of SMs for this loss of speed, and for twice this loss.
 const LOSS: f64 = 0.05;
 /// The fraction of the SMs from which on a job that needs them scales.
 const ALMOST_ALL: f64 = 0.85;
@@ -168,18 +168,18 @@ impl Curve {
         self.points.iter().rev().take_while(is_fast).last().map(|point| point.sms)
     }
 
-    /// Returns what the points say.
+    /// Returns the shape, and the sentence about it.
     fn judged(&self, host_bound: bool) -> (CurveShape, String) {
         let job = &self.job;
         let mut measured = self.points.iter().rev().filter_map(|it| Some((it.sms, it.speed?)));
-        let ([knee, ten], Some((sms, _)), Some((part, speed))) =
-            ([LOSS, 2.0 * LOSS].map(|loss| self.within(loss)), measured.next(), measured.next())
+        let (knee, five) = (self.within(2.0 * LOSS), self.within(LOSS));
+        let (Some(knee), Some(five), Some((sms, _)), Some((part, speed))) =
+            (knee, five, measured.next(), measured.next())
         else {
             let words =
                 "was not measured both on the whole device and on fewer SMs: its need is unknown";
             return (CurveShape::Unknown, format!("{job} {words}."));
         };
-        let [knee, ten] = [knee, ten].map(Option::unwrap_or_default);
         let spreads = self.points.iter().filter(|point| 2 * point.sms >= knee);
         let spread = spreads.filter_map(|point| point.spread).fold(0.0, f64::max);
         if host_bound {
@@ -198,8 +198,8 @@ impl Curve {
             let words = format!("on {part} of {sms} SMs, it has {percent:.0} % of its full speed");
             (CurveShape::Scales, format!("{job} scales: {words}."))
         } else {
-            let words = format!("on {knee} of {sms} SMs, and within 10 % on {ten}");
-            let words = format!("{job} saturates: it is within 5 % of its full speed {words}.");
+            let words = format!("on {knee} of {sms} SMs, and within 5 % on {five}");
+            let words = format!("{job} saturates: it is within 10 % of its full speed {words}.");
             (CurveShape::Saturates(knee), words)
         }
     }

@@ -33,6 +33,7 @@ PROGRAMS = [
     ("README.md", [1], "", "GPU"),
     ("green-ctx-torch/README.md", [0, 1], "", "GPU"),
     ("green-ctx-torch/README.md", [2], "", "simulator"),
+    ("docs/curve.md", [0], "", "GPU"),
     ("docs/pytorch.md", [0, 1, 2, 3, 4, 5], "", "GPU"),
     ("docs/pytorch-libraries.md", [0], "", "GPU"),
     ("docs/nccl.md", [0, 1], COLLECTIVES, "several GPUs"),

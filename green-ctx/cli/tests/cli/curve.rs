@@ -6,7 +6,7 @@ use crate::{DEVICE, DRIVER, Folder, simulated};
 fn curve_prints_a_table_and_what_it_says() {
     let answer = simulated(&["curve", "--job", "small"]);
     assert_eq!((answer.status, answer.err.as_str()), (0, ""));
-    let words = "small saturates: it is within 5 % of its full speed on 96 of 132 SMs, and within 10 % on 96. \
+    let words = "small saturates: it is within 10 % of its full speed on 96 of 132 SMs, and within 5 % on 96. \
         (This curve comes from a model of the jobs, not from a GPU.)";
     assert!(answer.out.contains(words), "{}", answer.out);
     let rows: Vec<&str> = answer.out.lines().skip_while(|line| !line.starts_with("SMs")).collect();
@@ -40,7 +40,7 @@ fn curve_draws_a_picture() {
     assert!(answer.out.contains(&format!("picture  {file}\n")), "{}", answer.out);
     let picture = std::fs::read_to_string(&file).expect("a picture");
     assert!(
-        picture.contains("within 5 % on 96 of 132 SMs") && picture.contains("comes from a model")
+        picture.contains("within 10 % on 96 of 132 SMs") && picture.contains("comes from a model")
     );
     assert_eq!(
         simulated(&["curve", "--job", "small", "--svg", &folder.file("small.png")]).status,

@@ -10,7 +10,7 @@ const HEIGHT: f64 = 300.0;
 
 /// Draws a curve: the job's speed on each number of SMs, in percent of its speed on the whole device. The bars show the
 /// fastest and the slowest block, the dashed line the speed of a job that scales perfectly. A vertical line marks the
-/// smallest number of SMs from which on the job is within 5 % of its full speed.
+/// smallest number of SMs from which on the job is within 10 % of its full speed.
 ///
 /// The same curve always gives the same SVG text. The text has no external references. In a browser, hovering over a
 /// point shows its figures.
@@ -59,7 +59,7 @@ pub(super) fn speeds(canvas: &mut Canvas, curves: &[Curve], top: f64) -> f64 {
         let (x, anchor) =
             if x < (LEFT + RIGHT) / 2.0 { (x + 6.0, "start") } else { (x - 6.0, "end") };
         let style = format!(r#"font-size="11.5" text-anchor="{anchor}" fill="{RED}""#);
-        let words = format!("within 5 % on {knee} of {sms} SMs");
+        let words = format!("within 10 % on {knee} of {sms} SMs");
         canvas.text(x, top + HEIGHT - 10.0, &style, &words);
     }
     for (index, curve) in curves.iter().enumerate() {
@@ -93,10 +93,10 @@ pub(super) fn speeds(canvas: &mut Canvas, curves: &[Curve], top: f64) -> f64 {
     top + HEIGHT + 34.0
 }
 
-/// Returns the smallest number of SMs within 5 % of the full speed, unless the job's need is not known.
+/// Returns the smallest number of SMs within 10 % of the full speed, unless the job's need is not known.
 fn knee(curve: &Curve) -> Option<f64> {
     let known = !matches!(curve.shape, CurveShape::Hidden | CurveShape::Unknown);
-    curve.within(0.05).filter(|_| known).map(f64::from)
+    curve.within(0.1).filter(|_| known).map(f64::from)
 }
 
 /// Returns the points with figures: each point's coordinates, and the speeds of its slowest and fastest block.
@@ -140,14 +140,14 @@ mod tests {
     fn the_knee_is_marked() {
         let saturating = job(48, 500.0);
         let (_, picture) = drawn(saturating, 0.01);
-        assert!(picture.contains("within 5 % on 48 of 132 SMs"), "{picture}");
+        assert!(picture.contains("within 10 % on 48 of 132 SMs"), "{picture}");
         assert_eq!(picture.matches(r#"class="knee""#).count(), 1);
         assert_eq!(picture.matches(r#"class="point""#).count(), 8);
         let mut flat = job(8, 10.0);
         flat.host_us = 50.0;
-        assert!(drawn(flat, 0.01).1.contains("within 5 % on 8 of 132 SMs"));
+        assert!(drawn(flat, 0.01).1.contains("within 10 % on 8 of 132 SMs"));
         let scaling = job(10_000, 10.0);
-        assert!(drawn(scaling, 0.01).1.contains("within 5 % on 132 of 132 SMs"));
+        assert!(drawn(scaling, 0.01).1.contains("within 10 % on 132 of 132 SMs"));
     }
 
     #[test]
