@@ -35,7 +35,7 @@ def test_a_curve_is_text_picture_and_dict(graph):
     assert known["shape"]["kind"] in ["scales", "saturates", "host_bound", "hidden"]
     assert known["device"]["sm_count"] == 132
     assert [point["median_us"] for point in known["points"]] == [time for _, time in made.points]
-    assert "(This curve comes from the simulated h200, CUDA 13.0, not from a GPU.)" in made.sentence
+    assert "(This curve comes from the simulated h200, CUDA 13.0, whose kernels take no time, not from a GPU.)" in made.sentence
     assert str(made).startswith(made.sentence) and "\n132 " in str(made)
     assert repr(made) == f"<Curve: {made.sentence}>"
     assert made.svg().startswith("<svg ") and made._repr_svg_() == made.svg()

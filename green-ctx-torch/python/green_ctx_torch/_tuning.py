@@ -142,13 +142,13 @@ def curve(
 
         curve = green_ctx_torch.curve(step)
         print(curve)                  # a table, and what it says; a notebook shows a picture
-        floor = curve.within(0.05)    # the smallest number of SMs within 5 % of the full speed
+        floor = curve.within(0.05)    # the number of SMs from which on it is within 5 % of its full speed
 
-    `work` is a function without arguments, a graph or a `Job`, as for `tune`. Two iterations are always in flight. The
-    sizes are measured in alternating blocks, so a device that becomes slower does not favour one.
+    `work` is a function without arguments, a graph or a `Job`, as for `tune`. Two iterations are in flight, unless the
+    function waits for its own work. The sizes are measured in alternating blocks, so a device that becomes slower does not favour one.
 
     - `sms`: the numbers of SMs to measure, rounded up to whole units. The default is about eight. The whole device is
-      always measured.
+      always measured, and numbers that are not smaller are left out.
     - `name`: the name in the result, by default the function's name.
     - `budget`: the duration of the measurement in seconds, by default 10. Each size is measured at least once.
     - `progress`: as for `tune`. If it returns False, the measurement ends, and the curve consists of the blocks so far.

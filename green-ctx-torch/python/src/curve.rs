@@ -109,7 +109,8 @@ impl Curve {
         &self.curve.sentence
     }
 
-    /// Returns the smallest measured number of SMs from which on the job loses at most this fraction of its full speed.
+    /// Returns the smallest measured number of SMs from which on the job loses at most this fraction of its full speed, or
+    /// None if the spread hides it.
     #[pyo3(signature = (loss=0.05))]
     fn within(&self, loss: f64) -> Option<u32> {
         self.curve.within(loss)

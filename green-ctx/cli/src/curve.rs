@@ -21,7 +21,7 @@ Examples:
   green-ctx curve --job attention:8192 --sms 16,32,64 --svg attention.svg
 
 A job of your own is measured by green_ctx_torch.curve in Python, and by green_ctx_tune::curve in Rust.
-Without a GPU, the job runs in a model, and every output says so.";
+Without a GPU, the job runs in a model; the text, the JSON and the picture say so.";
 
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
@@ -39,7 +39,7 @@ pub(crate) struct Arguments {
     /// find cuBLAS.
     #[arg(long, value_name = "PATH")]
     cublas: Option<PathBuf>,
-    /// Prints the curve as comma-separated values.
+    /// Prints the number of SMs, the median time in us, the spread and the speed as comma-separated values.
     #[arg(long, conflicts_with = "json")]
     csv: bool,
     /// Draws the curve, and marks the number of SMs from which on the job is within 10 % of its full speed.

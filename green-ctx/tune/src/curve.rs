@@ -27,7 +27,8 @@ pub struct CurveRequest {
 }
 
 impl CurveRequest {
-    /// Sets the numbers of SMs to measure, each rounded up to whole units. The whole device is always measured.
+    /// Sets the numbers of SMs to measure, each rounded up to whole units. The whole device is always measured, so
+    /// numbers that are not smaller are left out.
     pub fn counts(mut self, counts: impl IntoIterator<Item = u32>) -> CurveRequest {
         self.counts = Some(counts.into_iter().collect());
         self
@@ -104,7 +105,7 @@ pub enum CurveShape {
     Scales,
     /// The job is within 10 % of its full speed from this number of SMs on.
     Saturates(u32),
-    /// The host submits iterations so slowly that the number of SMs hardly matters.
+    /// The host submits iterations so slowly that the whole device is hardly faster than fewer SMs.
     HostBound,
     /// The blocks of equal points differ so much that they hide a difference of 10 %.
     Hidden,
@@ -161,10 +162,13 @@ impl Curve {
         curve
     }
 
-    /// Returns the smallest measured number of SMs from which on the job loses at most this fraction of its full speed.
+    /// Returns the smallest measured number of SMs from which on the job loses at most this fraction of its full speed,
+    /// or `None` if the spread hides it.
     #[must_use]
     pub fn within(&self, loss: f64) -> Option<u32> {
-        let is_fast = |point: &&CurvePoint| point.speed.is_some_and(|it| it >= 1.0 - loss);
+        let is_known = self.shape != CurveShape::Hidden;
+        let is_fast =
+            |point: &&CurvePoint| is_known && point.speed.is_some_and(|it| it >= 1.0 - loss);
         self.points.iter().rev().take_while(is_fast).last().map(|point| point.sms)
     }
 
@@ -183,9 +187,9 @@ impl Curve {
         let spreads = self.points.iter().filter(|point| 2 * point.sms >= knee);
         let spread = spreads.filter_map(|point| point.spread).fold(0.0, f64::max);
         if host_bound {
-            let words = "submitting an iteration takes about as long as the iteration, so the number of SMs hardly \
-                         matters";
-            (CurveShape::HostBound, format!("The host limits {job}: {words}."))
+            let words = "submitting an iteration takes about as long as the iteration";
+            let words = format!("On {knee} SMs or more, the host limits {job}: {words}.");
+            (CurveShape::HostBound, words)
         } else if spread > 2.0 * LOSS {
             let words = "which hides its need: measure longer, or on an idle machine";
             let percent = 100.0 * spread;
@@ -194,7 +198,7 @@ impl Curve {
             );
             (CurveShape::Hidden, words)
         } else if f64::from(knee) > ALMOST_ALL * f64::from(sms) {
-            let percent = 100.0 * speed;
+            let percent = (100.0 * speed).floor();
             let words = format!("on {part} of {sms} SMs, it has {percent:.0} % of its full speed");
             (CurveShape::Scales, format!("{job} scales: {words}."))
         } else {

@@ -102,8 +102,10 @@ fn jobs_of_all_kinds_run_on_every_driver() -> Tested {
             assert!(outcome.complete && outcome.arms.len() > 1, "{spec}");
             let machine = outcome.machine.as_ref().expect("it ran on a device");
             assert_eq!((machine.sm_count, outcome.pieces.sms), (132, 132));
-            let origin =
-                format!("(This verdict comes from the {}, not from a GPU.)", machine.driver);
+            let origin = format!(
+                "(This verdict comes from the {}, whose kernels take no time, not from a GPU.)",
+                machine.driver
+            );
             assert!(outcome.verdict.sentence.ends_with(&origin), "{}", outcome.verdict.sentence);
             // At most two contexts per count, and those with all SMs.
             assert!(device.context_counts().created <= 36, "{:?}", device.context_counts());

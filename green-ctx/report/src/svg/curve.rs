@@ -2,7 +2,7 @@
 
 use green_ctx_tune::{Curve, CurvePoint, CurveShape};
 
-use super::plot::{self, Axes, Axis, LEFT, LINE, RIGHT};
+use super::plot::{self, Axes, Axis, LEFT, RIGHT};
 use super::{GREEN, MARGIN, RED, SOFT, page};
 use crate::canvas::{Canvas, Colour, Escaped, Number, shortened};
 
@@ -19,12 +19,12 @@ pub fn curve_svg(curve: &Curve) -> String {
     let mut body = Canvas::default();
     let title = format!("{}: how many SMs does it need?", shortened(&curve.job, 60));
     page::title(&mut body, 16.5, &title);
-    let machine = curve.machine.as_ref().map(|machine| {
-        let driver = machine.driver_version.as_deref().unwrap_or_default();
-        format!("{}, {} SMs, {} {driver}", machine.device, machine.sm_count, machine.driver)
-    });
-    let soft = format!(r#"font-size="13" fill="{SOFT}""#);
-    body.text(MARGIN, 66.0, &soft, &shortened(&machine.unwrap_or_default(), LINE));
+    if let Some(machine) = &curve.machine {
+        let text = format!("{}, {} SMs, {}", machine.device, machine.sm_count, machine.driver);
+        let text = [Some(text), machine.driver_version.clone()].into_iter().flatten();
+        let soft = format!(r#"font-size="13" fill="{SOFT}""#);
+        body.text(MARGIN, 66.0, &soft, &text.collect::<Vec<_>>().join(", "));
+    }
     let colour = if knee(curve).is_some() { GREEN } else { RED };
     let y = plot::sentence(&mut body, colour, &curve.sentence);
     let y = speeds(&mut body, std::slice::from_ref(curve), y + 20.0);
