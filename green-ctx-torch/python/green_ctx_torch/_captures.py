@@ -55,6 +55,7 @@ def _wrap_graph(graph: Any) -> None:
         return
     # For graphs that were captured earlier.
     setattr(graph, _HOME, None)
+    _workspaces.note_earlier_graphs(are_noted=True)
     begin, replay = graph.capture_begin, graph.replay
     # From torch 2.14 on, `capture_end` calls `capture_end_pre`. From 2.15 on, `torch.cuda.graph` also calls the
     # latter itself if a capture fails to begin.

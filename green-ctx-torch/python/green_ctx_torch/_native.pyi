@@ -1231,11 +1231,10 @@ class Curve:
         """The curve as (number of SMs, median time of an iteration in µs), from the fewest SMs to the whole device. The
         time is None if the job does not run on this number of SMs.
         """
-    @property
-    def sentence(self) -> str:
-        """The shape of the curve, and the number of SMs that the job needs, in words."""
     def within(self, loss: float = 0.05) -> int | None:
-        """Returns the smallest measured number of SMs from which on the job loses at most this fraction of its full speed."""
+        """Returns the smallest measured number of SMs from which on the job loses at most this fraction of its full speed, or
+        None if the spread hides it.
+        """
     def svg(self) -> str:
         """Returns a picture as SVG, with a mark at the number of SMs from which on the job is within 10 % of its full
         speed.
@@ -1247,7 +1246,7 @@ class Curve:
 @final
 class _CurveRequest:
     def __new__(
-        cls, name: str, sms: Iterable[SupportsIndex] | None, device: _Device, budget: float | None
+        cls, name: str, sms: Sequence[SupportsIndex] | None, device: _Device, budget: float | None
     ) -> _CurveRequest: ...
     @property
     def device(self) -> int:

@@ -8,6 +8,7 @@ workspace, so this module frees nothing while a captured graph is alive.
 
 from __future__ import annotations
 
+import gc
 import sys
 import weakref
 from collections.abc import Collection
@@ -16,6 +17,20 @@ from typing import Any
 from green_ctx_torch import _seams
 
 _graphs: weakref.WeakSet[Any] = weakref.WeakSet()
+_are_noted = False
+
+
+def note_earlier_graphs(*, are_noted: bool = False) -> None:
+    """Remembers the graphs that exist. From the first call with `are_noted` on, `note_graph` is called for each new
+    graph, and this function does nothing."""
+    global _are_noted
+    if _are_noted:
+        return
+    _are_noted = are_noted
+    kind = _seams.CUDA_GRAPH.find()
+    # `isinstance` would run code of proxies.
+    if kind is not None:
+        _graphs.update(each for each in gc.get_objects() if issubclass(type(each), kind))
 
 
 def note_graph(graph: Any) -> None:
@@ -27,7 +42,10 @@ def release(own: Collection[Any] = ()) -> None:
     """Frees all workspaces, unless a captured graph may use one. The graphs `own` use only workspaces of their own memory
     pools, which exist as long as the graphs."""
     torch: Any = sys.modules.get("torch")
-    if torch is None or any(graph not in own for graph in _graphs) or not torch.cuda.is_initialized():
+    if torch is None or not torch.cuda.is_initialized():
+        return
+    note_earlier_graphs()
+    if any(graph not in own for graph in _graphs):
         return
     clear = _seams.CLEAR_WORKSPACES.find()
     if clear is None:

@@ -5,10 +5,10 @@ use green_ctx_tune::{self as tune, CurveRequest, CurveShape, Job, Profile};
 use pyo3::exceptions::PyKeyboardInterrupt;
 use pyo3::prelude::*;
 
-use crate::argument::{self, DeviceId, Whole, unexpected};
+use crate::argument::{self, DeviceId, Whole};
 use crate::code::{Code, import};
 use crate::device::device;
-use crate::fault::{Fault, unsigned};
+use crate::fault::Fault;
 use crate::gil::blocking;
 use crate::tuner::{GoOn, Work, addresses, measured};
 use crate::tuning_request::seconds;
@@ -27,23 +27,18 @@ impl _CurveRequest {
     fn new(
         py: Python<'_>,
         name: &Bound<'_, PyAny>,
-        sms: Option<&Bound<'_, PyAny>>,
+        sms: Option<Vec<Whole>>,
         device: DeviceId,
         budget: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<_CurveRequest> {
-        const EXPECTED: &str = "sms lists numbers of SMs, as in [16, 32, 64]";
         let mut request = CurveRequest::default();
         if let Some(sms) = sms {
-            let wrong = || unexpected(sms, EXPECTED);
-            let counts = sms.try_iter().map_err(|error| argument::or_passed(py, error, wrong))?;
-            let count = |count: PyResult<Bound<'_, PyAny>>| -> PyResult<u32> {
-                let count = argument::index(&count?, wrong)?.extract::<Whole>()?;
-                match unsigned("a number of SMs", count.0)? {
-                    0 => Err(Fault::value("a number of SMs cannot be 0; give at least 1").into()),
-                    count => Ok(count),
-                }
+            let count = |count: Whole| {
+                let known = u32::try_from(count.0).ok().filter(|count| *count > 0);
+                known
+                    .ok_or_else(|| Fault::value("a number of SMs is 1 or more, as in [16, 32, 64]"))
             };
-            request = request.counts(counts.map(count).collect::<PyResult<Vec<_>>>()?);
+            request = request.counts(sms.into_iter().map(count).collect::<Result<Vec<_>, _>>()?);
         }
         if let Some(budget) = budget {
             request = request.budget(seconds(budget)?);
@@ -75,11 +70,14 @@ impl _CurveRequest {
             let jobs = std::slice::from_ref(&self.job);
             measured(self.device, jobs, works, progress, measure)
         });
-        let is_interrupt = |end: &PyErr| end.is_instance_of::<PyKeyboardInterrupt>(py);
-        let interrupted = end.as_ref().is_some_and(is_interrupt);
+        let is_part = |curve: &tune::Curve| curve.shape != CurveShape::Unknown;
         let mut curve = match (found, end) {
             // The points so far are what an interruption asks for.
-            (Ok(curve), Some(_)) if interrupted && curve.shape != CurveShape::Unknown => curve,
+            (Ok(curve), Some(end))
+                if is_part(&curve) && end.is_instance_of::<PyKeyboardInterrupt>(py) =>
+            {
+                curve
+            }
             (_, Some(end)) => return Err(end),
             (found, None) => found?,
         };
@@ -101,12 +99,6 @@ impl Curve {
     #[getter]
     fn points(&self) -> Vec<(u32, Option<f64>)> {
         self.curve.points.iter().map(|point| (point.sms, point.median_us)).collect()
-    }
-
-    /// The shape of the curve, and the number of SMs that the job needs, in words.
-    #[getter]
-    fn sentence(&self) -> &str {
-        &self.curve.sentence
     }
 
     /// Returns the smallest measured number of SMs from which on the job loses at most this fraction of its full speed, or

@@ -31,10 +31,11 @@ impl Raised {
         Raised { jobs, end: Mutex::default(), captured: Mutex::default() }
     }
 
-    /// Notes that Python functions are called with a stream of this context.
+    /// Notes that Python functions are called with a stream of this context. A `Captured` that is dropped releases the
+    /// context's graphs, so none is made for a context that is noted already.
     fn note_context(&self, context: &Context) {
         let raw_context = context.as_raw().addr();
-        self.captured.lock().entry(raw_context).or_insert(Captured { raw_context });
+        self.captured.lock().entry(raw_context).or_insert_with(|| Captured { raw_context });
     }
 
     pub(crate) fn is_ending(&self) -> bool {

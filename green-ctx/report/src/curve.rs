@@ -65,7 +65,11 @@ pub fn curve_text(curve: &Curve) -> String {
 /// whether the measurement was interrupted.
 pub(crate) fn remarks(curve: &Curve) -> Vec<String> {
     let skipped = |point: &CurvePoint| {
-        point.skipped.as_ref().map(|why| format!("{} SMs: it does not run: {why}", point.sms))
+        let words = match point.blocks_us.len() {
+            0 => "does not run".to_owned(),
+            blocks => format!("failed after {blocks} blocks"),
+        };
+        point.skipped.as_ref().map(|why| format!("{} SMs: it {words}: {why}", point.sms))
     };
     let mut remarks: Vec<String> = curve.points.iter().filter_map(skipped).collect();
     remarks.extend(curve.notes.iter().map(|note| format!("Note: {note}.")));

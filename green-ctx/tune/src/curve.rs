@@ -70,8 +70,6 @@ pub struct Curve {
     pub host_us: Option<f64>,
     /// Remarks for the reader.
     pub notes: Vec<String>,
-    /// The duration of the measurement, in seconds.
-    pub seconds: f64,
     /// False if the measurement was interrupted. The curve then consists of the blocks until the interruption.
     pub complete: bool,
 }
@@ -86,7 +84,8 @@ pub struct CurvePoint {
     pub blocks_us: Vec<f64>,
     /// The median of the blocks, in µs; `None` if there are no blocks.
     pub median_us: Option<f64>,
-    /// The difference between the slowest and the fastest block, as a fraction of the median.
+    /// The difference between the slowest and the fastest block, as a fraction of the median; `None` if there are fewer
+    /// than two blocks.
     pub spread: Option<f64>,
     /// The job's speed, as a fraction of its speed on the whole device.
     pub speed: Option<f64>,
@@ -109,7 +108,7 @@ pub enum CurveShape {
     HostBound,
     /// The blocks of equal points differ so much that they hide a difference of 10 %.
     Hidden,
-    /// The job was not measured on the whole device, or on nothing else.
+    /// The job was not measured on the whole device and on enough other numbers of SMs.
     Unknown,
 }
 
@@ -117,11 +116,12 @@ pub enum CurveShape {
 const PARTS: [(u32, u32); 7] = [(1, 16), (1, 8), (3, 16), (1, 4), (3, 8), (1, 2), (3, 4)];
 /// The default duration.
 const BUDGET: Duration = Duration::from_secs(10);
-/// The number of blocks of each point for which the budget is meant. The order of the points is reversed each time, so
-/// that a device that becomes slower does not favour a point.
+/// The number of blocks of each point in the default budget. The order of the points is reversed each time, so that a
+/// device that becomes slower does not favour a point. A longer budget gives more blocks.
 const ROUNDS: u32 = 6;
-/// The minimum length of a block.
+/// The minimum and the maximum length of a block. An interruption takes effect after a block.
 const SHORTEST: Duration = Duration::from_millis(8);
+const LONGEST: Duration = Duration::from_secs(1);
 /// The fraction of a block that does not count, because the clocks still follow the previous load.
 const LEAD_IN: f64 = 0.25;
 /// A curve names the smallest number of SMs for this loss of speed, and for twice this loss.
@@ -141,14 +141,14 @@ impl Curve {
             sentence: String::new(),
             host_us: None,
             notes: Vec::new(),
-            seconds: 0.0,
             complete: true,
         };
         for point in &mut curve.points {
             let blocks = || point.blocks_us.iter().copied();
             point.median_us = median(&point.blocks_us);
             let range = blocks().fold(0.0, f64::max) - blocks().fold(f64::INFINITY, f64::min);
-            point.spread = point.median_us.map(|time| range / time);
+            let median = point.median_us.filter(|_| point.blocks_us.len() > 1);
+            point.spread = median.map(|time| range / time);
         }
         let times: Vec<_> = curve.points.iter().map(|it| (it.sms, it.median_us)).collect();
         for point in &mut curve.points {
@@ -167,9 +167,9 @@ impl Curve {
     #[must_use]
     pub fn within(&self, loss: f64) -> Option<u32> {
         let is_known = self.shape != CurveShape::Hidden;
-        let is_fast =
-            |point: &&CurvePoint| is_known && point.speed.is_some_and(|it| it >= 1.0 - loss);
-        self.points.iter().rev().take_while(is_fast).last().map(|point| point.sms)
+        let measured = self.points.iter().rev().filter_map(|it| Some((it.sms, it.speed?)));
+        let fast = measured.take_while(|(_, speed)| is_known && *speed >= 1.0 - loss);
+        fast.last().map(|(sms, _)| sms)
     }
 
     /// Returns the shape, and the sentence about it.
@@ -200,7 +200,10 @@ impl Curve {
         } else if f64::from(knee) > ALMOST_ALL * f64::from(sms) {
             let percent = (100.0 * speed).floor();
             let words = format!("on {part} of {sms} SMs, it has {percent:.0} % of its full speed");
-            (CurveShape::Scales, format!("{job} scales: {words}."))
+            match 5 * part < 2 * sms {
+                true => (CurveShape::Unknown, format!("{job} needs more SMs: {words}.")),
+                false => (CurveShape::Scales, format!("{job} scales: {words}.")),
+            }
         } else {
             let words = format!("on {knee} of {sms} SMs, and within 5 % on {five}");
             let words = format!("{job} saturates: it is within 10 % of its full speed {words}.");
@@ -258,9 +261,9 @@ pub fn curve(
     // A plain stream runs on all SMs, even if partitions hold some of them.
     let sms = device.sm_count().map_err(TuneError::Failed)?;
     let pieces = UnitSizes { sms, ..runner.pieces() };
-    runner.try_out()?;
+    let notes = runner.try_out()?;
     let mut curve = curve_with(&mut runner, &name, pieces, request, go_on)?;
-    curve.machine = Some(Machine::of(device).map_err(TuneError::Failed)?);
+    (curve.notes, curve.machine) = (notes, Some(Machine::of(device).map_err(TuneError::Failed)?));
     Ok(curve)
 }
 
@@ -276,57 +279,61 @@ pub fn curve_with<M: Measure>(
     request: &CurveRequest,
     go_on: &mut dyn FnMut(&Progress<'_>) -> bool,
 ) -> Result<Curve, TuneError<M::Error>> {
-    let mut counts: Vec<Option<u32>> =
-        request.counts_on(pieces).into_iter().map(Some).chain([None]).collect();
-    let point =
-        |sms: &Option<u32>| CurvePoint { sms: sms.unwrap_or(pieces.sms), ..CurvePoint::default() };
-    let mut points: Vec<CurvePoint> = counts.iter().map(point).collect();
+    let sizes = request.counts_on(pieces).into_iter().chain([pieces.sms]);
+    let point = |sms| CurvePoint { sms, ..CurvePoint::default() };
+    let mut points: Vec<CurvePoint> = sizes.map(point).collect();
+    let last = points.len() - 1;
     let (began, budget) = (measure.now(), request.budget.unwrap_or(BUDGET));
-    let block = (budget / (ROUNDS * counts.len() as u32)).max(SHORTEST);
+    let block = (budget / (ROUNDS * points.len() as u32)).clamp(SHORTEST, LONGEST);
     let lead_in = block.mul_f64(LEAD_IN);
     let block = Block { lead_in, duration: block - lead_in, iterations: 2, ..Block::default() };
     let (mut host_us, mut blocks, mut complete) = (f64::INFINITY, 0, true);
-    'rounds: for round in 0..ROUNDS {
+    for turn in 0.. {
+        let (round, place) = (turn / points.len(), turn % points.len());
+        let spent = (measure.now() - began).div_duration_f64(budget).min(1.0);
+        if round > 0 && spent >= 1.0 || points.iter().all(|point| point.skipped.is_some()) {
+            break;
+        }
         // The whole device comes first, so that a job that does not run is an error at once.
-        counts.reverse();
-        for sms in &counts {
-            let place = points.iter().position(|point| point.sms == sms.unwrap_or(pieces.sms));
-            let Some(point) = place.map(|place| &mut points[place]) else { continue };
-            let spent = (measure.now() - began).div_duration_f64(budget);
-            if point.skipped.is_some() || round > 0 && spent >= 1.0 {
-                continue;
+        let place = if round % 2 == 0 { last - place } else { place };
+        let point = &mut points[place];
+        if point.skipped.is_some() {
+            continue;
+        }
+        let step = format!("{} of {} SMs", point.sms, pieces.sms);
+        let left = budget.mul_f64(1.0 - spent);
+        let progress = Progress { step: &step, spent, left, blocks, best: None };
+        complete = go_on(&progress);
+        if !complete {
+            break;
+        }
+        blocks += 1;
+        let sms = (place < last).then_some(point.sms);
+        match measure.run(&Task::Alone { job: 0, sms }, &block) {
+            Ok(sample) if sample.is_sound(1) && sample.jobs[0].rate > 0.0 => {
+                point.blocks_us.push(1e6 / sample.jobs[0].rate);
+                host_us = sample.jobs[0].host_us.min(host_us);
             }
-            let step = format!("{} of {} SMs", point.sms, pieces.sms);
-            let spent = spent.min(1.0);
-            let left = budget.mul_f64(1.0 - spent);
-            let progress = Progress { step: &step, spent, left, blocks, best: None };
-            if !go_on(&progress) {
-                complete = false;
-                break 'rounds;
-            }
-            blocks += 1;
-            match measure.run(&Task::Alone { job: 0, sms: *sms }, &block) {
-                Ok(sample) if sample.is_sound(1) && sample.jobs[0].rate > 0.0 => {
-                    point.blocks_us.push(1e6 / sample.jobs[0].rate);
-                    host_us = sample.jobs[0].host_us.min(host_us);
-                }
-                Ok(_) => point.skipped = Some("it finished no iteration".to_owned()),
-                Err(Refusal::Skip(reason)) => point.skipped = Some(reason),
-                Err(Refusal::Stop(error)) => return Err(TuneError::Failed(error)),
-            }
-            if let (0, None, Some(reason)) = (round, sms, &point.skipped) {
-                let (job, reason) = (name.to_owned(), reason.clone());
-                return Err(RequestError::Job { job, reason }.into());
-            }
+            Err(Refusal::Stop(error)) => return Err(TuneError::Failed(error)),
+            // The interruption of a job is not its failure.
+            _ if !go_on(&progress) => complete = false,
+            Ok(_) => point.skipped = Some("it finished no iteration".to_owned()),
+            Err(Refusal::Skip(reason)) => point.skipped = Some(reason),
+        }
+        if !complete {
+            break;
+        }
+        if let (0, None, Some(reason)) = (round, sms, &point.skipped) {
+            let (job, reason) = (name.to_owned(), reason.clone());
+            return Err(RequestError::Job { job, reason }.into());
         }
     }
     if blocks == 0 {
         return Err(RequestError::Interrupted.into());
     }
-    let seconds = (measure.now() - began).as_secs_f64();
     let time = points.last().and_then(|whole| median(&whole.blocks_us));
     let host_bound = time.is_some_and(|time| host_us > HOST_BOUND * time);
-    let mut curve = Curve { complete, seconds, ..Curve::of(name, points, host_bound) };
+    let mut curve = Curve { complete, ..Curve::of(name, points, host_bound) };
     curve.host_us = Some(host_us);
     if let Some(stand_in) = measure.stand_in() {
         let words = format!(" (This curve comes from {stand_in}, not from a GPU.)");

@@ -84,7 +84,8 @@ impl Outcome {
     /// SMs, and several for the whole device.
     #[must_use]
     pub fn curves(&self) -> Vec<Curve> {
-        let sms = self.pieces.sms;
+        // A plain stream runs on all SMs, even if partitions held some of them.
+        let sms = self.machine.as_ref().map_or(self.pieces.sms, |machine| machine.sm_count);
         let curve = |job: &JobReport| {
             let point = |sms: u32, rates: &[f64]| {
                 let blocks_us = rates.iter().map(|rate| 1e6 / rate).collect();

@@ -58,6 +58,48 @@ def a_search_with_a_compiled_job_frees_its_sms():
 
 
 @alone_in_process
+def a_compiled_job_is_recorded_once_for_each_partition():
+    x = tensor()
+    step = torch.compile(lambda: x + 1, backend="cudagraphs")
+    for _ in range(3):
+        step()
+    with green_ctx_torch.partition({"a": 16}) as made, made["a"]:
+        step()
+    begin, recorded, calls = torch.cuda.CUDAGraph.capture_begin, [], []
+
+    def noted(graph, *arguments, **options):
+        recorded.append(graph)
+        return begin(graph, *arguments, **options)
+
+    def job():
+        if torch.cuda.is_current_stream_capturing():
+            raise ValueError("it is called for each iteration")
+        calls.append(None)
+        step()
+
+    torch.cuda.CUDAGraph.capture_begin = noted
+    green_ctx_torch.curve(job, [64], budget=1)
+    # A few for the partition and the whole device each.
+    assert len(recorded) < 10 < len(calls), (len(recorded), len(calls))
+
+
+@alone_in_process
+def a_graph_from_before_the_first_partition_keeps_its_workspace():
+    x, side = tensor(), torch.cuda.Stream()
+    with torch.cuda.stream(side):
+        x @ x
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph, stream=side):
+        x @ x
+    before = torch.cuda.memory_allocated()
+    green_ctx_torch.curve(lambda: x + 1, [64], budget=0.2)
+    green_ctx_torch.partition({"a": 16}).close()
+    assert torch.cuda.memory_allocated() >= before
+    graph.replay()
+
+
+@alone_in_process
 def a_search_with_a_job_that_cannot_be_captured_leaves_the_stream():
     layer, x = model(), tensor()
     jobs = {"a": lambda: layer(x).sum().item(), "b": lambda: layer(x)}

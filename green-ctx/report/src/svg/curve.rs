@@ -20,10 +20,9 @@ pub fn curve_svg(curve: &Curve) -> String {
     let title = format!("{}: how many SMs does it need?", shortened(&curve.job, 60));
     page::title(&mut body, 16.5, &title);
     if let Some(machine) = &curve.machine {
-        let text = format!("{}, {} SMs, {}", machine.device, machine.sm_count, machine.driver);
-        let text = [Some(text), machine.driver_version.clone()].into_iter().flatten();
-        let soft = format!(r#"font-size="13" fill="{SOFT}""#);
-        body.text(MARGIN, 66.0, &soft, &text.collect::<Vec<_>>().join(", "));
+        let version = machine.driver_version.as_deref().unwrap_or("simulated");
+        let text = format!("{}, driver {version}", machine.device);
+        body.text(MARGIN, 66.0, &format!(r#"font-size="13" fill="{SOFT}""#), &text);
     }
     let colour = if knee(curve).is_some() { GREEN } else { RED };
     let y = plot::sentence(&mut body, colour, &curve.sentence);
