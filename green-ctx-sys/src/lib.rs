@@ -53,6 +53,7 @@ mod text;
 
 pub use api::SYMBOLS;
 pub use bindings::*;
-pub use load::{Api, GetProcAddress, LIBRARY, LoadError, OLDEST, Unsupported};
+pub use load::{Api, GetProcAddress, LIBRARY, LoadError, OLDEST, Rest, Unsupported};
+pub use search::find;
 pub use text::{with_sources, write_with_sources};
 pub use version::{Version, kernel_driver};

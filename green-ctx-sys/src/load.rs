@@ -7,7 +7,9 @@ use core::ptr::NonNull;
 use std::path::{Path, PathBuf};
 
 use crate::api::Table;
-use crate::bindings::{CUdriverProcAddress_flags, CUdriverProcAddressQueryResult, CUresult};
+use crate::bindings::{
+    CUcontext, CUdevice, CUdriverProcAddress_flags, CUdriverProcAddressQueryResult, CUresult,
+};
 use crate::search;
 use crate::version::Version;
 
@@ -35,6 +37,29 @@ const SIMULATED_PROFILE: &CStr = c"greenCtxSimulatedProfile";
 
 type SimulatedProfile = unsafe extern "C" fn() -> *const core::ffi::c_char;
 
+/// The function with which a library in front of the driver returns the driver's entry point.
+type ReserveEntry = unsafe extern "C" fn() -> Option<GetProcAddress>;
+
+/// The SMs and the context to which a library in front of the driver confines work outside of partitions. The numbers
+/// of units are those of the smallest units that `cuDevSmResourceSplitByCount` makes with the flags 0.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct Rest {
+    /// The number of SMs that this work may use.
+    pub sms: u32,
+    /// The number of reserved units. They are the first units of the device.
+    pub first: u32,
+    /// Whether the device's last unit, which has another size, is reserved too.
+    pub odd_reserved: bool,
+    /// The context in which this work runs.
+    pub context: CUcontext,
+    /// The device's primary context. Its synchronise waits for all contexts of the device.
+    pub primary: CUcontext,
+}
+
+/// The function with which a library in front of the driver describes a device's rest.
+type ReserveRest = unsafe extern "C" fn(device: CUdevice, to: *mut Rest) -> CUresult;
+
 type DriverGetVersion = unsafe extern "C" fn(version: *mut c_int) -> CUresult;
 
 /// The functions of one CUDA driver.
@@ -45,6 +70,7 @@ pub struct Api {
     version: Version,
     entry: GetProcAddress,
     simulated_profile: Option<String>,
+    reserve_rest: Option<ReserveRest>,
     /// The library is never unloaded, since the driver starts threads and registers handlers that outlive every
     /// handle.
     _library: Option<ManuallyDrop<libloading::Library>>,
@@ -85,14 +111,22 @@ impl Api {
                 None => LoadError::NotFound { path: path.to_owned(), source },
             }
         })?;
+        // A library in front of the driver, which confines other callers, returns the driver's own entry point.
+        // SAFETY: only that library exports this symbol, whose name contains the name of this project.
+        let reserve = unsafe { library.get::<ReserveEntry>(c"greenCtxReserveEntry") };
+        // SAFETY: the function takes no arguments.
+        let reserve = reserve.ok().and_then(|entry| unsafe { entry() });
         // SAFETY: every driver that exports this symbol gives it this signature (cuda.h, CUDA 12.0 and newer).
         let entry = match unsafe { library.get::<GetProcAddress>(c"cuGetProcAddress_v2") } {
-            Ok(symbol) => *symbol,
+            Ok(symbol) => reserve.unwrap_or(*symbol),
             Err(source) => return Err(no_entry_point(path, &library, source)),
         };
         // SAFETY: `entry` is the library's `cuGetProcAddress_v2`, and the library is never unloaded (`_library`).
         let mut api = unsafe { Api::resolve(entry, Some(path)) }?;
         api.simulated_profile = simulated_profile(&library);
+        // SAFETY: only the library in front of the driver exports this symbol, with this signature.
+        let rest = unsafe { library.get::<ReserveRest>(c"greenCtxReserveRest") };
+        api.reserve_rest = rest.ok().map(|rest| *rest);
         api._library = Some(ManuallyDrop::new(library));
         Ok(api)
     }
@@ -135,7 +169,14 @@ impl Api {
         let resolver = Resolver { version, ..resolver };
         // SAFETY: `entry` is a driver's `cuGetProcAddress_v2` by this function's contract.
         let table = unsafe { Table::resolve(&resolver) }?;
-        Ok(Api { table, version, entry, simulated_profile: None, _library: None })
+        Ok(Api {
+            table,
+            version,
+            entry,
+            simulated_profile: None,
+            reserve_rest: None,
+            _library: None,
+        })
     }
 
     /// Returns the driver's version, which is the newest CUDA version that it supports.
@@ -149,6 +190,19 @@ impl Api {
     #[must_use]
     pub fn entry(&self) -> GetProcAddress {
         self.entry
+    }
+
+    /// Returns the rest of a device, to which work outside of partitions is confined. Returns `None` if no SMs are
+    /// reserved. The first call for a device makes the rest, and needs `cuInit`.
+    pub fn rest(&self, device: CUdevice) -> Option<Result<Rest, CUresult>> {
+        let describe = self.reserve_rest?;
+        let mut rest = core::mem::MaybeUninit::uninit();
+        // SAFETY: the function writes to `rest`, unless it returns an error.
+        Some(match unsafe { describe(device, rest.as_mut_ptr()) } {
+            // SAFETY: the function has written to `rest`.
+            CUresult::CUDA_SUCCESS => Ok(unsafe { rest.assume_init() }),
+            status => Err(status),
+        })
     }
 
     /// Returns the name of the simulated device, for example `h200`, if the library is a simulated driver. Returns

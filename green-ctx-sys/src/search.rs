@@ -16,6 +16,13 @@ pub(crate) struct Truncated {
     pub(crate) needs: u64,
 }
 
+/// Returns the file that the system's loader opens for a library, without opening it as a library. If `library` has no
+/// separator, the loader's folders are searched for this name.
+#[must_use]
+pub fn find(library: &Path) -> Option<PathBuf> {
+    candidates(library).into_iter().find(|path| lengths(path).is_ok())
+}
+
 /// Returns the file that the loader would map, if that file is truncated. The loader does not compare the segments with
 /// the file's length, and the first access to a missing page ends the process with SIGBUS.
 ///

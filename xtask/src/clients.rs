@@ -70,6 +70,7 @@ const CLIENTS: &[Client] = &[
         run: |bench| bench.script("triton_kernels.py", &["modules", "primary_retains"]),
     },
     Client { name: "cudarc", missing: || None, run: Bench::cudarc },
+    Client { name: "a reserve", missing: || None, run: Bench::reserve },
 ];
 
 const MODULE: &[Client] = &[Client {
@@ -296,6 +297,24 @@ impl Bench {
             self.run_on(spec, &mut command, &[])?;
         }
         Ok(())
+    }
+
+    /// Runs the tests of the library in front of the driver, with the simulated one behind it.
+    fn reserve(&self) -> Result<(), Failure> {
+        let mut command = cargo();
+        command.args([
+            "test",
+            "--quiet",
+            "-p",
+            "green-ctx",
+            "--features",
+            "reserve",
+            "--test",
+            "reserved",
+        ]);
+        self.load_library(&mut command);
+        command.env("GREEN_CTX_SIM", DEFAULT);
+        succeed(&mut command)
     }
 
     /// Returns a command for a program that loads the library.

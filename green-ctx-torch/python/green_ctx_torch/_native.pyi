@@ -34,6 +34,7 @@ __all__ = [
     "Partitions",
     "Plan",
     "Report",
+    "Reserve",
     "RetargetedGraph",
     "SMPartition",
     "Share",
@@ -69,6 +70,7 @@ __all__ = [
     "load_tuning",
     "memory_info",
     "partition",
+    "reserve",
     "profiler_start",
     "profiler_stop",
     "retarget",
@@ -103,6 +105,37 @@ _Work: TypeAlias = tuple[
 ]
 
 __version__: str
+
+@final
+class Reserve:
+    """The SMs of a device that are reserved for partitions."""
+    @property
+    def device(self) -> int:
+        """The device's ordinal."""
+    @property
+    def sm_count(self) -> int:
+        """The number of reserved SMs. Floors of partitions come from these."""
+    @property
+    def rest(self) -> int:
+        """The number of the other SMs, on which all work outside of partitions runs."""
+
+def reserve(amount: SupportsIndex | str, device: _Device = None) -> Reserve:
+    """Reserves SMs of every device for partitions: all work of the process outside of partitions, whatever library or
+    thread submits it, runs on the other SMs. So a floor holds against the whole process.
+
+        green_ctx_torch.reserve(32)          # before anything uses CUDA
+        parts = green_ctx_torch.partition({"decode": 32})
+
+    Default streams, autograd, cuBLAS, cuDNN and NCCL run on the other SMs, and are told their number.
+    `amount` is a number of SMs, rounded up to whole units like a floor, or a percentage such as "25%". It cannot be
+    changed afterwards. A stream that waits for the default stream (`cudaStreamCreate`, CuPy's `Stream()`) is refused, and
+    so is `cuCtxCreate`. The environment variable GREEN_CTX_RESERVE=32 reserves when this module is imported, without a
+    call of the driver, so processes that fork CUDA workers can use it.
+
+    Returns the counts of `device`. Needs Linux and CUDA 12.5.
+
+    Raises RuntimeError if a library has opened the driver already, or if another amount is reserved.
+    """
 
 @final
 class Share:

@@ -32,6 +32,7 @@ mod partitions;
 mod plan;
 mod report;
 mod request;
+mod reserve;
 mod runtime;
 mod sanitizer;
 mod share;
@@ -50,7 +51,9 @@ use pyo3::pymodule;
 // Not tested without the GIL. `__init__.py` refuses an interpreter that has none.
 #[pymodule(gil_used = true)]
 mod _native {
+    use crate::fault::Fault;
     use crate::named::make_mapping;
+    use green_ctx::Driver;
     use pyo3::prelude::*;
 
     #[pymodule_export]
@@ -95,6 +98,8 @@ mod _native {
     #[pymodule_export]
     use crate::report::{Report, verify};
     #[pymodule_export]
+    use crate::reserve::{Reserve, reserve};
+    #[pymodule_export]
     use crate::runtime::{
         error_name, error_text, host_register, host_unregister, memory_info, profiler_start,
         profiler_stop, stream_create, stream_destroy,
@@ -122,6 +127,8 @@ mod _native {
         let py = module.py();
         // Ask the system to report forks before any thread uses the module. The import is early enough.
         let _process = green_ctx::driver::Process::watched();
+        // Before a library that is imported later opens the driver.
+        Driver::reserve_from_environment().map_err(|error| PyErr::from(Fault::from(error)))?;
         make_mapping::<Partitions>(py)?;
         make_mapping::<Plan>(py)?;
         make_mapping::<PlanSet>(py)

@@ -14,6 +14,18 @@ use crate::handle::registry::Step;
 use crate::ledger::SplitRequest;
 
 impl Device {
+    /// Returns the number of SMs that are reserved for partitions, which work outside of partitions may not use; 0 without
+    /// a reserve.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Driver`] if the context of the other SMs cannot be created. In that case, no work runs outside of
+    /// partitions.
+    pub fn reserved_sm_count(&self) -> Result<u32> {
+        let rest = self.unbound()?.map(|rest| rest.sms);
+        rest.map_or(Ok(0), |rest| Ok(self.sm_count()? - rest))
+    }
+
     /// Returns the device's resources: its SMs, which can be split, and its workqueues (CUDA 13.1 or newer).
     pub fn resources(&self) -> Resources {
         Resources::from(self)

@@ -218,7 +218,16 @@ impl Context {
         unsafe {
             call!(device.functions()?, cuDevicePrimaryCtxRetain(&raw mut raw, device.as_raw()))
         }?;
-        let raw = Raw::new(raw).ok_or_else(|| Error::null("cuDevicePrimaryCtxRetain"))?;
+        // Under a reserve, work outside of partitions runs in the context of the rest.
+        let rest = device.unbound().inspect_err(|_| {
+            let api = device.functions();
+            // SAFETY: the reference was taken above.
+            let released = api
+                .and_then(|api| unsafe { call!(api, cuDevicePrimaryCtxRelease(device.as_raw())) });
+            device.driver().report(released);
+        })?;
+        let raw = Raw::new(rest.map_or(raw, |rest| rest.context))
+            .ok_or_else(|| Error::null("cuDevicePrimaryCtxRetain"))?;
         // If another thread was first, this object is dropped, which releases its reference.
         Ok(Context::enter(device, raw, None, true, None))
     }
@@ -383,7 +392,7 @@ impl Context {
         match self.green() {
             // A thread must not use a green context for as long as its work runs, so the thread waits for an event.
             Some(green) => green.synchronize(self.device()),
-            None => synchronize(self.device(), self.inner.raw),
+            None => synchronize(self.device(), self.covering()?),
         }
     }
 
@@ -401,6 +410,13 @@ impl Context {
     #[inline]
     pub(crate) fn green(&self) -> Option<&Arc<Green>> {
         self.inner.green.as_ref()
+    }
+
+    /// Returns the context whose synchronise, and whose events, cover the same work as those of this context do without
+    /// a reserve: for the rest, the primary context, which covers all contexts of the device.
+    pub(crate) fn covering(&self) -> Result<CUcontext> {
+        let rest = if self.inner.is_retained { self.device().unbound()? } else { None };
+        Ok(rest.map_or(self.raw(), |rest| rest.primary))
     }
 
     /// Makes the context current for one short call. Until the result is dropped, no other thread uses a green context.
@@ -421,10 +437,10 @@ impl Inner {
 }
 
 /// Blocks the calling thread until all work of a context is done. The caller keeps the context alive.
-fn synchronize(device: &Device, context: Raw<CUctx_st>) -> Result<()> {
+fn synchronize(device: &Device, context: CUcontext) -> Result<()> {
     let driver = device.driver();
     let _relaxed = RelaxedCapture::enter(driver)?;
-    let _scope = Scope::enter(driver, context.as_ptr())?;
+    let _scope = Scope::enter(driver, context)?;
     // SAFETY: the call has no arguments, and the context is current while `_scope` lives.
     unsafe { call!(driver.functions()?, cuCtxSynchronize()) }
         .inspect_err(|error| device.note(error))

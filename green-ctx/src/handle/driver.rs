@@ -15,6 +15,8 @@ use crate::handle::fork;
 pub use crate::handle::fork::Process;
 use crate::handle::registry::Registry;
 use crate::handle::report::Reporter;
+#[cfg(all(feature = "reserve", target_os = "linux"))]
+use crate::ledger::Amount;
 
 pub use crate::handle::reclaim::ReclaimHook;
 pub use crate::handle::report::CleanupHook;
@@ -132,7 +134,8 @@ static DRIVERS: Mutex<Vec<(GetProcAddress, Weak<Inner>)>> = Mutex::new(Vec::new(
 
 impl Driver {
     /// Loads the installed NVIDIA driver. The first driver that loads successfully stays loaded for the rest of the
-    /// process.
+    /// process. With the feature `reserve`, SMs are reserved first if the environment variable `GREEN_CTX_RESERVE` has an
+    /// amount, such as `32` or `25%`.
     ///
     /// # Errors
     ///
@@ -157,8 +160,47 @@ impl Driver {
             driver.check_process()?;
             return Ok(driver.clone());
         }
+        Driver::reserve_from_environment()?;
         let driver = fork::load(|| Driver::start(Api::load()?, Origin::Library))?;
         Ok(LOADED.get_or_init(|| driver).clone())
+    }
+
+    /// Reserves SMs of each device for partitions, and loads the driver. All work of the process outside of partitions,
+    /// whatever library or thread submits it, runs on the other SMs, the *rest*: default streams, autograd, cuBLAS,
+    /// NCCL. This work is told the rest's number of SMs. [`primary_context`](crate::Device::primary_context) is the
+    /// rest's context.
+    ///
+    /// No library may have opened the driver before. The amount is rounded up to whole units, like a floor, and cannot
+    /// be changed afterwards. Streams that wait for the default stream cannot be created in the rest, and
+    /// `cuCtxCreate` is refused. This function needs Linux and CUDA 12.5.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Reserve`] if the driver is in use already, if another amount was reserved, or if the driver is too old.
+    /// Otherwise the same errors as [`load`](Driver::load).
+    #[cfg(all(feature = "reserve", target_os = "linux"))]
+    pub fn reserve(amount: Amount) -> Result<Driver> {
+        let (number, percent) = match amount {
+            Amount::Sms(sms) => (sms, false),
+            Amount::Percent(percent) => (percent, true),
+        };
+        if number == 0 || percent && number > 100 {
+            return Err(Error::InvalidRequest(format!("{amount} of the SMs cannot be reserved")));
+        }
+        green_ctx_reserve::reserve(number, percent).map_err(Error::Reserve)?;
+        Driver::load()
+    }
+
+    /// Reserves the SMs in the environment variable `GREEN_CTX_RESERVE`, if it is set. Makes no driver call, so that
+    /// processes that are forked later can use CUDA. Does nothing without the feature `reserve`.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Reserve`] as for [`reserve`](Driver::reserve).
+    pub fn reserve_from_environment() -> Result<()> {
+        #[cfg(all(feature = "reserve", target_os = "linux"))]
+        green_ctx_reserve::from_environment().map_err(Error::Reserve)?;
+        Ok(())
     }
 
     /// Loads the driver library at `path`.

@@ -37,6 +37,10 @@ pub enum Error {
     /// There is no usable CUDA driver.
     #[error("no usable CUDA driver: {}", with_causes(.0))]
     Load(LoadError),
+    /// No SMs can be reserved.
+    #[cfg(all(feature = "reserve", target_os = "linux"))]
+    #[error("no SMs can be reserved: {}", with_causes(.0))]
+    Reserve(green_ctx_reserve::Error),
     /// A driver call returned an error.
     #[error("{call} failed: {status} ({}){}", status.0, hint::clause(*status))]
     Driver {
@@ -260,6 +264,15 @@ impl Error {
     pub fn kind(&self) -> ErrorKind {
         match self {
             Error::Load(_) | Error::Forked => ErrorKind::NoDriver,
+            #[cfg(all(feature = "reserve", target_os = "linux"))]
+            Error::Reserve(error) => match error {
+                green_ctx_reserve::Error::NotFound => ErrorKind::NoDriver,
+                green_ctx_reserve::Error::Variable(_) => ErrorKind::InvalidRequest,
+                green_ctx_reserve::Error::Loaded | green_ctx_reserve::Error::Other => {
+                    ErrorKind::Unavailable
+                }
+                _ => ErrorKind::Unsupported,
+            },
             #[cfg(feature = "sim")]
             Error::Simulator(green_ctx_sim::SimError::Spec(_)) => ErrorKind::InvalidRequest,
             #[cfg(feature = "sim")]

@@ -34,6 +34,7 @@ PROGRAMS = [
     ("green-ctx-torch/README.md", [0, 1], "", "GPU"),
     ("green-ctx-torch/README.md", [2], "", "simulator"),
     ("docs/curve.md", [0], "", "GPU"),
+    ("docs/reserve.md", [0], "", "GPU"),
     ("docs/pytorch.md", [0, 1, 2, 3, 4, 5], "", "GPU"),
     ("docs/pytorch-libraries.md", [0], "", "GPU"),
     ("docs/nccl.md", [0, 1], COLLECTIVES, "several GPUs"),

@@ -82,7 +82,9 @@ pub(super) const COMPOSITION: Version = Version::new(12, 5);
 
 impl SmResource {
     pub(crate) fn of_device(device: &Device) -> Result<SmResource> {
-        SmResource::new(device, *device.sms()?, false)
+        let sms = SmResource::new(device, *device.sms()?, false)?;
+        split::hold_rest(&sms)?;
+        Ok(sms)
     }
 
     pub(super) fn new(device: &Device, sms: CUdevSmResource, is_green: bool) -> Result<SmResource> {

@@ -1,6 +1,7 @@
 //! Splits of a device: choosing the units for a request, and creating the groups.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use green_ctx_sys::CUdevResourceType;
 
@@ -12,8 +13,8 @@ use crate::handle::error::{Error, Result};
 use crate::handle::fence::Fences;
 use crate::handle::group::{Hold, SmGroup};
 use crate::ledger::{
-    Cut, DryRun, Granularity, GroupUnits, NotEnoughSms, RequestedGroup, Rounding, Share, ShareKind,
-    SplitRequest, UnitSizes,
+    Cut, DryRun, Granularity, GroupSms, GroupUnits, NotEnoughSms, Placement, RequestedGroup,
+    Rounding, Share, ShareKind, SplitRequest, UnitSizes,
 };
 
 /// The groups that a split returned. Create contexts from the groups, or drop the groups to free their SMs.
@@ -91,6 +92,42 @@ pub(super) fn corrected(
         }
     }
     Error::NotEnoughSms(shortage)
+}
+
+/// The name of work outside of partitions in the ledger.
+const UNBOUND: &str = "work outside of partitions";
+
+/// Records work outside of partitions as a holder in the device's ledger, once, if SMs are reserved: it may use the SMs
+/// that are not reserved, and has no floor. Floors therefore come from the reserve, ceilings may reach into the rest, and
+/// refusals name the holder.
+pub(super) fn hold_rest(sms: &SmResource) -> Result<()> {
+    let (device, is_held) = (&sms.device, &sms.device.state().rest_is_held);
+    if is_held.load(Ordering::Acquire) {
+        return Ok(());
+    }
+    let Some(rest) = device.unbound()? else {
+        is_held.store(true, Ordering::Release);
+        return Ok(());
+    };
+    let (cut, units) = smallest(sms, Granularity::default())?;
+    let end = units.counts().counts().len() - usize::from(rest.odd_reserved);
+    let members: Vec<usize> = (rest.first as usize..end).collect();
+    let name = UNBOUND.into();
+    let share = Share::from(..=rest.sms);
+    let group = GroupUnits {
+        sms: GroupSms { name, share, floor: 0, sm_count: rest.sms },
+        placement: Placement { cut, members: members.clone() },
+        pool: members,
+    };
+    let mut ledger = device.ledger()?;
+    // Another thread may have been first.
+    if !is_held.load(Ordering::Acquire) {
+        let taken = ledger.take(units.counts(), &group);
+        is_held.store(true, Ordering::Release);
+        drop(ledger);
+        drop(taken);
+    }
+    Ok(())
 }
 
 /// Takes all free SMs as one group with this name.

@@ -126,6 +126,10 @@ impl Context {
         {
             return Ok(primary);
         }
+        // The rest is a green context, but takes the place of the primary context.
+        if device.unbound()?.is_some_and(|rest| rest.context == raw.as_ptr()) {
+            return device.primary_context();
+        }
         let green = green.map(|green| Arc::new(Green::new(green, raw)));
         Ok(Context::enter(&device, raw, green, false, Some(owner)))
     }

@@ -116,7 +116,7 @@ impl Lease {
     fn give_up_unrecorded(&mut self, green: &Arc<Green>, device: &Device) {
         let done = {
             let _turn = report::hold(green.calls.turn());
-            synchronize(device, green.context)
+            synchronize(device, green.context.as_ptr())
         };
         if done.is_ok() || device.has_failed() {
             device.driver().report(done);

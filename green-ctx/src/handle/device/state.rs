@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use green_ctx_sys::{Api, CUdevResourceType, CUdevSmResource};
+use green_ctx_sys::{Api, CUdevResourceType, CUdevSmResource, Rest};
 use parking_lot::{Mutex, MutexGuard};
 
 use super::Device;
@@ -45,6 +45,8 @@ pub(crate) struct DeviceState {
     /// The driver's description of the SMs, read once. The query takes 0.4 µs (measured on an H200). Units that were
     /// made from this description stay valid.
     sms: OnceLock<CUdevSmResource>,
+    /// Set when the ledger has the rest as a holder, or when there is no rest.
+    pub(crate) rest_is_held: AtomicBool,
 }
 
 /// The states of a driver's devices, by ordinal.
@@ -158,6 +160,15 @@ impl Device {
         let kind = CUdevResourceType::CU_DEV_RESOURCE_TYPE_SM;
         let resource = dev_resource::of_device(self.functions()?, self.as_raw(), kind)?;
         Ok(sms.get_or_init(|| *dev_resource::sm_part(&resource)))
+    }
+
+    /// Returns the rest of the device, to which work outside of partitions is confined, or `None` if no SMs are reserved.
+    pub(crate) fn unbound(&self) -> Result<Option<Rest>> {
+        match self.functions()?.rest(self.as_raw()) {
+            None => Ok(None),
+            Some(Ok(rest)) => Ok(Some(rest)),
+            Some(Err(status)) => Err(Error::Driver { call: "greenCtxReserveRest", status }),
+        }
     }
 
     /// Returns the units of `cut`. If the cut is not remembered, calls `make` to cut the device.

@@ -1,0 +1,54 @@
+//! Compiles the library in `front/` for the target, with the target's linker. The crate carries it as bytes.
+
+use std::env;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// The text in place of the real library's path, which the program writes over it. It is longer than any usual path.
+const PLACE: usize = 1000;
+
+fn main() {
+    println!("cargo:rerun-if-changed=build.rs");
+    println!("cargo:rerun-if-changed=front");
+    println!("cargo:rustc-env=GREEN_CTX_RESERVE_PLACE={PLACE}");
+    if env::var("CARGO_CFG_TARGET_OS").as_deref() != Ok("linux") {
+        return;
+    }
+    let folder = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
+    std::fs::write(folder.join("empty.rs"), EMPTY).expect("OUT_DIR can be written");
+    // Its only purpose is its name, which the next library then needs.
+    let real = compile(&folder, &folder.join("empty.rs"), "real.so", &"X".repeat(PLACE), None);
+    let front =
+        compile(&folder, Path::new("front/front.rs"), "front.so", "libcuda.so.1", Some(&real));
+    compile(&folder, &folder.join("empty.rs"), "name.so", "libcuda.so", Some(&front));
+}
+
+const EMPTY: &str = "#![no_std]
+#[panic_handler]
+fn panic(_: &core::panic::PanicInfo<'_>) -> ! { loop {} }
+";
+
+/// Compiles a library without std or libc that has the name `name`, and needs another library.
+fn compile(folder: &Path, source: &Path, file: &str, name: &str, needs: Option<&Path>) -> PathBuf {
+    let variable = |name: &str| env::var_os(name).unwrap_or_else(|| panic!("cargo sets {name}"));
+    let library = folder.join(file);
+    let mut rustc = Command::new(variable("RUSTC"));
+    rustc.args(["--edition=2024", "--crate-type=cdylib", "--crate-name=green_ctx_front"]);
+    rustc.args(["-Copt-level=s", "-Cpanic=abort", "-Cstrip=symbols", "--target"]);
+    rustc.arg(variable("TARGET")).arg("-o").arg(&library).arg(source);
+    if let Some(linker) = env::var_os("RUSTC_LINKER") {
+        let mut option = std::ffi::OsString::from("-Clinker=");
+        option.push(linker);
+        rustc.arg(option);
+    }
+    let soname = format!("-Wl,-soname,{name}");
+    for option in ["-nostdlib", "-nostartfiles", soname.as_str(), "-Wl,--no-as-needed"] {
+        rustc.arg(format!("-Clink-arg={option}"));
+    }
+    if let Some(needs) = needs {
+        rustc.arg(format!("-Clink-arg={}", needs.display()));
+    }
+    let status = rustc.status().expect("rustc starts");
+    assert!(status.success(), "rustc did not compile {}: {rustc:?}", source.display());
+    library
+}

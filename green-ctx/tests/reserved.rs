@@ -1,0 +1,271 @@
+//! A reserve in front of the simulated `libcuda.so.1`. A process has one reserve, so each test runs
+//! in its own process. `cargo xtask clients` runs them.
+
+#![allow(
+    clippy::undocumented_unsafe_blocks,
+    reason = "each call has its signature in cuda.h, and its arguments are valid"
+)]
+
+use std::env;
+use std::ffi::{c_int, c_uint, c_void};
+use std::process::Command;
+use std::ptr;
+
+use green_ctx::event::EventOptions;
+use green_ctx::resource::Amount;
+use green_ctx::{Driver, Error, SplitRequest, StreamOptions};
+use green_ctx_reserve::Error as Reserve;
+use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
+
+type Tested = Result<(), Box<dyn std::error::Error>>;
+type Handle = *mut c_void;
+
+/// Names the test that a child process runs.
+const CHILD: &str = "GREEN_CTX_RESERVED_TEST";
+
+/// Runs a test in a process of its own.
+fn alone(name: &str, test: fn() -> Tested) -> Tested {
+    if env::var(CHILD).as_deref() == Ok(name) {
+        return test();
+    }
+    let mut child = Command::new(env::current_exe()?);
+    let done = child.args([name, "--exact", "--nocapture"]).env(CHILD, name).output()?;
+    let said = String::from_utf8_lossy(&done.stderr);
+    assert!(done.status.success(), "{}{said}", String::from_utf8_lossy(&done.stdout));
+    // The child's own lines for users.
+    eprint!("{said}");
+    Ok(())
+}
+
+/// The driver as a library sees it that knows nothing of partitions.
+struct Foreign(Library);
+
+impl Foreign {
+    /// Opens the driver like such a library, and makes the device's primary context current.
+    fn begin(name: &str) -> Result<(Foreign, Handle), Box<dyn std::error::Error>> {
+        let foreign = Foreign(unsafe { Library::open(Some(name), RTLD_NOW | RTLD_LOCAL) }?);
+        let mut context = ptr::null_mut();
+        assert_eq!(
+            foreign.call::<unsafe extern "C" fn(c_uint) -> c_int>("cuInit", |it| unsafe { it(0) }),
+            0
+        );
+        assert_eq!(foreign.retain(&mut context), 0);
+        assert_eq!(foreign.on_context("cuCtxSetCurrent", context), 0);
+        Ok((foreign, context))
+    }
+
+    /// Calls a function that has the type `F`.
+    fn call<F: Copy>(&self, name: &str, call: impl FnOnce(F) -> c_int) -> c_int {
+        let function = unsafe { self.0.get::<F>(name.as_bytes()) };
+        call(*function.unwrap_or_else(|error| panic!("{name}: {error}")))
+    }
+
+    fn retain(&self, context: &mut Handle) -> c_int {
+        type Retain = unsafe extern "C" fn(*mut Handle, c_int) -> c_int;
+        self.call("cuDevicePrimaryCtxRetain", |it: Retain| unsafe { it(context, 0) })
+    }
+
+    fn on_context(&self, name: &str, context: Handle) -> c_int {
+        self.call(name, |it: unsafe extern "C" fn(Handle) -> c_int| unsafe { it(context) })
+    }
+
+    fn plain(&self, name: &str) -> c_int {
+        self.call(name, |it: unsafe extern "C" fn() -> c_int| unsafe { it() })
+    }
+
+    /// Returns the number of SMs that the device has according to the driver.
+    fn sm_count(&self) -> (c_int, c_int) {
+        type Attribute = unsafe extern "C" fn(*mut c_int, c_int, c_int) -> c_int;
+        let mut sms = 0;
+        let status =
+            self.call("cuDeviceGetAttribute", |it: Attribute| unsafe { it(&mut sms, 16, 0) });
+        (status, sms)
+    }
+
+    fn create_stream(&self, flags: c_uint) -> c_int {
+        type Create = unsafe extern "C" fn(*mut Handle, c_uint, c_int) -> c_int;
+        let mut stream = ptr::null_mut();
+        self.call("cuStreamCreateWithPriority", |it: Create| unsafe { it(&mut stream, flags, 0) })
+    }
+}
+
+#[test]
+fn work_outside_of_partitions_is_confined() -> Tested {
+    alone("work_outside_of_partitions_is_confined", || {
+        let driver = Driver::reserve(Amount::Sms(32))?;
+        assert!(driver.is_simulated(), "these tests are for the simulated library");
+        let device = driver.device(0)?;
+        // cudarc asks for the first name.
+        for name in ["libcuda.so", "libcuda.so.1"] {
+            let (foreign, context) = Foreign::begin(name)?;
+            assert_eq!(foreign.sm_count(), (0, 100), "{name}");
+            let mut current = ptr::null_mut();
+            type Current = unsafe extern "C" fn(*mut Handle) -> c_int;
+            foreign.call("cuCtxGetCurrent", |it: Current| unsafe { it(&mut current) });
+            assert_eq!(current, context, "{name}");
+            // The primary context of green-ctx is the same one.
+            let primary = device.primary_context()?;
+            assert_eq!((primary.as_raw().cast(), primary.sm_count()?), (context, 100));
+        }
+        // green-ctx itself sees the whole device.
+        assert_eq!(device.sm_count()?, 132);
+        Ok(())
+    })
+}
+
+#[test]
+fn floors_come_from_the_reserve() -> Tested {
+    alone("floors_come_from_the_reserve", || {
+        let device = Driver::reserve(Amount::Sms(29))?.device(0)?;
+        assert_eq!(device.resources().sm()?.free_sm_count(), 32, "rounded up");
+        let request = SplitRequest::new().group("decode", 32..).group("load", ..=116);
+        let parts = device.partition(request)?;
+        assert_eq!((parts["decode"].sm_count(), parts["load"].sm_count()), (132, 100));
+        drop(parts);
+        let error = device.partition([40]).map(drop).expect_err("32 are free").to_string();
+        assert!(error.contains("work outside of partitions (100 SMs) may use them"), "{error}");
+        let rest = device.partition(SplitRequest::new().rest("all"))?;
+        assert_eq!(rest[0].sm_count(), 32);
+        drop(rest);
+        for _ in 0..50 {
+            drop(device.partition([16, 16])?);
+        }
+        assert_eq!(device.resources().sm()?.free_sm_count(), 32);
+        Ok(())
+    })
+}
+
+#[test]
+fn percentages_are_of_the_device() -> Tested {
+    alone("percentages_are_of_the_device", || {
+        let device = Driver::reserve(Amount::Percent(25))?.device(0)?;
+        assert_eq!(
+            device.resources().sm()?.free_sm_count(),
+            36,
+            "33 SMs, with the unit of 12 and three of 8"
+        );
+        assert_eq!(device.partition([12, 24])?.len(), 2);
+        Ok(())
+    })
+}
+
+#[test]
+fn what_would_change_in_silence_is_refused() -> Tested {
+    alone("what_would_change_in_silence_is_refused", || {
+        Driver::reserve(Amount::Sms(32))?;
+        let (foreign, _) = Foreign::begin("libcuda.so.1")?;
+        assert_eq!((foreign.create_stream(0), foreign.create_stream(1)), (801, 0));
+        assert_eq!(foreign.plain("cuCtxCreate_v2"), 801);
+        Ok(())
+    })
+}
+
+#[test]
+fn a_wait_for_the_device_covers_partitions() -> Tested {
+    alone("a_wait_for_the_device_covers_partitions", || {
+        let device = Driver::reserve(Amount::Sms(32))?.device(0)?;
+        let (foreign, _) = Foreign::begin("libcuda.so.1")?;
+        let parts = device.partition([16])?;
+        let busy = || -> green_ctx::Result<_> {
+            let event = device.create_event(EventOptions::default())?;
+            parts[0]
+                .stream()
+                .launch_host(|| std::thread::sleep(std::time::Duration::from_millis(20)))?;
+            parts[0].stream().record(&event)?;
+            Ok(event)
+        };
+        let event = busy()?;
+        assert_eq!(foreign.plain("cuCtxSynchronize"), 0);
+        assert!(event.is_complete()?, "foreign");
+        let event = busy()?;
+        device.primary_context()?.synchronize()?;
+        assert!(event.is_complete()?, "green-ctx");
+        Ok(())
+    })
+}
+
+#[test]
+fn a_reset_device_is_divided_again() -> Tested {
+    alone("a_reset_device_is_divided_again", || {
+        Driver::reserve(Amount::Sms(32))?;
+        let (foreign, _) = Foreign::begin("libcuda.so.1")?;
+        let reset = |it: unsafe extern "C" fn(c_int) -> c_int| unsafe { it(0) };
+        assert_eq!(foreign.call("cuDevicePrimaryCtxReset_v2", reset), 0);
+        let (foreign, _) = Foreign::begin("libcuda.so.1")?;
+        assert_eq!((foreign.create_stream(0), foreign.create_stream(1)), (801, 0));
+        Ok(())
+    })
+}
+
+#[test]
+fn a_reserve_that_leaves_nothing_confines_nothing_in_silence() -> Tested {
+    alone("a_reserve_that_leaves_nothing_confines_nothing_in_silence", || {
+        let device = Driver::reserve(Amount::Sms(132))?.device(0)?;
+        assert!(matches!(device.primary_context(), Err(Error::Driver { .. })));
+        assert!(device.resources().sm().is_err());
+        let foreign =
+            Foreign(unsafe { Library::open(Some("libcuda.so.1"), RTLD_NOW | RTLD_LOCAL) }?);
+        let mut context = ptr::null_mut();
+        assert_eq!((foreign.retain(&mut context), context.is_null()), (914, true));
+        assert_ne!(foreign.sm_count().0, 0);
+        Ok(())
+    })
+}
+
+#[test]
+fn a_reserve_cannot_be_changed() -> Tested {
+    alone("a_reserve_cannot_be_changed", || {
+        assert!(matches!(Driver::reserve(Amount::Sms(0)), Err(Error::InvalidRequest(_))));
+        let driver = Driver::reserve(Amount::Sms(32))?;
+        Driver::reserve(Amount::Sms(32))?;
+        for other in [Amount::Sms(40), Amount::Percent(32)] {
+            assert!(matches!(Driver::reserve(other), Err(Error::Reserve(Reserve::Other))));
+        }
+        // The same driver, so one ledger.
+        let parts = driver.device(0)?.partition([16])?;
+        assert_eq!(Driver::load()?.device(0)?.resources().sm()?.free_sm_count(), 16);
+        drop(parts);
+        Ok(())
+    })
+}
+
+#[test]
+fn a_driver_in_use_cannot_be_confined() -> Tested {
+    alone("a_driver_in_use_cannot_be_confined", || {
+        let driver = Driver::load()?;
+        let error = Driver::reserve(Amount::Sms(32)).map(drop).expect_err("too late");
+        assert!(matches!(error, Error::Reserve(Reserve::Loaded)), "{error}");
+        // Nothing has changed.
+        let primary = driver.device(0)?.primary_context()?;
+        primary.create_stream(StreamOptions::default())?;
+        assert_eq!(primary.sm_count()?, 132);
+        Ok(())
+    })
+}
+
+#[test]
+fn a_driver_that_was_opened_by_its_path_cannot_be_confined() -> Tested {
+    alone("a_driver_that_was_opened_by_its_path_cannot_be_confined", || {
+        let path = green_ctx::sys::find("libcuda.so.1".as_ref()).expect("the simulated library");
+        let _opened = unsafe { Library::open(Some(&path), RTLD_NOW | RTLD_LOCAL) }?;
+        let error = Driver::reserve(Amount::Sms(32)).map(drop).expect_err("too late");
+        assert!(matches!(error, Error::Reserve(Reserve::Loaded)), "{error}");
+        Ok(())
+    })
+}
+
+#[test]
+fn threads_get_one_rest() -> Tested {
+    alone("threads_get_one_rest", || {
+        let device = Driver::reserve(Amount::Sms(32))?.device(0)?;
+        let contexts: Vec<usize> = std::thread::scope(|scope| {
+            let begin = || Foreign::begin("libcuda.so.1").map(|(_, context)| context.addr());
+            let threads: Vec<_> =
+                (0..16).map(|_| scope.spawn(move || begin().unwrap_or_default())).collect();
+            threads.into_iter().map(|thread| thread.join().unwrap_or_default()).collect()
+        });
+        let primary = device.primary_context()?.as_raw().addr();
+        assert!(contexts.iter().all(|context| *context == primary), "{contexts:?}");
+        Ok(())
+    })
+}

@@ -1,0 +1,108 @@
+"""The reserve. A process has one, so each program runs in its own process."""
+
+import pytest
+
+BEGIN = """
+import green_ctx_torch
+reserved = green_ctx_torch.reserve({amount})
+"""
+
+
+@pytest.mark.parametrize(
+    "amount,sm_count", [("32", 32), ("29", 32), ("25", 28), ("'25%'", 36), ("True + 15", 16)]
+)
+def test_floors_come_from_the_reserve(python, amount, sm_count):
+    python(
+        BEGIN.format(amount=amount)
+        + f"""
+assert (reserved.device, reserved.sm_count, reserved.rest) == (0, {sm_count}, 132 - {sm_count})
+assert repr(reserved) == "<Reserve of device 0: {sm_count} SMs for partitions, {132 - sm_count} for all other work>"
+with green_ctx_torch.partition({{"a": "rest"}}) as parts:
+    assert parts["a"].sm_count == {sm_count}
+try:
+    green_ctx_torch.partition({{"a": {sm_count + 1}}})
+except green_ctx_torch.UnavailableError as error:
+    assert "work outside of partitions ({132 - sm_count} SMs) may use them" in str(error)
+else:
+    raise AssertionError("only the reserve is free")
+"""
+    )
+
+
+def test_other_libraries_get_the_rest(python):
+    python(
+        BEGIN.format(amount=32)
+        + """
+import ctypes
+cuda, told = ctypes.CDLL("libcuda.so.1"), ctypes.c_int()
+assert cuda.cuInit(0) == 0
+assert cuda.cuDeviceGetAttribute(ctypes.byref(told), 16, 0) == 0 and told.value == 100
+context, other, stream = ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_void_p()
+assert cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0) == 0
+assert cuda.cuCtxSetCurrent(context) == 0
+assert cuda.cuCtxGetCurrent(ctypes.byref(other)) == 0 and other.value == context.value
+assert cuda.cuStreamCreate(ctypes.byref(stream), 0) == 801
+assert cuda.cuStreamCreate(ctypes.byref(stream), 1) == 0
+assert cuda.cuCtxCreate_v2(ctypes.byref(other), 0, 0) == 801
+"""
+    )
+
+
+def test_a_reserve_cannot_be_changed(python):
+    python(
+        BEGIN.format(amount=32)
+        + """
+assert green_ctx_torch.reserve(32).sm_count == 32
+for other in [16, "32%"]:
+    try:
+        green_ctx_torch.reserve(other)
+    except green_ctx_torch.UnavailableError as error:
+        assert "cannot be changed" in str(error)
+    else:
+        raise AssertionError(other)
+"""
+    )
+
+
+def test_a_driver_in_use_cannot_be_confined(python):
+    python(
+        """
+import green_ctx_torch
+green_ctx_torch.info()
+try:
+    green_ctx_torch.reserve(32)
+except green_ctx_torch.UnavailableError as error:
+    assert "set GREEN_CTX_RESERVE" in str(error)
+else:
+    raise AssertionError("too late")
+assert green_ctx_torch.partition({"a": 132}).close() is None
+"""
+    )
+
+
+def test_the_environment_reserves_at_the_import(python):
+    python(
+        """
+import os
+os.environ["GREEN_CTX_RESERVE"] = "25%"
+import green_ctx_torch
+# A child that was forked before CUDA was used has the same reserve.
+child = os.fork()
+if child == 0:
+    os._exit(0 if green_ctx_torch.reserve("25%").rest == 96 else 1)
+assert os.waitpid(child, 0)[1] == 0
+assert green_ctx_torch.reserve("25%").rest == 96
+"""
+    )
+    python(
+        """
+import os
+os.environ["GREEN_CTX_RESERVE"] = "many"
+try:
+    import green_ctx_torch
+except ValueError as error:
+    assert "GREEN_CTX_RESERVE=many is not a number of SMs such as 32" in str(error)
+else:
+    raise AssertionError("not a number")
+"""
+    )
