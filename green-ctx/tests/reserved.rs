@@ -255,6 +255,58 @@ fn a_driver_that_was_opened_by_its_path_cannot_be_confined() -> Tested {
 }
 
 #[test]
+fn a_fault_leaves_nothing_unconfined() -> Tested {
+    const NAME: &str = "a_fault_leaves_nothing_unconfined";
+    if env::var(CHILD).as_deref() == Ok(NAME) {
+        // The driver itself may fail to load.
+        let device = Driver::reserve(Amount::Sms(32)).and_then(|driver| driver.device(0));
+        let foreign =
+            Foreign(unsafe { Library::open(Some("libcuda.so.1"), RTLD_NOW | RTLD_LOCAL) }?);
+        foreign.call("cuInit", |it: unsafe extern "C" fn(c_uint) -> c_int| unsafe { it(0) });
+        let confined = |foreign: &Foreign| {
+            let (mut context, mut current) = (ptr::null_mut(), ptr::null_mut());
+            let retained = foreign.retain(&mut context);
+            let set = foreign.on_context("cuCtxSetCurrent", context);
+            type Current = unsafe extern "C" fn(*mut Handle) -> c_int;
+            foreign.call("cuCtxGetCurrent", |it: Current| unsafe { it(&mut current) });
+            // Whatever is current refuses streams that only a primary context has.
+            let is_confined = current.is_null() || foreign.create_stream(0) != 0;
+            (retained == 0 && set == 0 && !current.is_null(), is_confined)
+        };
+        let tries = [(); 3].map(|()| confined(&foreign));
+        assert!(tries.iter().all(|(_, is_confined)| *is_confined), "{tries:?}");
+        // At the latest, the third try comes after the fault.
+        assert!(tries[2].0, "{tries:?}");
+        if let Ok(device) = device {
+            let free = || device.resources().sm().map(|sms| sms.free_sm_count());
+            // The fault may strike only now.
+            assert_eq!(free().or_else(|_| free())?, 32);
+        }
+        return Ok(());
+    }
+    let making =
+        ["cuDevicePrimaryCtxRetain", "cuDeviceGetDevResource", "cuDevSmResourceSplitByCount"];
+    let creating = ["cuDevResourceGenerateDesc", "cuGreenCtxCreate", "cuCtxFromGreenCtx"];
+    let using = [
+        "cuCtxSetCurrent",
+        "cuCtxPushCurrent",
+        "cuCtxPopCurrent",
+        "cuCtxGetDevice",
+        "cuCtxGetCurrent",
+    ];
+    for function in making.iter().chain(&creating).chain(&using) {
+        for nth in 1..=2 {
+            let mut child = Command::new(env::current_exe()?);
+            child.args([NAME, "--exact", "--nocapture"]).env(CHILD, NAME);
+            let done = child.env("GREEN_CTX_SIM_FAULT", format!("{function}:{nth}")).output()?;
+            let said = String::from_utf8_lossy(&done.stderr);
+            assert!(done.status.success(), "{function}:{nth}: {said}");
+        }
+    }
+    Ok(())
+}
+
+#[test]
 fn threads_get_one_rest() -> Tested {
     alone("threads_get_one_rest", || {
         let device = Driver::reserve(Amount::Sms(32))?.device(0)?;

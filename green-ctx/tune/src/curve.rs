@@ -258,8 +258,9 @@ pub fn curve(
     let jobs = std::slice::from_mut(job);
     let mut runner =
         Runner::new(device, jobs, vec![Arrival::closed(2)]).map_err(TuneError::Failed)?;
-    // A plain stream runs on all SMs, even if partitions hold some of them.
-    let sms = device.sm_count().map_err(TuneError::Failed)?;
+    // A plain stream runs on all SMs, even if partitions hold some of them, or on the rest under a reserve.
+    let sms = device.primary_context().and_then(|primary| primary.sm_count());
+    let sms = sms.map_err(TuneError::Failed)?;
     let pieces = UnitSizes { sms, ..runner.pieces() };
     let notes = runner.try_out()?;
     let mut curve = curve_with(&mut runner, &name, pieces, request, go_on)?;

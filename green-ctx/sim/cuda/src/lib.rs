@@ -12,6 +12,7 @@
 //! | `GREEN_CTX_SIM` | the [`Spec`](green_ctx_sim::Spec): `h200@13.1`, or just `h200` | `h200@13.0` |
 //! | `GREEN_CTX_SIM_DEVICES` | the number of devices, all of the same profile | 1 |
 //! | `GREEN_CTX_SIM_CLOCK` | `virtual`, or `real` for time that also passes between calls ([`Clock::Real`](green_ctx_sim::Clock::Real)) | `virtual` |
+//! | `GREEN_CTX_SIM_FAULT` | `FUNCTION` or `FUNCTION:NTH`: the call that fails with `CUDA_ERROR_UNKNOWN` | none |
 //! | `GREEN_CTX_SIM_LAUNCHES` | `1`: at exit, a line on standard error for each context: the kernels that were launched in it | none |
 //! | `GREEN_CTX_SIM_REPORT` | a file for a report at exit: races, called functions that are not simulated, live objects, and calls per function | none |
 //!

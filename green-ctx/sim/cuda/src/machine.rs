@@ -4,7 +4,7 @@ use std::env::VarError;
 use std::ffi::{CStr, CString};
 use std::sync::OnceLock;
 
-use green_ctx_sim::{Builder, Clock, Sim, Spec};
+use green_ctx_sim::{Builder, Clock, Fault, Sim, Spec};
 
 use crate::report;
 
@@ -14,6 +14,9 @@ const SPEC: &str = "GREEN_CTX_SIM";
 const DEVICES: &str = "GREEN_CTX_SIM_DEVICES";
 /// The environment variable that sets the clock.
 const CLOCK: &str = "GREEN_CTX_SIM_CLOCK";
+
+/// The environment variable that makes calls fail.
+const FAULT: &str = "GREEN_CTX_SIM_FAULT";
 
 /// The maximum number of devices, which is more than any machine has. A larger number is an error.
 const MOST_DEVICES: usize = 64;
@@ -39,6 +42,10 @@ fn make() -> Option<Sim> {
     });
     let sim = builder.build();
     let sim = sim.inspect_err(|error| eprintln!("libcuda.so.1 (simulated): {error}")).ok()?;
+    if let Err(wrong) = fail(&sim) {
+        eprintln!("libcuda.so.1 (simulated): {wrong}; no devices are simulated");
+        return None;
+    }
     report::at_exit();
     Some(sim)
 }
@@ -61,6 +68,15 @@ fn builder() -> Result<Builder, String> {
         Some("real") => Ok(builder.clock(Clock::Real)),
         Some(text) => Err(format!("{CLOCK}={text}: set the clock to virtual or real")),
     }
+}
+
+/// Makes the calls fail that the environment variable names.
+fn fail(sim: &Sim) -> Result<(), String> {
+    let Some(text) = variable(FAULT)? else { return Ok(()) };
+    let (function, nth) = text.split_once(':').unwrap_or((&text, "1"));
+    let nth = nth.parse().map_err(|_| format!("{FAULT}={text}: write FUNCTION or FUNCTION:NTH"))?;
+    let failed = sim.fail(Fault::on(function).nth(nth));
+    failed.map_err(|error| format!("{FAULT}={text}: {error}"))
 }
 
 /// Returns an environment variable; `None` if the variable is not set or is empty.
