@@ -32,23 +32,34 @@ fn panic(_: &core::panic::PanicInfo<'_>) -> ! { loop {} }
 fn compile(folder: &Path, source: &Path, file: &str, name: &str, needs: Option<&Path>) -> PathBuf {
     let variable = |name: &str| env::var_os(name).unwrap_or_else(|| panic!("cargo sets {name}"));
     let library = folder.join(file);
-    let mut rustc = Command::new(variable("RUSTC"));
-    rustc.args(["--edition=2024", "--crate-type=cdylib", "--crate-name=green_ctx_front"]);
-    rustc.args(["-Copt-level=s", "-Cpanic=abort", "-Cstrip=symbols", "--target"]);
-    rustc.arg(variable("TARGET")).arg("-o").arg(&library).arg(source);
-    if let Some(linker) = env::var_os("RUSTC_LINKER") {
-        let mut option = std::ffi::OsString::from("-Clinker=");
-        option.push(linker);
-        rustc.arg(option);
+    let mut failures = String::new();
+    // The target's linker, or the one that comes with Rust, which links for every target.
+    for own in [false, true] {
+        let mut rustc = Command::new(variable("RUSTC"));
+        rustc.args(["--edition=2024", "--crate-type=cdylib", "--crate-name=green_ctx_front"]);
+        rustc.args(["-Copt-level=s", "-Cpanic=abort", "-Cstrip=symbols", "--target"]);
+        rustc.arg(variable("TARGET")).arg("-o").arg(&library).arg(source);
+        let prefix = if own { "" } else { "-Wl," };
+        if own {
+            rustc.args(["-Clinker=rust-lld", "-Clinker-flavor=ld.lld"]);
+        } else {
+            rustc.args(["-Clink-arg=-nostdlib", "-Clink-arg=-nostartfiles"]);
+            if let Some(linker) = env::var_os("RUSTC_LINKER") {
+                let mut option = std::ffi::OsString::from("-Clinker=");
+                option.push(linker);
+                rustc.arg(option);
+            }
+        }
+        rustc.arg(format!("-Clink-arg={prefix}-soname={name}"));
+        rustc.arg(format!("-Clink-arg={prefix}--no-as-needed"));
+        if let Some(needs) = needs {
+            rustc.arg(format!("-Clink-arg={}", needs.display()));
+        }
+        let done = rustc.output().expect("rustc starts");
+        if done.status.success() {
+            return library;
+        }
+        failures += &format!("{rustc:?}\n{}\n", String::from_utf8_lossy(&done.stderr));
     }
-    let soname = format!("-Wl,-soname,{name}");
-    for option in ["-nostdlib", "-nostartfiles", soname.as_str(), "-Wl,--no-as-needed"] {
-        rustc.arg(format!("-Clink-arg={option}"));
-    }
-    if let Some(needs) = needs {
-        rustc.arg(format!("-Clink-arg={}", needs.display()));
-    }
-    let status = rustc.status().expect("rustc starts");
-    assert!(status.success(), "rustc did not compile {}: {rustc:?}", source.display());
-    library
+    panic!("{} was not compiled:\n{failures}", source.display());
 }

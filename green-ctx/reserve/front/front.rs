@@ -6,15 +6,16 @@
 //! ones. The runtime obtains the primary context through a private table, and then makes it current with
 //! `cuCtxSetCurrent` once per thread and device (measured on driver 580.159.04), so this is where it gets the rest.
 //!
-//! The library has no dependency on std, libc's versions or an unwinder, because it is loaded into any process. Its
-//! loader calls `greenCtxReserveStart` once, before any other function.
+//! The library has no dependency on std, libc's versions or an unwinder, because it is loaded into any process. It is
+//! started once, before any other function: by `greenCtxReserveStart` if a program loads it from memory, or when it is
+//! loaded from a file that has the amount written in it. It takes no lock, because a child that is forked while another
+//! thread holds a lock would wait for it forever.
 #![no_std]
 #![allow(non_snake_case)]
 
-use core::cell::UnsafeCell;
 use core::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use core::ptr;
-use core::sync::atomic::{AtomicBool, Ordering};
+use core::sync::atomic::{AtomicPtr, Ordering};
 
 #[panic_handler]
 fn panic(_: &core::panic::PanicInfo<'_>) -> ! {
@@ -30,8 +31,10 @@ type Context = *mut c_void;
 type Handle = *mut c_void;
 
 const SUCCESS: Status = 0;
+const OUT_OF_MEMORY: Status = 2;
 const NOT_INITIALIZED: Status = 3;
 const INVALID_DEVICE: Status = 101;
+const INVALID_CONTEXT: Status = 201;
 const NOT_SUPPORTED: Status = 801;
 const INVALID_RESOURCE_CONFIGURATION: Status = 914;
 const SM_RESOURCE: c_int = 1;
@@ -109,75 +112,91 @@ real! {
     create = c"cuGreenCtxCreate", 12040: fn(*mut Handle, Handle, Device, c_uint);
     destroy = c"cuGreenCtxDestroy", 12040: fn(Handle);
     context_of = c"cuCtxFromGreenCtx", 12040: fn(*mut Context, Handle);
+    green_resource = c"cuGreenCtxGetDevResource", 12040: fn(Handle, *mut Resource, c_int);
 }
 
-/// The division of a device, and its rest if it was made.
-#[derive(Clone, Copy)]
-struct Rest {
-    /// The number of SMs of the rest; 0 until the device is divided.
+unsafe extern "C" {
+    // Functions of the C library, which every process has. No version is bound, so any version will do.
+    fn write(file: c_int, from: *const c_void, length: usize) -> isize;
+    fn malloc(length: usize) -> *mut c_void;
+    fn free(memory: *mut c_void);
+    fn dlsym(from: *mut c_void, name: *const c_char) -> *mut c_void;
+}
+
+/// `RTLD_NEXT`: the libraries after the caller's.
+const NEXT: *mut c_void = ptr::without_provenance_mut(usize::MAX);
+
+/// A value that a thread publishes once, and that others then only read.
+struct Published<T>(AtomicPtr<T>);
+
+impl<T> Published<T> {
+    const NONE: Published<T> = Published(AtomicPtr::new(ptr::null_mut()));
+
+    fn get(&self) -> Option<&'static T> {
+        // SAFETY: the pointer is null, or to a value that `offer` has published. Its memory is never freed.
+        unsafe { self.0.load(Ordering::Acquire).as_ref() }
+    }
+
+    /// Publishes a value, unless another thread was first. Returns the published value, and whether it is this one.
+    fn offer(&self, value: T) -> Result<(&'static T, bool), Failed> {
+        // SAFETY: `malloc` aligns memory for every type here, and nothing else uses the memory before the exchange.
+        unsafe {
+            let memory = malloc(size_of::<T>()).cast::<T>();
+            if memory.is_null() {
+                return Err(("malloc", OUT_OF_MEMORY));
+            }
+            memory.write(value);
+            let (none, acquire) = (ptr::null_mut(), Ordering::Acquire);
+            match self.0.compare_exchange(none, memory, Ordering::AcqRel, acquire) {
+                Ok(_) => Ok((&*memory, true)),
+                Err(first) => {
+                    free(memory.cast());
+                    Ok((&*first, false))
+                }
+            }
+        }
+    }
+
+    /// Withdraws the published value. Its memory is kept, because another thread may read it.
+    fn withdraw(&self) -> Option<&'static T> {
+        // SAFETY: as in `get`.
+        unsafe { self.0.swap(ptr::null_mut(), Ordering::AcqRel).as_ref() }
+    }
+}
+
+/// The real driver, and the reserve: a number of SMs, or a percentage if `percent` is true.
+struct Started {
+    entry: GetProcAddress,
+    real: Real,
+    amount: c_uint,
+    percent: bool,
+}
+
+/// The division of a device into the reserve and the rest.
+struct Division {
+    /// The number of SMs of the rest.
     sms: c_uint,
-    /// The first unit of the rest among the units that the driver cuts, and whether the last unit is reserved too.
+    /// The number of reserved units among the units that the driver cuts. They are the first ones.
     first: usize,
+    /// Whether the last unit, which has another size, is reserved too.
     odd_reserved: bool,
+}
+
+/// The context of a device's rest. It holds a reference to the primary context.
+struct Rest {
     primary: Context,
     green: Handle,
     context: Context,
 }
 
-const UNMADE: Rest = Rest {
-    sms: 0,
-    first: 0,
-    odd_reserved: false,
-    primary: ptr::null_mut(),
-    green: ptr::null_mut(),
-    context: ptr::null_mut(),
-};
-
-struct State {
-    entry: Option<GetProcAddress>,
-    real: Option<Real>,
-    /// The reserve: a number of SMs, or a percentage if `percent` is true.
-    amount: c_uint,
-    percent: bool,
-    rests: [Rest; MOST],
+struct Known {
+    division: Published<Division>,
+    rest: Published<Rest>,
 }
 
-/// The state, behind a lock that spins. It is held only to read and write the state, and never during a driver call,
-/// which could call the program back.
-struct Shared {
-    locked: AtomicBool,
-    state: UnsafeCell<State>,
-}
-
-// SAFETY: `with` gives the state to one thread at a time.
-unsafe impl Sync for Shared {}
-
-static SHARED: Shared = Shared {
-    locked: AtomicBool::new(false),
-    state: UnsafeCell::new(State {
-        entry: None,
-        real: None,
-        amount: 0,
-        percent: false,
-        rests: [UNMADE; MOST],
-    }),
-};
-
-/// Calls `use_it` with the state. `use_it` must neither call this function again nor call the driver.
-fn with<T>(use_it: impl FnOnce(&mut State) -> T) -> T {
-    while SHARED.locked.swap(true, Ordering::Acquire) {
-        core::hint::spin_loop();
-    }
-    // SAFETY: the lock is held.
-    let result = use_it(unsafe { &mut *SHARED.state.get() });
-    SHARED.locked.store(false, Ordering::Release);
-    result
-}
-
-unsafe extern "C" {
-    /// The C library's function, which every process has.
-    fn write(file: c_int, from: *const c_void, length: usize) -> isize;
-}
+static STARTED: Published<Started> = Published::NONE;
+static DEVICES: [Known; MOST] =
+    [const { Known { division: Published::NONE, rest: Published::NONE } }; MOST];
 
 /// Writes a line to standard error, because a program shows at most a status.
 fn say(words: &[&str]) {
@@ -200,35 +219,24 @@ fn check(call: &'static str, status: Status) -> Result<(), (&'static str, Status
 
 type Failed = (&'static str, Status);
 
-fn real() -> Result<Real, Failed> {
-    with(|state| state.real).ok_or(("greenCtxReserveStart", NOT_INITIALIZED))
+fn started() -> Result<&'static Started, Failed> {
+    STARTED.get().ok_or(("greenCtxReserveStart", NOT_INITIALIZED))
 }
 
-/// Returns the known part of a device's rest.
-fn known(device: Device) -> Result<Rest, Failed> {
-    let place = usize::try_from(device).unwrap_or(usize::MAX);
-    with(|state| state.rests.get(place).copied()).ok_or(("device", INVALID_DEVICE))
+fn real() -> Result<&'static Real, Failed> {
+    started().map(|started| &started.real)
 }
 
-/// Stores a device's rest, unless another thread has stored one with a context. Returns what is stored.
-fn store(device: Device, rest: Rest) -> Result<Rest, Failed> {
-    let place = usize::try_from(device).unwrap_or(usize::MAX);
-    let stored = with(|state| {
-        let known = state.rests.get_mut(place)?;
-        if known.context.is_null() {
-            *known = rest;
-        }
-        Some(*known)
-    });
-    stored.ok_or(("device", INVALID_DEVICE))
+/// Returns what is known of a device.
+fn known(device: Device) -> Result<&'static Known, Failed> {
+    let place = usize::try_from(device).ok().and_then(|place| DEVICES.get(place));
+    place.ok_or(("device", INVALID_DEVICE))
 }
 
-/// Cuts a device into units, and decides which of them are reserved. Returns the rest without a context, the resources
-/// of the rest, and their number. The cut is that of green-ctx's default granularity, so both number the units in the
-/// same way.
-fn divide(device: Device) -> Result<(Rest, [Resource; UNITS], usize), Failed> {
-    let real = real()?;
-    let (amount, percent) = with(|state| (state.amount, state.percent));
+/// Cuts a device into units, and decides which of them are reserved. Returns the division, the resources of the rest, and
+/// their number. The cut is that of green-ctx's default granularity, so both number the units in the same way.
+fn divide(device: Device) -> Result<(&'static Division, [Resource; UNITS], usize), Failed> {
+    let Started { real, amount, percent, .. } = started()?;
     let (mut whole, mut left) = (Resource::EMPTY, Resource::EMPTY);
     let mut units = [Resource::EMPTY; UNITS];
     let mut count = UNITS as c_uint - 1;
@@ -244,8 +252,8 @@ fn divide(device: Device) -> Result<(Rest, [Resource; UNITS], usize), Failed> {
     let has_odd = left.kind == SM_RESOURCE && left.sms > 0;
     let unit = units.first().map_or(0, |unit| unit.sms).max(1);
     let amount = match percent {
-        true => (u64::from(whole.sms) * u64::from(amount)).div_ceil(100) as c_uint,
-        false => amount.min(whole.sms),
+        true => (u64::from(whole.sms) * u64::from(*amount)).div_ceil(100) as c_uint,
+        false => *amount.min(&whole.sms),
     };
     // A floor takes the fewest SMs: whole units, with or without the unit of another size.
     let alone = amount.div_ceil(unit);
@@ -264,26 +272,27 @@ fn divide(device: Device) -> Result<(Rest, [Resource; UNITS], usize), Failed> {
     if number == 0 || sms == 0 || first > regular {
         return Err(("the reserve leaves no SMs, so the division", INVALID_RESOURCE_CONFIGURATION));
     }
-    Ok((Rest { sms, first, odd_reserved, ..UNMADE }, kept, number))
+    let division = known(device)?.division.offer(Division { sms, first, odd_reserved })?.0;
+    Ok((division, kept, number))
 }
 
 /// Returns the number of SMs of a device's rest.
 fn sms(device: Device) -> Result<c_uint, Failed> {
-    let rest = known(device)?;
-    if rest.sms > 0 {
-        return Ok(rest.sms);
+    match known(device)?.division.get() {
+        Some(division) => Ok(division.sms),
+        None => divide(device).map(|(division, ..)| division.sms),
     }
-    Ok(store(device, divide(device)?.0)?.sms)
 }
 
 /// Returns a device's rest, and makes it at the first use. If a call fails, everything is as before.
-fn made(device: Device) -> Result<Rest, Failed> {
-    let (real, rest) = (real()?, known(device)?);
-    if !rest.context.is_null() {
+fn made(device: Device) -> Result<&'static Rest, Failed> {
+    let (real, known) = (real()?, known(device)?);
+    if let Some(rest) = known.rest.get() {
         return Ok(rest);
     }
-    let (mut rest, mut units, count) = divide(device)?;
-    let mut desc = ptr::null_mut();
+    let (_, mut units, count) = divide(device)?;
+    let (mut desc, none) = (ptr::null_mut(), ptr::null_mut());
+    let mut rest = Rest { primary: none, green: none, context: none };
     // SAFETY: the pointers are to live locals, and `units` has `count` elements from the driver.
     let created = unsafe {
         check("cuDevicePrimaryCtxRetain", (real.retain)(&raw mut rest.primary, device))?;
@@ -298,28 +307,33 @@ fn made(device: Device) -> Result<Rest, Failed> {
                 check("cuCtxFromGreenCtx", found)
             })
     };
-    let stored = created.and_then(|()| store(device, rest));
+    let green = rest.green;
+    let offered = created.and_then(|()| known.rest.offer(rest));
     // Another thread may have been first.
-    if stored.is_err() || stored.is_ok_and(|stored| stored.context != rest.context) {
+    if !matches!(offered, Ok((_, true))) {
         // SAFETY: the green context was created above, and the primary context was retained above.
         unsafe {
-            if !rest.green.is_null() {
-                (real.destroy)(rest.green);
+            if !green.is_null() {
+                (real.destroy)(green);
             }
             (real.release)(device);
         }
     }
-    stored
+    offered.map(|(rest, _)| rest)
+}
+
+/// Returns the rest for which `is_it` is true.
+fn find(is_it: impl Fn(&Rest) -> bool) -> Option<&'static Rest> {
+    DEVICES.iter().filter_map(|known| known.rest.get()).find(|rest| is_it(rest))
 }
 
 /// Returns the rest that a context is.
-fn rest_of(context: Context) -> Option<Rest> {
-    let is_it = |rest: &&Rest| !rest.context.is_null() && rest.context == context;
-    with(|state| state.rests.iter().find(is_it).copied())
+fn rest_of(context: Context) -> Option<&'static Rest> {
+    find(|rest| rest.context == context)
 }
 
 /// Returns the current context, if it is a rest.
-fn current() -> Result<Option<Rest>, Failed> {
+fn current() -> Result<Option<&'static Rest>, Failed> {
     let mut context = ptr::null_mut();
     // SAFETY: `context` is a live local.
     check("cuCtxGetCurrent", unsafe { (real()?.current)(&raw mut context) })?;
@@ -331,9 +345,7 @@ fn in_place_of(context: Context) -> Result<Context, Failed> {
     if context.is_null() || rest_of(context).is_some() {
         return Ok(context);
     }
-    if let Some(rest) =
-        with(|state| state.rests.iter().find(|rest| rest.primary == context).copied())
-    {
+    if let Some(rest) = find(|rest| rest.primary == context) {
         return Ok(rest.context);
     }
     let real = real()?;
@@ -341,12 +353,14 @@ fn in_place_of(context: Context) -> Result<Context, Failed> {
     // The runtime makes a primary context current before the driver calls it active, so its state tells nothing.
     // SAFETY: the pointers are to live locals, and a context that the driver does not know is an error.
     unsafe {
-        if (real.push)(context) != SUCCESS {
-            // The driver's own answer follows.
-            return Ok(context);
-        }
+        check("cuCtxPushCurrent", (real.push)(context))?;
         let found = (real.device)(&raw mut device);
-        (real.pop)(&raw mut other);
+        let popped = (real.pop)(&raw mut other);
+        if popped != SUCCESS {
+            // The context must not stay current.
+            (real.set_current)(ptr::null_mut());
+        }
+        check("cuCtxPopCurrent", popped)?;
         check("cuCtxGetDevice", found)?;
         check("cuDevicePrimaryCtxRetain", (real.retain)(&raw mut primary, device))?;
         (real.release)(device);
@@ -354,10 +368,10 @@ fn in_place_of(context: Context) -> Result<Context, Failed> {
     if primary == context { made(device).map(|rest| rest.context) } else { Ok(context) }
 }
 
-/// Returns the status of a call that failed, after a line on standard error. `NOT_INITIALIZED` needs no line: a program
-/// that calls a function before `cuInit` gets this status from any driver.
+/// Returns the status of a call that failed, after a line on standard error. Two statuses need no line, since a program
+/// gets them from any driver: for a call before `cuInit`, and for a context that does not exist.
 fn refused((call, status): Failed) -> Status {
-    if status != NOT_INITIALIZED {
+    if status != NOT_INITIALIZED && status != INVALID_CONTEXT {
         let digit = |by: Status| DIGITS.get((status / by % 10) as usize).copied().unwrap_or("?");
         let digits = [digit(100), digit(10), digit(1)];
         let words = ": work outside of partitions cannot be confined, so it does not run";
@@ -371,7 +385,7 @@ const DIGITS: [&str; 10] = ["0", "1", "2", "3", "4", "5", "6", "7", "8", "9"];
 /// Calls a real function with a context in place of `context`.
 fn replaced(context: Context, call: impl FnOnce(&Real, Context) -> Status) -> Status {
     match real().and_then(|real| Ok((real, in_place_of(context)?))) {
-        Ok((real, context)) => call(&real, context),
+        Ok((real, context)) => call(real, context),
         Err(failed) => refused(failed),
     }
 }
@@ -390,26 +404,55 @@ pub unsafe extern "C" fn greenCtxReserveStart(
 ) -> Status {
     // SAFETY: by this function's contract.
     let Some(real) = (unsafe { Real::of(entry) }) else { return NOT_SUPPORTED };
-    with(|state| {
-        if state.real.is_some() {
-            let is_same = (state.amount, state.percent) == (amount, percent);
-            return if is_same { SUCCESS } else { INVALID_RESOURCE_CONFIGURATION };
-        }
-        (state.entry, state.real) = (Some(entry), Some(real));
-        (state.amount, state.percent) = (amount, percent);
-        SUCCESS
-    })
+    match STARTED.offer(Started { entry, real, amount, percent }) {
+        Ok((known, _)) if (known.amount, known.percent) == (amount, percent) => SUCCESS,
+        Ok(_) => INVALID_RESOURCE_CONFIGURATION,
+        Err((_, status)) => status,
+    }
+}
+
+/// The amount, written after the mark into a copy of the library that becomes a file. It is 0 in memory.
+#[repr(C)]
+struct Written {
+    mark: [u8; 16],
+    amount: c_uint,
+    percent: c_uint,
+}
+
+#[used]
+static WRITTEN: Written = Written { mark: *b"green-ctx amount", amount: 0, percent: 0 };
+
+#[used]
+#[unsafe(link_section = ".init_array")]
+static AT_LOAD: extern "C" fn() = at_load;
+
+/// Starts a library that was loaded from a file. If that fails, every function fails, and nothing runs unconfined.
+extern "C" fn at_load() {
+    // SAFETY: the value is a live static. The file may have another one than the compiler knows.
+    let Written { amount, percent, .. } = unsafe { ptr::read_volatile(&raw const WRITTEN) };
+    if amount == 0 {
+        return;
+    }
+    // SAFETY: the name ends with a NUL. Among the libraries after this one, only the driver has this function.
+    let started = unsafe {
+        let entry = dlsym(NEXT, c"cuGetProcAddress_v2".as_ptr());
+        let entry = core::mem::transmute::<*mut c_void, Option<GetProcAddress>>(entry);
+        entry.map_or(NOT_SUPPORTED, |entry| greenCtxReserveStart(entry, amount, percent != 0))
+    };
+    if started != SUCCESS {
+        say(&["the driver lacks a function of green contexts, so no CUDA work runs"]);
+    }
 }
 
 /// Returns the real `cuGetProcAddress_v2`, for callers that know of partitions. Null before the start.
 #[unsafe(no_mangle)]
 pub extern "C" fn greenCtxReserveEntry() -> *mut c_void {
-    with(|state| state.entry).map_or(ptr::null_mut(), |entry| entry as *mut c_void)
+    STARTED.get().map_or(ptr::null_mut(), |started| started.entry as *mut c_void)
 }
 
 /// A device's rest, for callers that know of partitions.
 #[repr(C)]
-pub struct Division {
+pub struct Described {
     /// The number of SMs of the rest.
     pub sms: c_uint,
     /// The number of reserved units at the start of the device's units, and whether the last unit is reserved too.
@@ -426,15 +469,17 @@ pub struct Division {
 ///
 /// `to` must be valid for writing.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn greenCtxReserveRest(device: Device, to: *mut Division) -> Status {
-    match made(device) {
-        Ok(Rest { sms, first, odd_reserved, context, primary, .. }) => {
-            let first = first as c_uint;
-            let division = Division { sms, first, odd_reserved, context, primary };
+pub unsafe extern "C" fn greenCtxReserveRest(device: Device, to: *mut Described) -> Status {
+    let described = made(device).and_then(|rest| Ok((rest, known(device)?.division.get())));
+    match described {
+        Ok((rest, Some(Division { sms, first, odd_reserved }))) => {
+            let (sms, first, odd_reserved) = (*sms, *first as c_uint, *odd_reserved);
+            let Rest { context, primary, .. } = *rest;
             // SAFETY: by this function's contract.
-            unsafe { to.write(division) };
+            unsafe { to.write(Described { sms, first, odd_reserved, context, primary }) };
             SUCCESS
         }
+        Ok((_, None)) => NOT_INITIALIZED,
         Err((_, status)) => status,
     }
 }
@@ -483,26 +528,31 @@ functions! {
     }
 
     b"cuDevicePrimaryCtxReset" 0..99999 = cuDevicePrimaryCtxReset_v2(device: Device) {
-        let ended = real().and_then(|real| {
-            let rest = known(device)?;
-            let place = usize::try_from(device).unwrap_or(usize::MAX);
-            with(|state| state.rests.get_mut(place).map(|rest| *rest = UNMADE));
-            if !rest.green.is_null() {
+        let ended = started().and_then(|started| {
+            let current = current()?;
+            let rest = known(device)?.rest.withdraw();
+            if let Some(rest) = rest {
                 // SAFETY: the rest was made here. The next use makes another.
                 unsafe {
-                    (real.destroy)(rest.green);
-                    (real.release)(device);
+                    (started.real.destroy)(rest.green);
+                    (started.real.release)(device);
                 }
             }
-            Ok(real)
+            let was_current = rest.is_some_and(|rest| current.is_some_and(|it| ptr::eq(it, rest)));
+            Ok((&started.real, was_current))
         });
-        // The runtime makes the primary context current again only on threads without a current context.
-        // SAFETY: as for the driver's function.
-        ended.map_or_else(refused, |real| unsafe {
-            let status = (real.reset)(device);
-            (real.set_current)(ptr::null_mut());
-            status
-        })
+        match ended {
+            // SAFETY: as for the driver's function.
+            Ok((real, was_current)) => unsafe {
+                let status = (real.reset)(device);
+                // The runtime makes the primary context current again only on threads without a current context.
+                if was_current {
+                    (real.set_current)(ptr::null_mut());
+                }
+                status
+            },
+            Err(failed) => refused(failed),
+        }
     }
 
     b"cuCtxSetCurrent" 0..99999 = cuCtxSetCurrent(context: Context) {
@@ -585,6 +635,21 @@ functions! {
         }
     }
 
+    b"cuDeviceGetDevResource" 0..99999 = cuDeviceGetDevResource(device: Device, to: *mut Resource, kind: c_int) {
+        // Other libraries cut their green contexts from the rest.
+        let asked = real().and_then(|real| match kind {
+            SM_RESOURCE => Ok((real, Some(made(device)?))),
+            _ => Ok((real, None)),
+        });
+        match asked {
+            // SAFETY: as for the driver's function.
+            Ok((real, Some(rest))) => unsafe { (real.green_resource)(rest.green, to, kind) },
+            // SAFETY: as for the driver's function.
+            Ok((real, None)) => unsafe { (real.resource)(device, to, kind) },
+            Err(failed) => refused(failed),
+        }
+    }
+
     b"cuDeviceGetAttribute" 0..99999 = cuDeviceGetAttribute(to: *mut c_int, attribute: c_int, device: Device) {
         let told = real().and_then(|real| {
             let sms = if attribute == MULTIPROCESSOR_COUNT { sms(device) } else { Ok(0) };
@@ -615,9 +680,9 @@ functions! {
     }
 
     b"cuGetProcAddress" 12000..99999 = cuGetProcAddress_v2(name: *const c_char, to: *mut Handle, version: c_int, flags: u64, found: *mut c_int) {
-        let Some(entry) = with(|state| state.entry) else { return NOT_INITIALIZED };
+        let Ok(started) = started() else { return NOT_INITIALIZED };
         // SAFETY: as for the driver's function.
-        let status = unsafe { entry(name, to, version, flags, found) };
+        let status = unsafe { (started.entry)(name, to, version, flags, found) };
         // SAFETY: the driver has read the name and written to `to`.
         unsafe {
             if status == SUCCESS && !to.is_null() && !(*to).is_null()

@@ -15,7 +15,7 @@ use crate::handle::fork;
 pub use crate::handle::fork::Process;
 use crate::handle::registry::Registry;
 use crate::handle::report::Reporter;
-#[cfg(all(feature = "reserve", target_os = "linux"))]
+#[cfg(feature = "reserve")]
 use crate::ledger::Amount;
 
 pub use crate::handle::reclaim::ReclaimHook;
@@ -178,7 +178,7 @@ impl Driver {
     ///
     /// [`Error::Reserve`] if the driver is in use already, if another amount was reserved, or if the driver is too old.
     /// Otherwise the same errors as [`load`](Driver::load).
-    #[cfg(all(feature = "reserve", target_os = "linux"))]
+    #[cfg(feature = "reserve")]
     pub fn reserve(amount: Amount) -> Result<Driver> {
         let (number, percent) = match amount {
             Amount::Sms(sms) => (sms, false),
@@ -198,7 +198,7 @@ impl Driver {
     ///
     /// [`Error::Reserve`] as for [`reserve`](Driver::reserve).
     pub fn reserve_from_environment() -> Result<()> {
-        #[cfg(all(feature = "reserve", target_os = "linux"))]
+        #[cfg(feature = "reserve")]
         green_ctx_reserve::from_environment().map_err(Error::Reserve)?;
         Ok(())
     }

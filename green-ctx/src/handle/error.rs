@@ -38,7 +38,7 @@ pub enum Error {
     #[error("no usable CUDA driver: {}", with_causes(.0))]
     Load(LoadError),
     /// No SMs can be reserved.
-    #[cfg(all(feature = "reserve", target_os = "linux"))]
+    #[cfg(feature = "reserve")]
     #[error("no SMs can be reserved: {}", with_causes(.0))]
     Reserve(green_ctx_reserve::Error),
     /// A driver call returned an error.
@@ -264,7 +264,7 @@ impl Error {
     pub fn kind(&self) -> ErrorKind {
         match self {
             Error::Load(_) | Error::Forked => ErrorKind::NoDriver,
-            #[cfg(all(feature = "reserve", target_os = "linux"))]
+            #[cfg(feature = "reserve")]
             Error::Reserve(error) => match error {
                 green_ctx_reserve::Error::NotFound => ErrorKind::NoDriver,
                 green_ctx_reserve::Error::Variable(_) => ErrorKind::InvalidRequest,
