@@ -1,13 +1,23 @@
 //! Finds the file that the system's loader opens: to distinguish a library that does not exist from a library that does
 //! not load, and to find a truncated library before the loader maps it.
 
-#[cfg(not(windows))]
-use std::collections::BTreeSet;
 use std::error::Error;
-use std::ffi::OsStr;
+#[cfg(not(windows))]
+use std::ffi::{CStr, OsStr};
 use std::fs::File;
 use std::io::{self, ErrorKind, Read, Seek, SeekFrom};
+#[cfg(not(windows))]
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+
+/// The number that `elf.h` gives to this program's machine, if this module knows it.
+const MACHINE: Option<u64> = if cfg!(target_arch = "x86_64") {
+    Some(62)
+} else if cfg!(target_arch = "aarch64") {
+    Some(183)
+} else {
+    None
+};
 
 /// A file that is shorter than its segments.
 pub(crate) struct Truncated {
@@ -26,7 +36,7 @@ pub fn find(library: &Path) -> Option<PathBuf> {
 /// Returns the file that the loader would map, if that file is truncated. The loader does not compare the segments with
 /// the file's length, and the first access to a missing page ends the process with SIGBUS.
 ///
-/// If this function cannot read the header of a 64-bit ELF file, the loader cannot map the file, and passes over it or
+/// If a file has no header of a 64-bit ELF file for this machine, the loader cannot map the file, and passes over it or
 /// returns an error.
 pub(crate) fn truncated(path: &Path) -> Option<Truncated> {
     candidates(path)
@@ -38,16 +48,16 @@ pub(crate) fn truncated(path: &Path) -> Option<Truncated> {
         .filter(|file| file.found < file.needs)
 }
 
-/// Returns the length of a 64-bit ELF file, and the length that its loadable segments need. The offsets are those of
-/// `Elf64_Ehdr` and `Elf64_Phdr` in `elf.h`.
+/// Returns the length of a 64-bit ELF file for this machine, and the length that its loadable segments need. The
+/// offsets are those of `Elf64_Ehdr` and `Elf64_Phdr` in `elf.h`.
 fn lengths(path: &Path) -> io::Result<(u64, u64)> {
     const PROGRAM_HEADER: usize = 56;
     const PT_LOAD: u64 = 1;
-    let number = |bytes: &[u8]| bytes.iter().rev().fold(0, |sum, byte| sum << 8 | u64::from(*byte));
     let mut file = File::open(path)?;
     let mut header = [0; 64];
     file.read_exact(&mut header)?;
-    if !header.starts_with(b"\x7fELF\x02") {
+    let foreign = MACHINE.is_some_and(|machine| machine != number(&header[18..20]));
+    if !header.starts_with(b"\x7fELF\x02") || foreign {
         return Err(ErrorKind::InvalidData.into());
     }
     let mut table = vec![0; number(&header[56..58]) as usize * PROGRAM_HEADER];
@@ -58,6 +68,11 @@ fn lengths(path: &Path) -> io::Result<(u64, u64)> {
     let ends =
         loaded.map(|segment| number(&segment[8..16]).saturating_add(number(&segment[32..40])));
     Ok((file.metadata()?.len(), ends.max().unwrap_or(0)))
+}
+
+/// Returns a number whose lowest byte comes first.
+fn number(bytes: &[u8]) -> u64 {
+    bytes.iter().rev().fold(0, |sum, byte| sum << 8 | u64::from(*byte))
 }
 
 /// Returns the file that the loader tried to open, or `None` if there is no such file.
@@ -73,7 +88,7 @@ pub(crate) fn existing(path: &Path, error: &libloading::Error) -> Option<PathBuf
 /// Returns the files that the loader may open, in the order in which it tries them.
 fn candidates(path: &Path) -> Vec<PathBuf> {
     match is_bare(path) {
-        true => folders().into_iter().map(|folder| folder.join(path)).collect(),
+        true => searched(path),
         false => vec![path.to_owned()],
     }
 }
@@ -119,29 +134,200 @@ fn is_absence(_: &Path, message: &str) -> bool {
     message.ends_with("(os error 126)")
 }
 
-/// Returns the folders in which the loader searches for a bare name.
+/// Returns the files that the loader may open for a bare name, in the order in which it tries them.
 #[cfg(not(windows))]
-fn folders() -> Vec<PathBuf> {
-    let usual = ["/lib", "/lib64", "/usr/lib", "/usr/lib64"].map(PathBuf::from);
-    // The cache is the loader's list of the libraries in all configured folders. Its paths end with a NUL.
+fn searched(name: &Path) -> Vec<PathBuf> {
+    let variable = std::env::var_os("LD_LIBRARY_PATH").unwrap_or_default();
     let cache = std::fs::read("/etc/ld.so.cache").unwrap_or_default();
-    let cached = cache.split(|byte| *byte == 0).filter(|text| text.starts_with(b"/"));
-    let cached = cached.filter_map(|path| Path::new(std::str::from_utf8(path).ok()?).parent());
-    let cached: BTreeSet<&Path> = cached.collect();
-    let cached = cached.into_iter().map(Path::to_owned);
-    listed("LD_LIBRARY_PATH").chain(cached).chain(usual).collect()
+    files(name, &variable, &cache)
 }
 
-/// Returns the folders in which the loader searches for a bare name.
+/// Returns the files for a bare name in the folders of `LD_LIBRARY_PATH`, in glibc's cache and in the usual folders.
+#[cfg(not(windows))]
+fn files(name: &Path, variable: &OsStr, cache: &[u8]) -> Vec<PathBuf> {
+    let listed = variable.as_bytes().split(|byte| b":;".contains(byte));
+    // An empty element means the current folder, but an empty variable adds no folder.
+    let listed = listed.filter(|_| !variable.is_empty());
+    let listed = listed.map(|folder| if folder.is_empty() { b"." } else { folder });
+    let listed = listed.map(|folder| Path::new(OsStr::from_bytes(folder)).join(name));
+    // Debian's loader has a folder for each machine, and finds libraries there that are not in the cache.
+    let machine = format!("{}-linux-gnu", std::env::consts::ARCH);
+    let debian = ["/lib", "/usr/lib"].map(|folder| Path::new(folder).join(&machine).join(name));
+    let usual = ["/lib", "/lib64", "/usr/lib", "/usr/lib64"];
+    let usual = usual.map(|folder| Path::new(folder).join(name));
+    listed.chain(cached(name, cache)).chain(debian).chain(usual).collect()
+}
+
+/// Returns the files that the loader may take from glibc's cache for a bare name, in the cache's order. The offsets are
+/// those of `cache_file_new` and `file_entry_new` in glibc's `dl-cache.h`. Entries that point out of the cache are
+/// skipped.
+#[cfg(not(windows))]
+fn cached(name: &Path, cache: &[u8]) -> Vec<PathBuf> {
+    const MAGIC: &[u8] = b"glibc-ld.so.cache1.1";
+    const HEADER: usize = 48;
+    const ENTRY: usize = 24;
+    // A cache in an older format may come first.
+    let Some(start) = cache.windows(MAGIC.len()).position(|bytes| bytes == MAGIC) else {
+        return Vec::new();
+    };
+    let cache = &cache[start..];
+    let text = |offset: &[u8]| {
+        let text = CStr::from_bytes_until_nul(cache.get(number(offset) as usize..)?).ok()?;
+        Some(OsStr::from_bytes(text.to_bytes()))
+    };
+    let count = cache.get(20..24).map_or(0, number) as usize;
+    let entries = cache.get(HEADER..).unwrap_or_default().chunks_exact(ENTRY).take(count);
+    let named = entries.filter(|entry| text(&entry[4..8]) == Some(name.as_os_str()));
+    let paths = named.filter_map(|entry| Some((&entry[..4], &entry[16..], text(&entry[8..12])?)));
+    let mut paths: Vec<_> = paths.collect();
+    // The loader tries only the first entry for its machine, even if that file is missing. The flags identify the
+    // machine, and the last eight bytes name the processor's features that the file needs.
+    paths.dedup_by_key(|(flags, features, _)| (*flags, *features));
+    paths.into_iter().map(|(.., path)| PathBuf::from(path)).collect()
+}
+
+/// Returns the files that the loader may open for a bare name, in the order in which it tries them.
 #[cfg(windows)]
-fn folders() -> Vec<PathBuf> {
+fn searched(name: &Path) -> Vec<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
     let system = std::env::var_os("SystemRoot").map(|root| PathBuf::from(root).join("System32"));
     let program = std::env::current_exe().ok().and_then(|file| Some(file.parent()?.to_owned()));
-    listed("PATH").chain(system).chain(program).collect()
+    let folders = std::env::split_paths(&path).chain(system).chain(program);
+    folders.map(|folder| folder.join(name)).collect()
 }
 
-/// Returns the folders in an environment variable.
-fn listed(variable: impl AsRef<OsStr>) -> impl Iterator<Item = PathBuf> {
-    let value = std::env::var_os(variable).unwrap_or_default();
-    std::env::split_paths(&value).collect::<Vec<_>>().into_iter()
+#[cfg(all(test, not(windows)))]
+mod tests {
+    use super::*;
+
+    const NAME: &str = "libcuda.so.1";
+
+    /// Makes a cache whose entries have these names and paths.
+    fn cache(entries: &[(&str, &str)]) -> Vec<u8> {
+        let number = |offset: usize| (offset as u32).to_le_bytes();
+        let mut cache = b"glibc-ld.so.cache1.1".to_vec();
+        cache.extend(number(entries.len()));
+        cache.resize(48, 0);
+        let mut strings = Vec::new();
+        for (name, path) in entries {
+            let key = 48 + 24 * entries.len() + strings.len();
+            strings.extend(format!("{name}\0{path}\0").into_bytes());
+            cache.extend(number(0x303));
+            cache.extend(number(key));
+            cache.extend(number(key + name.len() + 1));
+            cache.extend([0; 12]);
+        }
+        cache.extend(strings);
+        cache
+    }
+
+    /// Returns the files for `NAME` before those in the usual folders.
+    fn before_usual(variable: &str, cache: &[u8]) -> Vec<PathBuf> {
+        let files = files(NAME.as_ref(), variable.as_ref(), cache);
+        let usual = ["/lib/", "/lib64/", "/usr/lib/", "/usr/lib64/"];
+        let usual = |file: &PathBuf| usual.iter().any(|folder| file.starts_with(folder));
+        files.into_iter().take_while(|file| !usual(file)).collect()
+    }
+
+    /// Writes the header of an ELF file without segments to a file in the folder for temporary files.
+    fn library(name: &str, machine: u64) -> PathBuf {
+        let mut header = [0; 64];
+        header[..6].copy_from_slice(b"\x7fELF\x02\x01");
+        header[18..20].copy_from_slice(&machine.to_le_bytes()[..2]);
+        let path = std::env::temp_dir().join(format!("{name}-{}", std::process::id()));
+        std::fs::write(&path, header).expect("it can be written");
+        path
+    }
+
+    #[test]
+    fn the_first_entry_for_a_machine_counts() {
+        let mut cache = cache(&[(NAME, "/z/libcuda.so.1"), (NAME, "/a/libcuda.so.1")]);
+        assert_eq!(before_usual("", &cache), [PathBuf::from("/z/libcuda.so.1")]);
+        // The second entry is for another machine.
+        cache[73] = 0;
+        let expected = ["/z/libcuda.so.1", "/a/libcuda.so.1"].map(PathBuf::from);
+        assert_eq!(before_usual("", &cache), expected);
+    }
+
+    #[test]
+    fn a_folder_of_another_library_is_not_searched() {
+        let others = [("libcuda.so", "/a/libcuda.so"), ("libz.so.1", "/b/libz.so.1")];
+        let cache = cache(&[others[0], others[1], (NAME, "/c/libcuda.so.1")]);
+        assert_eq!(before_usual("", &cache), [PathBuf::from("/c/libcuda.so.1")]);
+    }
+
+    #[test]
+    fn an_older_format_may_come_first() {
+        let mut both = b"ld.so-1.7.0\0".to_vec();
+        both.extend(1_u32.to_le_bytes());
+        both.extend([0; 12]);
+        both.resize(32, 0);
+        both.extend(cache(&[(NAME, "/z/libcuda.so.1"), (NAME, "/a/libcuda.so.1")]));
+        assert_eq!(before_usual("", &both), [PathBuf::from("/z/libcuda.so.1")]);
+    }
+
+    #[test]
+    fn a_damaged_cache_has_fewer_entries() {
+        let (first, second) = ("/z/libcuda.so.1", "/a/libcuda.so.1");
+        let whole = cache(&[(NAME, first), (NAME, second)]);
+        for length in 0..whole.len() {
+            let found = before_usual("", &whole[..length]);
+            let expected = [PathBuf::from(first)];
+            assert!(found.is_empty() || found == expected, "{length} bytes: {found:?}");
+        }
+        // The key or the path of the first entry is outside of the cache.
+        for offset in [52, 56] {
+            let mut damaged = whole.clone();
+            damaged[offset..offset + 4].fill(0xff);
+            assert_eq!(before_usual("", &damaged), [PathBuf::from(second)]);
+        }
+        let mut damaged = whole;
+        damaged[20..24].fill(0xff);
+        assert_eq!(before_usual("", &damaged), [PathBuf::from(first)]);
+    }
+
+    #[test]
+    fn a_file_for_another_machine_is_passed_over() {
+        let Some(machine) = MACHINE else { return };
+        let (foreign, own) = (library("foreign", 62 + 183 - machine), library("own", machine));
+        let paths = [&foreign, &own].map(|path| path.to_str().expect("a path in UTF-8"));
+        let mut cache = cache(&paths.map(|path| (NAME, path)));
+        // The second entry is for another machine than the first.
+        cache[73] = 0;
+        let files = before_usual("", &cache);
+        let found = files.iter().find(|path| lengths(path).is_ok());
+        let alone = [find(&foreign), find(&own)];
+        std::fs::remove_file(&foreign).expect("it can be removed");
+        std::fs::remove_file(&own).expect("it can be removed");
+        assert_eq!(found, Some(&own));
+        assert_eq!(alone, [None, Some(own)]);
+    }
+
+    #[test]
+    fn the_variable_comes_first() {
+        let cache = cache(&[(NAME, "/z/libcuda.so.1")]);
+        let expected = ["/b/libcuda.so.1", "./libcuda.so.1", "/a/libcuda.so.1", "/z/libcuda.so.1"];
+        assert_eq!(before_usual("/b::/a", &cache), expected.map(PathBuf::from));
+        assert_eq!(before_usual("/b;;/a", &cache), expected.map(PathBuf::from));
+        assert_eq!(before_usual("", &cache), [PathBuf::from("/z/libcuda.so.1")]);
+    }
+
+    #[test]
+    fn debians_folders_are_searched_without_a_cache() {
+        let first = files(NAME.as_ref(), "".as_ref(), &[]).into_iter().next();
+        let expected = format!("/lib/{}-linux-gnu/{NAME}", std::env::consts::ARCH);
+        assert_eq!(first, Some(expected.into()));
+    }
+
+    #[test]
+    #[cfg(all(target_os = "linux", target_env = "gnu"))]
+    fn the_loader_opens_the_file() {
+        let name = "libm.so.6";
+        // SAFETY: the C library's initialisers have no requirements.
+        let _library = unsafe { libloading::Library::new(name) }.expect("a library of glibc");
+        let found = find(name.as_ref()).and_then(|path| path.canonicalize().ok());
+        let found = found.expect("the file of a library that loads");
+        let maps = std::fs::read_to_string("/proc/self/maps").expect("the files in memory");
+        assert!(maps.contains(found.to_str().expect("a path in UTF-8")), "{found:?}:\n{maps}");
+    }
 }

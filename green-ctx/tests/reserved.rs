@@ -7,15 +7,22 @@
 )]
 
 use std::env;
-use std::ffi::{c_int, c_uint, c_void};
+use std::ffi::{c_char, c_int, c_uint, c_void};
 use std::process::Command;
 use std::ptr;
 
+use green_ctx::context::Context;
 use green_ctx::event::EventOptions;
+use green_ctx::graph::CaptureMode;
+use green_ctx::plan::SwitchOptions;
 use green_ctx::resource::Amount;
-use green_ctx::{Driver, Error, SplitRequest, StreamOptions};
+use green_ctx::sim::Sim;
+use green_ctx::verify::{self, DEFAULT_STAY as STAY};
+use green_ctx::{
+    Driver, Error, LaunchConfig, Library, PlanRequest, PlanSet, SplitRequest, StreamOptions,
+};
 use green_ctx_reserve::Error as Reserve;
-use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
+use libloading::os::unix::{Library as Loaded, RTLD_LOCAL, RTLD_NOW};
 
 type Tested = Result<(), Box<dyn std::error::Error>>;
 type Handle = *mut c_void;
@@ -29,7 +36,8 @@ fn alone(name: &str, test: fn() -> Tested) -> Tested {
         return test();
     }
     let mut child = Command::new(env::current_exe()?);
-    let done = child.args([name, "--exact", "--nocapture"]).env(CHILD, name).output()?;
+    child.args([name, "--exact", "--nocapture"]).env(CHILD, name);
+    let done = child.env("GREEN_CTX_SIM_DEVICES", "2").output()?;
     let said = String::from_utf8_lossy(&done.stderr);
     assert!(done.status.success(), "{}{said}", String::from_utf8_lossy(&done.stdout));
     // The child's own lines for users.
@@ -38,20 +46,29 @@ fn alone(name: &str, test: fn() -> Tested) -> Tested {
 }
 
 /// The driver as a library sees it that knows nothing of partitions.
-struct Foreign(Library);
+struct Foreign(Loaded);
+
+type Retain = unsafe extern "C" fn(*mut Handle, c_int) -> c_int;
+type Lookup = unsafe extern "C" fn(*const c_char, *mut Handle, c_int, u64, *mut c_int) -> c_int;
+type Entry = unsafe extern "C" fn() -> Lookup;
 
 impl Foreign {
     /// Opens the driver like such a library, and makes the device's primary context current.
     fn begin(name: &str) -> Result<(Foreign, Handle), Box<dyn std::error::Error>> {
-        let foreign = Foreign(unsafe { Library::open(Some(name), RTLD_NOW | RTLD_LOCAL) }?);
+        let foreign = Foreign::open(name)?;
         let mut context = ptr::null_mut();
-        assert_eq!(
-            foreign.call::<unsafe extern "C" fn(c_uint) -> c_int>("cuInit", |it| unsafe { it(0) }),
-            0
-        );
-        assert_eq!(foreign.retain(&mut context), 0);
+        assert_eq!(foreign.init(), 0);
+        assert_eq!(foreign.retain(0, &mut context), 0);
         assert_eq!(foreign.on_context("cuCtxSetCurrent", context), 0);
         Ok((foreign, context))
+    }
+
+    fn open(name: &str) -> Result<Foreign, Box<dyn std::error::Error>> {
+        Ok(Foreign(unsafe { Loaded::open(Some(name), RTLD_NOW | RTLD_LOCAL) }?))
+    }
+
+    fn init(&self) -> c_int {
+        self.call("cuInit", |it: unsafe extern "C" fn(c_uint) -> c_int| unsafe { it(0) })
     }
 
     /// Calls a function that has the type `F`.
@@ -60,9 +77,29 @@ impl Foreign {
         call(*function.unwrap_or_else(|error| panic!("{name}: {error}")))
     }
 
-    fn retain(&self, context: &mut Handle) -> c_int {
-        type Retain = unsafe extern "C" fn(*mut Handle, c_int) -> c_int;
-        self.call("cuDevicePrimaryCtxRetain", |it: Retain| unsafe { it(context, 0) })
+    fn retain(&self, device: c_int, context: &mut Handle) -> c_int {
+        self.call("cuDevicePrimaryCtxRetain", |it: Retain| unsafe { it(context, device) })
+    }
+
+    /// Returns the current context.
+    fn current(&self) -> Handle {
+        type Current = unsafe extern "C" fn(*mut Handle) -> c_int;
+        let mut current = ptr::null_mut();
+        self.call("cuCtxGetCurrent", |it: Current| unsafe { it(&mut current) });
+        current
+    }
+
+    /// Returns a device's own primary context, as the runtime gets it from the driver's private table.
+    fn primary(&self, device: c_int) -> Handle {
+        let (mut retain, mut context) = (ptr::null_mut(), ptr::null_mut());
+        let entry = unsafe { self.0.get::<Entry>(b"greenCtxReserveEntry") }.expect("a front");
+        let found = unsafe {
+            let name = c"cuDevicePrimaryCtxRetain".as_ptr();
+            entry()(name, &mut retain, 12000, 0, ptr::null_mut())
+        };
+        assert_eq!(found, 0);
+        unsafe { std::mem::transmute::<Handle, Retain>(retain)(&mut context, device) };
+        context
     }
 
     fn on_context(&self, name: &str, context: Handle) -> c_int {
@@ -99,10 +136,7 @@ fn work_outside_of_partitions_is_confined() -> Tested {
         for name in ["libcuda.so", "libcuda.so.1"] {
             let (foreign, context) = Foreign::begin(name)?;
             assert_eq!(foreign.sm_count(), (0, 100), "{name}");
-            let mut current = ptr::null_mut();
-            type Current = unsafe extern "C" fn(*mut Handle) -> c_int;
-            foreign.call("cuCtxGetCurrent", |it: Current| unsafe { it(&mut current) });
-            assert_eq!(current, context, "{name}");
+            assert_eq!(foreign.current(), context, "{name}");
             // The primary context of green-ctx is the same one.
             let primary = device.primary_context()?;
             assert_eq!((primary.as_raw().cast(), primary.sm_count()?), (context, 100));
@@ -203,10 +237,9 @@ fn a_reserve_that_leaves_nothing_confines_nothing_in_silence() -> Tested {
         let device = Driver::reserve(Amount::Sms(132))?.device(0)?;
         assert!(matches!(device.primary_context(), Err(Error::Driver { .. })));
         assert!(device.resources().sm().is_err());
-        let foreign =
-            Foreign(unsafe { Library::open(Some("libcuda.so.1"), RTLD_NOW | RTLD_LOCAL) }?);
+        let foreign = Foreign::open("libcuda.so.1")?;
         let mut context = ptr::null_mut();
-        assert_eq!((foreign.retain(&mut context), context.is_null()), (914, true));
+        assert_eq!((foreign.retain(0, &mut context), context.is_null()), (914, true));
         assert_ne!(foreign.sm_count().0, 0);
         Ok(())
     })
@@ -247,7 +280,7 @@ fn a_driver_in_use_cannot_be_confined() -> Tested {
 fn a_driver_that_was_opened_by_its_path_cannot_be_confined() -> Tested {
     alone("a_driver_that_was_opened_by_its_path_cannot_be_confined", || {
         let path = green_ctx::sys::find("libcuda.so.1".as_ref()).expect("the simulated library");
-        let _opened = unsafe { Library::open(Some(&path), RTLD_NOW | RTLD_LOCAL) }?;
+        let _opened = unsafe { Loaded::open(Some(&path), RTLD_NOW | RTLD_LOCAL) }?;
         let error = Driver::reserve(Amount::Sms(32)).map(drop).expect_err("too late");
         assert!(matches!(error, Error::Reserve(Reserve::Loaded)), "{error}");
         Ok(())
@@ -260,15 +293,20 @@ fn a_fault_leaves_nothing_unconfined() -> Tested {
     if env::var(CHILD).as_deref() == Ok(NAME) {
         // The driver itself may fail to load.
         let device = Driver::reserve(Amount::Sms(32)).and_then(|driver| driver.device(0));
-        let foreign =
-            Foreign(unsafe { Library::open(Some("libcuda.so.1"), RTLD_NOW | RTLD_LOCAL) }?);
-        foreign.call("cuInit", |it: unsafe extern "C" fn(c_uint) -> c_int| unsafe { it(0) });
+        let foreign = Foreign::open("libcuda.so.1")?;
+        foreign.init();
+        let by_table = env::var_os("BY_TABLE").is_some();
         let confined = |foreign: &Foreign| {
-            let (mut context, mut current) = (ptr::null_mut(), ptr::null_mut());
-            let retained = foreign.retain(&mut context);
+            let mut context = ptr::null_mut();
+            let retained = match by_table {
+                true => {
+                    context = foreign.primary(0);
+                    0
+                }
+                false => foreign.retain(0, &mut context),
+            };
             let set = foreign.on_context("cuCtxSetCurrent", context);
-            type Current = unsafe extern "C" fn(*mut Handle) -> c_int;
-            foreign.call("cuCtxGetCurrent", |it: Current| unsafe { it(&mut current) });
+            let current = foreign.current();
             // Whatever is current refuses streams that only a primary context has.
             let is_confined = current.is_null() || foreign.create_stream(0) != 0;
             (retained == 0 && set == 0 && !current.is_null(), is_confined)
@@ -295,12 +333,13 @@ fn a_fault_leaves_nothing_unconfined() -> Tested {
         "cuCtxGetCurrent",
     ];
     for function in making.iter().chain(&creating).chain(&using) {
-        for nth in 1..=2 {
+        for (nth, by_table) in [(1, false), (2, false), (1, true), (2, true)] {
             let mut child = Command::new(env::current_exe()?);
             child.args([NAME, "--exact", "--nocapture"]).env(CHILD, NAME);
+            child.envs(by_table.then_some(("BY_TABLE", "1")));
             let done = child.env("GREEN_CTX_SIM_FAULT", format!("{function}:{nth}")).output()?;
             let said = String::from_utf8_lossy(&done.stderr);
-            assert!(done.status.success(), "{function}:{nth}: {said}");
+            assert!(done.status.success(), "{function}:{nth} {by_table}: {said}");
         }
     }
     Ok(())
@@ -319,5 +358,152 @@ fn threads_get_one_rest() -> Tested {
         let primary = device.primary_context()?.as_raw().addr();
         assert!(contexts.iter().all(|context| *context == primary), "{contexts:?}");
         Ok(())
+    })
+}
+
+#[test]
+fn a_reset_keeps_the_current_context_of_another_device() -> Tested {
+    alone("a_reset_keeps_the_current_context_of_another_device", || {
+        Driver::reserve(Amount::Sms(32))?;
+        let (foreign, first) = Foreign::begin("libcuda.so.1")?;
+        let mut second = ptr::null_mut();
+        assert_eq!(foreign.retain(1, &mut second), 0);
+        let reset = |it: unsafe extern "C" fn(c_int) -> c_int| unsafe { it(1) };
+        assert_eq!(foreign.call("cuDevicePrimaryCtxReset_v2", reset), 0);
+        assert_eq!(foreign.current(), first);
+        Ok(())
+    })
+}
+
+#[test]
+fn the_primary_context_of_a_private_table_is_replaced() -> Tested {
+    alone("the_primary_context_of_a_private_table_is_replaced", || {
+        Driver::reserve(Amount::Sms(32))?;
+        let foreign = Foreign::open("libcuda.so.1")?;
+        assert_eq!(foreign.init(), 0);
+        for device in 0..2 {
+            let primary = foreign.primary(device);
+            assert_eq!(foreign.on_context("cuCtxPushCurrent_v2", primary), 0);
+            assert_ne!(foreign.current(), primary);
+            assert_eq!((foreign.create_stream(0), foreign.create_stream(1)), (801, 0));
+        }
+        Ok(())
+    })
+}
+
+#[test]
+fn green_contexts_of_other_libraries_are_cut_from_the_rest() -> Tested {
+    alone("green_contexts_of_other_libraries_are_cut_from_the_rest", || {
+        use green_ctx::sys::{CUdevResource, CUdevResourceType};
+        Driver::reserve(Amount::Sms(32))?;
+        let (foreign, _) = Foreign::begin("libcuda.so.1")?;
+        type Resource = unsafe extern "C" fn(c_int, *mut CUdevResource, CUdevResourceType) -> c_int;
+        let mut told = unsafe { std::mem::zeroed::<CUdevResource>() };
+        let kind = CUdevResourceType::CU_DEV_RESOURCE_TYPE_SM;
+        let ask = |it: Resource| unsafe { it(0, &mut told, kind) };
+        assert_eq!(foreign.call("cuDeviceGetDevResource", ask), 0);
+        assert_eq!(unsafe { told.__bindgen_anon_1.sm.smCount }, 100);
+        Ok(())
+    })
+}
+
+/// Plans, graphs, divided partitions and many partitions, all on the reserve and nowhere else.
+#[test]
+fn partitions_work_as_without_a_reserve() -> Tested {
+    alone("partitions_work_as_without_a_reserve", || {
+        let device = Driver::reserve(Amount::Sms(32))?.device(0)?;
+        let anywhere = device.primary_context()?.create_stream(StreamOptions::default())?;
+        let probe = |parts: &[&Context]| verify::contexts(parts.iter().copied(), STAY);
+        let rest = probe(&[anywhere.context()])?.partitions[0].observed_sms();
+        assert_eq!(rest.len(), 100);
+
+        let plan = |name, decode: u32| {
+            PlanRequest::new(name, SplitRequest::new().group("decode", decode).rest("other"))
+        };
+        let set = PlanSet::new(device.rest("all")?, plan("day", 8))?;
+        let night = set.prepare(plan("night", 24))?;
+        let text = ".version 7.0 .target sm_52 .address_size 64 .visible .entry nothing() { ret; }";
+        let nothing = Library::from_ptx(&device, text)?.kernel("nothing")?;
+        let launch = || unsafe { anywhere.launch(&nothing, LaunchConfig::new(1, 1), ()) };
+        let graph = anywhere.capture(CaptureMode::default(), launch)?;
+        for _ in 0..20 {
+            for plan in [&night, &set.plan("day")?] {
+                set.switch(plan, SwitchOptions::default())?;
+                let active = set.active();
+                let [decode, other] = ["decode", "other"].map(|name| active.partition(name));
+                let (decode, other) = (decode.ok_or("no decode")?, other.ok_or("no other")?);
+                let report = probe(&[decode.context(), other.context()])?;
+                assert!(report.disjoint());
+                for part in &report.partitions {
+                    assert!(rest.is_disjoint(&part.observed_sms()), "{part:?}");
+                }
+                let exec = graph.retarget(decode.context())?.instantiate()?;
+                unsafe { decode.stream().launch_graph(&exec) }?;
+                decode.stream().synchronize()?;
+            }
+        }
+        drop((night, set));
+
+        let outer = device.resources().sm()?.split([24])?.groups.remove(0);
+        let inner = outer.split([8, 16]).map_err(|refused| refused.reason)?;
+        assert_eq!((inner.groups.len(), device.resources().sm()?.free_sm_count()), (2, 8));
+        drop(inner);
+        for _ in 0..1000 {
+            let part = device.partition([16])?;
+            part[0].stream().launch_host(|| ())?;
+        }
+        device.primary_context()?.synchronize()?;
+        assert_eq!(device.resources().sm()?.free_sm_count(), 32);
+        Ok(())
+    })
+}
+
+#[test]
+fn a_simulated_driver_beside_it_has_no_reserve() -> Tested {
+    alone("a_simulated_driver_beside_it_has_no_reserve", || {
+        let reserving = Driver::reserve(Amount::Sms(32))?.device(0)?;
+        let simulated = Driver::simulated(&Sim::new("h200")?)?.device(0)?;
+        assert_eq!((reserving.reserved_sm_count()?, simulated.reserved_sm_count()?), (32, 0));
+        assert_eq!(simulated.primary_context()?.sm_count()?, 132);
+        assert_eq!(simulated.partition([100])?.len(), 1);
+        Ok(())
+    })
+}
+
+/// A child is forked while other threads are in the library. No lock may stay taken in the child.
+#[test]
+fn a_forked_child_does_not_wait_for_a_thread() -> Tested {
+    alone("a_forked_child_does_not_wait_for_a_thread", || {
+        Driver::reserve(Amount::Sms(32))?;
+        let (foreign, _) = Foreign::begin("libcuda.so.1")?;
+        let entry = *unsafe { foreign.0.get::<Entry>(b"greenCtxReserveEntry") }?;
+        let ends = std::sync::atomic::AtomicBool::new(false);
+        std::thread::scope(|scope| -> Tested {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    while !ends.load(std::sync::atomic::Ordering::Relaxed) {
+                        unsafe { entry() };
+                    }
+                });
+            }
+            let mut statuses = Vec::new();
+            for _ in 0..100 {
+                // The child calls only this function and functions of the system.
+                let child = unsafe { libc::fork() };
+                if child == 0 {
+                    unsafe {
+                        libc::alarm(5);
+                        entry();
+                        libc::_exit(0);
+                    }
+                }
+                let mut status = 0;
+                unsafe { libc::waitpid(child, &mut status, 0) };
+                statuses.push(status);
+            }
+            ends.store(true, std::sync::atomic::Ordering::Relaxed);
+            assert_eq!(statuses, [0; 100]);
+            Ok(())
+        })
     })
 }

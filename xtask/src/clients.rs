@@ -3,7 +3,7 @@
 pub(crate) mod module;
 
 use std::collections::HashSet;
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -23,6 +23,12 @@ const NEWER: &str = "h200@13.1";
 
 /// The answers of real hardware with the driver that most clients run on.
 const RECORD: &str = "tests/conformance/records/h200-driver-580.159.04.jsonl";
+
+/// The number of SMs that clients run under a reserve of, and the ids of these SMs of a simulated H200: its first two
+/// units.
+const RESERVED: &str = "16";
+const RESERVED_IDS: [&str; 16] =
+    ["0", "1", "2", "3", "16", "17", "18", "19", "32", "33", "34", "35", "48", "49", "50", "51"];
 
 /// The memory checker. It fails on every invalid access and on every definite leak.
 const VALGRIND: &str = "valgrind --quiet --leak-check=full --show-leak-kinds=definite \
@@ -71,6 +77,11 @@ const CLIENTS: &[Client] = &[
     },
     Client { name: "cudarc", missing: || None, run: Bench::cudarc },
     Client { name: "a reserve", missing: || None, run: Bench::reserve },
+    Client {
+        name: "these clients under a reserve",
+        missing: || no_c().or_else(no_triton),
+        run: Bench::under_a_reserve,
+    },
 ];
 
 const MODULE: &[Client] = &[Client {
@@ -110,6 +121,8 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     check(options)?;
     let bench = Bench {
         library: sim_lib::build()?,
+        front: None,
+        has_partitions: false,
         folder: workspace_root().join("tests/clients"),
         module: match options.complete {
             true => wheel::build(&module::make_environment()?)?,
@@ -190,9 +203,14 @@ fn no_c() -> Option<String> {
 }
 
 /// The paths and options that the clients need.
+#[derive(Clone)]
 struct Bench {
     /// The simulated `libcuda.so.1`.
     library: PathBuf,
+    /// The folder with a library in front of it that reserves [`RESERVED`] SMs.
+    front: Option<PathBuf>,
+    /// Whether the clients use green-ctx, whose partitions may be on reserved SMs.
+    has_partitions: bool,
     /// The folder of the clients.
     folder: PathBuf,
     /// The Python module: its folder, or the wheel for other machines.
@@ -200,6 +218,30 @@ struct Bench {
 }
 
 impl Bench {
+    /// Returns these paths with a library in front that reserves SMs.
+    fn reserving(&self) -> Result<Bench, Failure> {
+        let front = workspace_root().join("target/reserve");
+        let mut write = cargo();
+        write.args(["run", "--quiet", "-p", "green-ctx-reserve", "--example", "in_front", "--"]);
+        self.load_library(&mut write);
+        succeed(write.arg(&front).arg(RESERVED))?;
+        Ok(Bench { front: Some(front), ..self.clone() })
+    }
+
+    /// Runs clients with a library in front that reserves SMs. The report must say that no kernel left its SMs.
+    fn under_a_reserve(&self) -> Result<(), Failure> {
+        let bench = self.reserving()?;
+        bench.c_on(&[DEFAULT])?;
+        for (script, leaves) in [
+            ("cuda_core.py", &["libraries"] as &[_]),
+            ("numba_kernels.py", &[]),
+            ("triton_kernels.py", &["modules", "primary_retains"]),
+        ] {
+            bench.script_on(&[DEFAULT], script, leaves)?;
+        }
+        Bench { has_partitions: true, ..bench }.cudarc_on(&[DEFAULT])
+    }
+
     /// Calls the library directly from plain Python.
     fn library(&self) -> Result<(), Failure> {
         let mut command = self.on_library(OsStr::new("python3"));
@@ -240,7 +282,11 @@ impl Bench {
 
     /// Runs a script in the environment's Python. `leaves` names the objects that its packages never free.
     fn script(&self, script: &str, leaves: &[&str]) -> Result<(), Failure> {
-        for spec in [DEFAULT, NEWER] {
+        self.script_on(&[DEFAULT, NEWER], script, leaves)
+    }
+
+    fn script_on(&self, specs: &[&str], script: &str, leaves: &[&str]) -> Result<(), Failure> {
+        for spec in specs {
             let mut command = self.on_library(python().as_os_str());
             // For a crash in native code, prints the Python line that led there.
             command.args(["-X", "faulthandler"]).arg(self.folder.join("python").join(script));
@@ -251,23 +297,7 @@ impl Bench {
 
     /// Runs a C program that uses NVIDIA's header, under a memory checker.
     fn c(&self) -> Result<(), Failure> {
-        let include = headers::locate(None)?;
-        let program = self.library.with_file_name("partitions");
-        let mut compile = Command::new("cc");
-        compile
-            .args(["-std=c11", "-Wall", "-Wextra", "-Werror", "-g", "-pthread", "-isystem"])
-            .arg(include)
-            .arg(self.folder.join("c/partitions.c"))
-            .arg(&self.library)
-            .arg("-o")
-            .arg(&program);
-        succeed(&mut compile)?;
-        for spec in [DEFAULT, NEWER] {
-            let mut checker = VALGRIND.split_whitespace();
-            let mut command = self.on_library(OsStr::new(checker.next().unwrap_or_default()));
-            command.args(checker).arg(&program);
-            self.run_on(spec, &mut command, &[])?;
-        }
+        let program = self.c_on(&[DEFAULT, NEWER])?;
         // Without the wait between the two partitions, the report must name the race.
         let report = self.report(DEFAULT, self.on_library(program.as_os_str()).arg("unordered"))?;
         let races: Vec<&str> = races(&report).collect();
@@ -278,9 +308,36 @@ impl Bench {
         }
     }
 
+    fn c_on(&self, specs: &[&str]) -> Result<PathBuf, Failure> {
+        let include = headers::locate(None)?;
+        let reserved = if self.front.is_some() { RESERVED } else { "0" };
+        let program = self.library.with_file_name(format!("partitions-{reserved}"));
+        let mut compile = Command::new("cc");
+        compile
+            .args(["-std=c11", "-Wall", "-Wextra", "-Werror", "-g", "-pthread", "-isystem"])
+            .arg(include)
+            .arg(format!("-DSMS=(132 - {reserved})"))
+            .arg(self.folder.join("c/partitions.c"))
+            .arg(&self.library)
+            .arg("-o")
+            .arg(&program);
+        succeed(&mut compile)?;
+        for spec in specs {
+            let mut checker = VALGRIND.split_whitespace();
+            let mut command = self.on_library(OsStr::new(checker.next().unwrap_or_default()));
+            command.args(checker).arg(&program);
+            self.run_on(spec, &mut command, &[])?;
+        }
+        Ok(program)
+    }
+
     /// Runs the Rust crate cudarc, under the memory checker if there is one.
     fn cudarc(&self) -> Result<(), Failure> {
-        for spec in [DEFAULT, NEWER] {
+        self.cudarc_on(&[DEFAULT, NEWER])
+    }
+
+    fn cudarc_on(&self, specs: &[&str]) -> Result<(), Failure> {
+        for spec in specs {
             let mut command = cargo();
             command
                 .args(["test", "--locked", "--manifest-path"])
@@ -302,16 +359,8 @@ impl Bench {
     /// Runs the tests of the library in front of the driver, with the simulated one behind it.
     fn reserve(&self) -> Result<(), Failure> {
         let mut command = cargo();
-        command.args([
-            "test",
-            "--quiet",
-            "-p",
-            "green-ctx",
-            "--features",
-            "reserve",
-            "--test",
-            "reserved",
-        ]);
+        command.args(["test", "--quiet", "-p", "green-ctx", "--features", "reserve"]);
+        command.args(["--test", "reserved"]);
         self.load_library(&mut command);
         command.env("GREEN_CTX_SIM", DEFAULT);
         succeed(&mut command)
@@ -326,24 +375,49 @@ impl Bench {
 
     /// Makes a program load the library.
     fn load_library(&self, command: &mut Command) {
-        let folder = self.library.parent().unwrap_or(Path::new("."));
-        command.env("LD_LIBRARY_PATH", folder).current_dir(workspace_root());
+        let folder = self.library.parent().unwrap_or(Path::new(".")).as_os_str();
+        self.load_from(command, folder);
+        command.current_dir(workspace_root());
+    }
+
+    /// Makes a program load libraries from these folders, after the library in front.
+    fn load_from(&self, command: &mut Command, folders: &OsStr) {
+        let mut path = OsString::new();
+        if let Some(front) = &self.front {
+            path.push(front);
+            path.push(":");
+            command.env("RESERVED_SMS", RESERVED);
+        }
+        path.push(folders);
+        command.env("LD_LIBRARY_PATH", path);
     }
 
     /// Runs a program on a driver. It must succeed, order its memory accesses, and leave no objects except
     /// those in `leaves` (a name, or a name with its count).
     fn run_on(&self, spec: &str, command: &mut Command, leaves: &[&str]) -> Result<(), Failure> {
         let report = self.report(spec, command)?;
+        // The rest, and its reference to the primary context.
+        let rest: &[&str] = match self.front {
+            Some(_) => &["green_contexts: 1", "primary_retains: 1"],
+            None => &[],
+        };
         let expected = |name, line: &str| {
-            leaves.contains(&name) || leaves.contains(&line.trim_end_matches(','))
+            let is_in = |leaves: &[&str]| {
+                leaves.contains(&name) || leaves.contains(&line.trim_end_matches(','))
+            };
+            is_in(leaves) || is_in(rest)
         };
         let left =
             left(&report).filter(|(name, line)| !expected(*name, line)).map(|(_, line)| line);
-        let wrong: Vec<&str> = races(&report).chain(left).collect();
+        let astray = astray(&report, self.has_partitions).filter(|_| self.front.is_some());
+        let wrong: Vec<&str> = races(&report).chain(left).chain(astray).collect();
         if wrong.is_empty() {
             return Ok(());
         }
-        Err(Failure::new(format!("{command:?} has races or left objects:\n{}", wrong.join("\n"))))
+        Err(Failure::new(format!(
+            "{command:?} has races, left objects, or left its SMs:\n{}",
+            wrong.join("\n")
+        )))
     }
 
     /// Runs a program on a driver, and returns the library's report.
@@ -388,6 +462,17 @@ fn cases(record: &Path) -> Result<String, Failure> {
 /// Returns the lines of a report about unordered memory accesses.
 fn races(report: &str) -> impl Iterator<Item = &str> {
     report.lines().filter(|line| line.starts_with("race: "))
+}
+
+/// Returns the lines of a report about contexts in which a kernel ran on a reserved SM. If the program has partitions,
+/// these are the primary contexts and those with as many SMs as the rest.
+fn astray(report: &str, has_partitions: bool) -> impl Iterator<Item = &str> {
+    let rest = format!(" of {} SMs: ", 132 - RESERVED.parse().unwrap_or(0));
+    report.lines().filter(|line| line.starts_with("ran: ")).filter(move |line| {
+        let ids = line.rsplit(": ").next().unwrap_or_default();
+        let may_not = !has_partitions || line.contains(&rest) || line.contains(" primary context ");
+        may_not && ids.split(' ').any(|id| RESERVED_IDS.contains(&id))
+    })
 }
 
 /// Returns the lines of a report about objects that were left, with the names of the objects.

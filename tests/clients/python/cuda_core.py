@@ -15,6 +15,7 @@ from cuda.core import (
     launch,
 )
 from cuda.core._utils.cuda_utils import CUDAError
+from partition import SM_COUNT
 
 SOURCE = """
 template<typename T>
@@ -41,7 +42,7 @@ def divide(device, version):
     counts = (16, 40) if version >= 13010 else (16, 16)
     groups, rest = device.resources.sm.split(SMResourceOptions(count=counts))
     assert tuple(group.sm_count for group in groups) == counts
-    assert rest.sm_count == 132 - sum(counts)
+    assert rest.sm_count == SM_COUNT - sum(counts)
     try:
         device.resources.sm.split(SMResourceOptions(count=140))
     except CUDAError as error:
@@ -95,7 +96,7 @@ def main():
     device = Device()
     device.set_current()
     assert device.name == "NVIDIA H200" and device.arch == "90"
-    assert device.properties.multiprocessor_count == device.resources.sm.sm_count == 132
+    assert device.properties.multiprocessor_count == device.resources.sm.sm_count == SM_COUNT
     version = driver.cuDriverGetVersion()[1]
 
     contexts = divide(device, version)

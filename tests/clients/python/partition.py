@@ -1,8 +1,12 @@
 """A partition of the first device, through `cuda.core`."""
 
+import os
 from contextlib import contextmanager
 
 from cuda.core import ContextOptions, Device, SMResourceOptions
+
+#: The number of SMs that these programs see of the 132.
+SM_COUNT = 132 - int(os.environ.get("RESERVED_SMS", "0"))
 
 
 @contextmanager

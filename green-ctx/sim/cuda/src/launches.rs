@@ -1,14 +1,21 @@
 //! The trace of kernel launches, for programs and for people.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, PoisonError};
 
 use green_ctx_sim::{Launch, Sim};
 
 use crate::machine::sim;
 
-/// The number of launches per kernel, by the device, id, kind and number of SMs of the context.
-type Tally = BTreeMap<(usize, u64, bool, u32), BTreeMap<String, usize>>;
+/// The launches in each context, by the device, id, kind and number of SMs of the context.
+type Tally = BTreeMap<(usize, u64, bool, u32), Launched>;
+
+/// The number of launches per kernel, and the ids of the SMs on which their blocks ran.
+#[derive(Default)]
+struct Launched {
+    kernels: BTreeMap<String, usize>,
+    sms: BTreeSet<u32>,
+}
 
 /// The launches that were taken from the trace.
 static TALLY: Mutex<Tally> = Mutex::new(Tally::new());
@@ -19,8 +26,9 @@ pub(crate) fn take() -> Vec<Launch> {
     let mut tally = TALLY.lock().unwrap_or_else(PoisonError::into_inner);
     for launch in &launches {
         let context = (launch.device, launch.context, launch.is_green, launch.context_sms);
-        let kernels = tally.entry(context).or_default();
-        *kernels.entry(short(&launch.kernel).to_owned()).or_default() += 1;
+        let launched = tally.entry(context).or_default();
+        *launched.kernels.entry(short(&launch.kernel).to_owned()).or_default() += 1;
+        launched.sms.extend(&*launch.sms);
     }
     launches
 }
@@ -46,10 +54,10 @@ pub(crate) fn events(launches: &[Launch]) -> String {
 pub(crate) fn summary() -> String {
     take();
     let mut text = "libcuda.so.1 (simulated): the kernels that were launched\n".to_owned();
-    for ((device, context, is_green, sms), kernels) in
+    for ((device, context, is_green, sms), Launched { kernels, .. }) in
         &*TALLY.lock().unwrap_or_else(PoisonError::into_inner)
     {
-        let kind = if *is_green { "green" } else { "primary" };
+        let kind = kind(*is_green);
         let total: usize = kernels.values().sum();
         let names: Vec<String> = kernels.iter().map(|(name, n)| format!("{n} x {name}")).collect();
         let names = names.join(", ");
@@ -58,6 +66,23 @@ pub(crate) fn summary() -> String {
         );
     }
     text
+}
+
+/// Returns a line for each context: its kind, its number of SMs, and the ids of the SMs on which blocks ran.
+pub(crate) fn placement() -> String {
+    take();
+    let tally = TALLY.lock().unwrap_or_else(PoisonError::into_inner);
+    let line =
+        |((device, context, is_green, count), launched): (&(usize, u64, bool, u32), &Launched)| {
+            let ids: Vec<String> = launched.sms.iter().map(u32::to_string).collect();
+            let (kind, ids) = (kind(*is_green), ids.join(" "));
+            format!("ran: device {device}, {kind} context {context} of {count} SMs: {ids}\n")
+        };
+    tally.iter().map(line).collect()
+}
+
+fn kind(is_green: bool) -> &'static str {
+    if is_green { "green" } else { "primary" }
 }
 
 /// Returns the last part of a mangled C++ name (`work` of `_ZN2at6native4workIfEEvv`), or a plain name as it is.

@@ -1,4 +1,5 @@
-//! The output at exit: the report, which lists races, calls and live objects, and the summary of launches.
+//! The output at exit: the report, which lists races, the SMs of launches, calls and live objects, and the summary of
+//! launches.
 //! Both are for programs that only link the library.
 
 use std::fs;
@@ -38,10 +39,11 @@ pub(crate) fn at_exit() {
     }
 }
 
-/// Returns the report. Each race and each function that is not simulated has its own line.
+/// Returns the report. Each race, each function that is not simulated, and each context with launches has its own line.
 fn text(sim: &Sim) -> String {
     let races: String = sim.races().iter().map(|race| format!("race: {race}\n")).collect();
     let refused = sim.unsimulated_calls();
     let refused: String = refused.keys().map(|name| format!("not simulated: {name}\n")).collect();
-    format!("{}\n{races}{refused}{:#?}\n{:#?}\n", sim.spec(), sim.live(), sim.calls())
+    let ran = launches::placement();
+    format!("{}\n{races}{refused}{ran}{:#?}\n{:#?}\n", sim.spec(), sim.live(), sim.calls())
 }

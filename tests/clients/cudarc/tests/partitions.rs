@@ -25,7 +25,7 @@ type Result<T = ()> = std::result::Result<T, Box<dyn Error>>;
 fn machine() -> Result<(Arc<CudaContext>, Device)> {
     let cuda = CudaContext::new(0)?;
     let device = device_of(&Driver::load()?, &cuda)?;
-    assert_eq!(device.resources().sm()?.free_sm_count(), 132);
+    assert_eq!(device.resources().sm()?.free_sm_count(), scaled(132));
     Ok((cuda, device))
 }
 
@@ -34,10 +34,21 @@ fn finish(cuda: Arc<CudaContext>, device: &Device) -> Result {
     cuda.check_err()?;
     drop(cuda);
     assert_eq!(reclaim(device.driver()), 0);
-    assert_eq!(device.resources().sm()?.free_sm_count(), 132);
+    assert_eq!(device.resources().sm()?.free_sm_count(), scaled(132));
     device.release_idle();
-    assert!(!primary_is_active()?);
+    // A reserve holds a reference to the primary context.
+    assert_eq!(primary_is_active()?, reserved().is_some());
     Ok(())
+}
+
+/// Returns the number of SMs that are reserved for partitions, if `xtask` started the tests under a reserve.
+fn reserved() -> Option<u32> {
+    std::env::var("RESERVED_SMS").ok()?.parse().ok()
+}
+
+/// Returns a number of SMs of an H200 or, under a reserve, the same part of the reserve in whole units.
+fn scaled(sm_count: u32) -> u32 {
+    reserved().map_or(sm_count, |all| (sm_count * all).div_ceil(132).next_multiple_of(8))
 }
 
 fn partition(device: &Device, sm_count: u32) -> Result<Context> {
@@ -74,7 +85,7 @@ fn green_of(stream: &CudarcStream) -> Result<usize> {
 #[test]
 fn what_cudarc_submits_runs_in_the_partition() -> Result {
     let (cuda, device) = machine()?;
-    let context = partition(&device, 16)?;
+    let context = partition(&device, scaled(16))?;
     let stream = shared(&context, &cuda)?;
     assert_eq!(stream.stream().context(), &context);
     assert_eq!(Some(green_of(&stream)?), context.as_raw_green().map(|green| green.addr()));
@@ -97,10 +108,11 @@ fn what_cudarc_submits_runs_in_the_partition() -> Result {
         unsafe { stream.launch_builder(&nothing).arg(&memory).launch_cooperative(shape) }.map(drop)
     };
     let too_large = Err(DriverError(CUresult::CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE));
-    assert_eq!((fits(&stream, 32), fits(&stream, 33)), (Ok(()), too_large));
-    // cudarc's own streams run on all SMs, including one forked from the partition's stream.
+    let (all, rest) = (2 * scaled(16), 2 * (132 - reserved().unwrap_or(0)));
+    assert_eq!((fits(&stream, all), fits(&stream, all + 1)), (Ok(()), too_large));
+    // cudarc's own streams run on all SMs that are not reserved, including one forked from the partition's stream.
     for whole in [cuda.new_stream()?, stream.fork()?] {
-        assert_eq!((fits(&whole, 264), fits(&whole, 265)), (Ok(()), too_large));
+        assert_eq!((fits(&whole, rest), fits(&whole, rest + 1)), (Ok(()), too_large));
         whole.synchronize()?;
     }
     stream.synchronize()?;
@@ -111,8 +123,8 @@ fn what_cudarc_submits_runs_in_the_partition() -> Result {
 #[test]
 fn partitions_share_memory_in_order() -> Result {
     let (cuda, device) = machine()?;
-    let first = shared(&partition(&device, 16)?, &cuda)?;
-    let second = shared(&partition(&device, 32)?, &cuda)?;
+    let first = shared(&partition(&device, scaled(16))?, &cuda)?;
+    let second = shared(&partition(&device, scaled(32))?, &cuda)?;
     assert!(cuda.is_managing_stream_synchronization());
     // cudarc waits if the streams differ. The library's report would show a missing wait.
     let mut memory = first.clone_htod(&[1u8; 64])?;
@@ -134,7 +146,7 @@ fn a_graph_of_a_partition_is_captured() -> Result {
     let (cuda, device) = machine()?;
     // SAFETY: the memory is used in one stream only.
     unsafe { cuda.disable_event_tracking() };
-    let stream = shared(&partition(&device, 16)?, &cuda)?;
+    let stream = shared(&partition(&device, scaled(16))?, &cuda)?;
     let mut memory = stream.clone_htod(&[1u8; 64])?;
     stream.begin_capture(CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL)?;
     stream.memset_zeros(&mut memory)?;
@@ -157,7 +169,7 @@ fn the_partition_ends_with_the_last_of_either() -> Result {
     let (cuda, device) = machine()?;
     let sms = device.resources().sm()?;
     for cudarc_first in [true, false] {
-        let context = partition(&device, 120)?;
+        let context = partition(&device, scaled(120))?;
         let stream = shared(&context, &cuda)?;
         let raw = stream.stream().as_raw();
         let memory = stream.clone_htod(&[1u8, 2, 3])?;
@@ -169,17 +181,17 @@ fn the_partition_ends_with_the_last_of_either() -> Result {
             drop(stream);
             // Both cudarc's memory and its stream keep the partition alive.
             assert!(device.driver().find_stream(raw).is_some());
-            assert!(matches!(sms.split([16]), Err(Failure::NotEnoughSms(_))));
+            assert!(matches!(sms.split([scaled(16)]), Err(Failure::NotEnoughSms(_))));
             assert_eq!(theirs.clone_dtoh(&memory)?, [1, 2, 3]);
             drop(theirs);
-            assert!(matches!(sms.split([16]), Err(Failure::NotEnoughSms(_))));
+            assert!(matches!(sms.split([scaled(16)]), Err(Failure::NotEnoughSms(_))));
             // Nothing reports their drop; the next request for SMs notices it.
             drop(memory);
-            assert_eq!(sms.free_sm_count(), 12);
-            drop(sms.split([120])?);
+            assert_eq!(sms.free_sm_count(), scaled(132) - scaled(120));
+            drop(sms.split([scaled(120)])?);
         }
         assert_eq!(device.driver().find_stream(raw), None);
-        assert_eq!(sms.free_sm_count(), 132);
+        assert_eq!(sms.free_sm_count(), scaled(132));
     }
     finish(cuda, &device)
 }
@@ -187,7 +199,7 @@ fn the_partition_ends_with_the_last_of_either() -> Result {
 #[test]
 fn closing_says_what_cudarc_has() -> Result {
     let (cuda, device) = machine()?;
-    let context = partition(&device, 16)?;
+    let context = partition(&device, scaled(16))?;
     let stream = shared(&context, &cuda)?;
     let memory = stream.alloc_zeros::<u8>(64)?;
     drop(stream);
@@ -195,7 +207,7 @@ fn closing_says_what_cudarc_has() -> Result {
     assert!(matches!(refused.reason, CloseReason::Shared { .. }));
     drop(memory);
     let group = refused.given.close()?.ok_or("a partition has a group")?;
-    assert_eq!(group.sm_count(), 16);
+    assert_eq!(group.sm_count(), scaled(16));
     drop(group);
     finish(cuda, &device)
 }
@@ -203,7 +215,7 @@ fn closing_says_what_cudarc_has() -> Result {
 #[test]
 fn cudarcs_context_may_go_first() -> Result {
     let (cuda, device) = machine()?;
-    let stream = shared(&partition(&device, 16)?, &cuda)?;
+    let stream = shared(&partition(&device, scaled(16))?, &cuda)?;
     drop(cuda);
     let memory = stream.clone_htod(&[5u64; 10])?;
     assert_eq!(stream.clone_dtoh(&memory)?, [5; 10]);
@@ -220,7 +232,7 @@ fn cudarcs_context_may_go_first() -> Result {
 #[test]
 fn the_current_context_stays() -> Result {
     let (cuda, device) = machine()?;
-    let context = partition(&device, 16)?;
+    let context = partition(&device, scaled(16))?;
     let ours = context.create_stream(StreamOptions::default())?;
     // SAFETY: a null context is valid: it means that no context is current.
     unsafe { sys::cuCtxSetCurrent(null_mut()).result()? };
@@ -250,7 +262,7 @@ fn cudarcs_streams_are_streams_of_ours() -> Result {
     assert_eq!(ours, stream_of(driver, &theirs)?);
     assert_eq!(ours.context(), &primary);
     // The partition waits for cudarc's stream, and the reverse.
-    let lane = partition(&device, 16)?.create_stream(StreamOptions::default())?;
+    let lane = partition(&device, scaled(16))?.create_stream(StreamOptions::default())?;
     lane.wait_for(&ours)?;
     ours.wait_for(&lane)?;
     let event = device.create_event(EventOptions::default())?;
@@ -266,7 +278,7 @@ fn cudarcs_streams_are_streams_of_ours() -> Result {
     assert!(matches!(token, Some(Failure::DefaultStream { token: DefaultStream::Null })));
     let token = stream_of(driver, &cuda.per_thread_stream()).err();
     assert!(matches!(token, Some(Failure::DefaultStream { token: DefaultStream::PerThread })));
-    let stream = shared(&partition(&device, 16)?, &cuda)?;
+    let stream = shared(&partition(&device, scaled(16))?, &cuda)?;
     assert_eq!(&stream_of(driver, &stream)?, stream.stream());
     drop(stream);
     finish(cuda, &device)
@@ -276,8 +288,13 @@ fn cudarcs_streams_are_streams_of_ours() -> Result {
 fn what_does_not_belong_together_is_refused() -> Result {
     let (cuda, device) = machine()?;
     let driver = device.driver();
-    let other = CudaContext::new_non_primary(0, 0)?;
-    let ours = partition(&device, 16)?.create_stream(StreamOptions::default())?;
+    let other = CudaContext::new_non_primary(0, 0);
+    if reserved().is_some() {
+        assert_eq!(other.err(), Some(DriverError(CUresult::CUDA_ERROR_NOT_SUPPORTED)));
+        return finish(cuda, &device);
+    }
+    let other = other?;
+    let ours = partition(&device, scaled(16))?.create_stream(StreamOptions::default())?;
     let invalid = |result: green_ctx::Result<_>| {
         let Some(Failure::InvalidRequest(reason)) = result.map(|_: CudarcStream| ()).err() else {
             panic!("not refused, or with another error");
@@ -318,7 +335,7 @@ fn what_does_not_belong_together_is_refused() -> Result {
 #[test]
 fn threads_share_and_drop_streams() -> Result {
     let (cuda, device) = machine()?;
-    let context = partition(&device, 64)?;
+    let context = partition(&device, scaled(64))?;
     std::thread::scope(|scope| {
         for number in 0..4u64 {
             let (cuda, context) = (&cuda, &context);
@@ -355,7 +372,7 @@ impl Drop for Slow {
         let _ended = self.split.lock().expect("no panic").recv_timeout(self.patience);
         self.stream.synchronize().expect("the stream is alive");
         if let Some(device) = &self.device {
-            drop(partition(device, 120).expect("the SMs of the other stream"));
+            drop(partition(device, scaled(120)).expect("the SMs of the other stream"));
         }
     }
 }
@@ -377,7 +394,7 @@ fn split_during_a_release(patience: Duration, splits_too: bool) -> Result {
     // SAFETY: the owner keeps the stream alive.
     let borrowed = unsafe { Stream::from_raw_borrowed(device.driver(), raw, owner) }?;
     let slow = CudarcStream::new(&borrowed, &cuda)?;
-    let other = shared(&partition(&device, 120)?, &cuda)?;
+    let other = shared(&partition(&device, scaled(120))?, &cuda)?;
     let memory = (slow.clone_htod(&[1u8])?, other.clone_htod(&[1u8])?);
     drop((theirs, borrowed, slow, other));
     assert_eq!(reclaim(device.driver()), 2);
@@ -385,7 +402,7 @@ fn split_during_a_release(patience: Duration, splits_too: bool) -> Result {
     thread::scope(|scope| -> Result {
         let releasing = scope.spawn(|| reclaim(device.driver()));
         has_begun.recv()?;
-        let context = partition(&device, 120);
+        let context = partition(&device, scaled(120));
         // The release has already ended, unless it waits for this.
         let _ended = split.send(());
         assert_eq!(releasing.join().expect("no panic"), 0);
@@ -406,7 +423,7 @@ fn a_split_during_a_release_gets_the_sms() -> Result {
 #[test]
 fn a_forked_child_leaves_cudarc_alone() -> Result {
     let (cuda, device) = machine()?;
-    let stream = shared(&partition(&device, 16)?, &cuda)?;
+    let stream = shared(&partition(&device, scaled(16))?, &cuda)?;
     // SAFETY: no other test runs at the same time, so the child needs no other thread. It ends without the
     // parent's exit handlers.
     let child = unsafe { libc::fork() };
