@@ -57,6 +57,10 @@ fn compile(folder: &Path, source: &Path, file: &str, name: &str, needs: Option<&
         }
         let done = rustc.output().expect("rustc starts");
         if done.status.success() {
+            let bytes = std::fs::read(&library).expect("rustc wrote it");
+            // The library is loaded into any process, so it must run with any version of the C library.
+            let is_bound = bytes.windows(6).any(|text| text == b"GLIBC_");
+            assert!(!is_bound, "{} needs a version of the C library", library.display());
             return library;
         }
         failures += &format!("{rustc:?}\n{}\n", String::from_utf8_lossy(&done.stderr));

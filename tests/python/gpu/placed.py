@@ -15,6 +15,10 @@ from torch import nn
 OUTSIDE = ""
 #: About 50 ms on an H200.
 LONG = 80_000_000
+#: The reserve under which the checks run, or 0. It has room for `parts` and another 16 SMs.
+RESERVED = int(os.environ.get("GREEN_CTX_RESERVE", "0"))
+#: The number of SMs that are free for floors beside `parts`, at least.
+FREE = RESERVED - 16 if RESERVED else 132 - 32 - 40
 #: torch's CUDA sanitizer is on from the start. torch then compiles nothing.
 SANITIZED = "TORCH_CUDA_SANITIZER" in os.environ
 
@@ -27,7 +31,12 @@ def current(device=None):
 @functools.cache
 def parts():
     """Returns the two partitions of most checks."""
-    return green_ctx_torch.partition({"a": 32, "b": "8..40"})
+    return green_ctx_torch.partition({"a": 8, "b": 8} if RESERVED else {"a": 32, "b": "8..40"})
+
+
+def capped(sm_count):
+    """Returns a share of so many SMs. Under a reserve, which is too small for it, it may use SMs of the rest."""
+    return f"..{sm_count}" if RESERVED else sm_count
 
 
 @functools.cache

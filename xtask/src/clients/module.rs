@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Mutex, PoisonError};
 
-use super::{Bench, DEFAULT, answers, races, succeed};
+use super::{Bench, DEFAULT, RESERVED_OF_TORCH, answers, astray, races, succeed};
 use crate::sim_lib::torch;
 use crate::{Failure, workspace_root};
 
@@ -136,14 +136,18 @@ impl Bench {
                 // torch's Python code takes seconds to compile.
                 .env_remove("PYTHONDONTWRITEBYTECODE");
             let report = self.report(spec, &mut command)?;
-            match races(&report).next() {
-                Some(race) => Err(Failure::new(format!("PyTorch {version}: {race}"))),
+            let is_reserved = variables.iter().any(|(name, _)| *name == "GREEN_CTX_RESERVE");
+            let astray = astray(&report, RESERVED_OF_TORCH, true).filter(|_| is_reserved);
+            match races(&report).chain(astray).next() {
+                Some(wrong) => Err(Failure::new(format!("PyTorch {version}: {wrong}"))),
                 None => Ok(()),
             }
         };
         run(&["tests/python/gpu/placement.py"], &[])?;
         if version == torch::VERSIONS[0] {
             run(&["tests/python/gpu/placement.py"], &[("TORCH_CUDA_SANITIZER", "1")])?;
+            let reserved = RESERVED_OF_TORCH.to_string();
+            run(&["tests/python/gpu/placement.py"], &[("GREEN_CTX_RESERVE", &reserved)])?;
             run(&["tests/python/gpu/exits.py", "--times", "1", "--only", ENDINGS], &[])?;
         }
         Ok(())
