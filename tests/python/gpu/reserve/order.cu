@@ -1,0 +1,87 @@
+// Gives right results only if work on the default stream and on another stream runs in the order of submission.
+//
+// - `order blocking`: the other stream is one of cudaStreamCreate, and the driver's rule gives the order.
+// - `order events`: the stream is non-blocking, and an event takes the place of the rule.
+// - `order none`: the stream is non-blocking, and nothing gives the order. The results must be wrong, which shows that
+//   the program notices a lost order.
+#include "common.cuh"
+
+constexpr int ROUNDS = 5;
+
+__global__ void write_late(int* to, int value) {
+    // About 20 ms, in which work that does not wait overtakes this kernel.
+    for (auto end = clock64() + 40'000'000; clock64() < end;) {}
+    *to = value;
+}
+
+__global__ void copy(int* to, const int* from) { *to = *from; }
+
+int main(int count, char** arguments) {
+    const std::string mode = count > 1 ? arguments[1] : "blocking";
+    const int told_sms = told(), seen = sms();
+    cudaStream_t other, third;
+    const auto flags = mode == "blocking" ? cudaStreamDefault : cudaStreamNonBlocking;
+    // Programs that want no flags call the older function.
+    const auto created = flags ? cudaStreamCreateWithFlags(&other, flags) : cudaStreamCreate(&other);
+    if (created == cudaErrorNotSupported) {
+        printf("{\"told\": %d, \"sms\": [%d], \"stream\": \"refused\"}\n", told_sms, seen);
+        return 0;
+    }
+    check(created, "cudaStreamCreate");
+    CHECK(cudaStreamCreateWithFlags(&third, cudaStreamNonBlocking));
+    cudaEvent_t event, covering;
+    CHECK(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
+    CHECK(cudaEventCreateWithFlags(&covering, cudaEventDisableTiming));
+    int *written, *copied;
+    CHECK(cudaMalloc(&written, sizeof *written));
+    CHECK(cudaMalloc(&copied, sizeof *copied));
+
+    const auto write_on = [&](cudaStream_t stream, int value) { write_late<<<1, 1, 0, stream>>>(written, value); };
+    const auto copy_on = [&](cudaStream_t stream) { copy<<<1, 1, 0, stream>>>(copied, written); };
+    // Orders the later stream after the earlier one in the mode that has no rule for it.
+    const auto order = [&](cudaStream_t earlier, cudaStream_t later) {
+        if (mode != "events") return;
+        CHECK(cudaEventRecord(event, earlier));
+        CHECK(cudaStreamWaitEvent(later, event));
+    };
+    const auto result = [&](int* from) {
+        int value;
+        CHECK(cudaDeviceSynchronize());
+        CHECK(cudaMemcpy(&value, from, sizeof value, cudaMemcpyDeviceToHost));
+        return value;
+    };
+    // A kernel's first launch loads it, which could wait for other work.
+    write_on(third, 0);
+    copy_on(third);
+    CHECK(cudaDeviceSynchronize());
+
+    int wrong[4] = {};
+    for (int value = 1; value <= ROUNDS; value++) {
+        write_on(nullptr, value);
+        order(nullptr, other);
+        copy_on(other);
+        wrong[0] += result(copied) != value;
+
+        write_on(other, -value);
+        order(other, nullptr);
+        copy_on(nullptr);
+        wrong[1] += result(copied) != -value;
+
+        int read;
+        write_on(other, value);
+        order(other, nullptr);
+        CHECK(cudaMemcpy(&read, written, sizeof read, cudaMemcpyDeviceToHost));
+        wrong[2] += read != value;
+        CHECK(cudaDeviceSynchronize());
+
+        write_on(other, -value);
+        order(other, nullptr);
+        CHECK(cudaEventRecord(covering, nullptr));
+        CHECK(cudaStreamWaitEvent(third, covering));
+        copy_on(third);
+        wrong[3] += result(copied) != -value;
+    }
+    CHECK(cudaGetLastError());
+    printf("{\"told\": %d, \"sms\": [%d, %d], \"stream\": \"created\", \"wrong\": [%d, %d, %d, %d]}\n", told_sms, seen,
+           sms(other), wrong[0], wrong[1], wrong[2], wrong[3]);
+}
