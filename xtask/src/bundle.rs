@@ -26,7 +26,7 @@ const PARTS: &[(&str, &str, &str)] = &[
 /// The folder with the Python module and its scripts, for hosts with PyTorch.
 const TORCH: &str = "torch";
 
-/// The scripts that run with PyTorch.
+/// The scripts that run with PyTorch, and the CUDA C++ that one of them compiles.
 const SCRIPTS: &[&str] = &[
     "tests/python/gpu/test_torch.py",
     "tests/python/gpu/placement.py",
@@ -38,6 +38,13 @@ const SCRIPTS: &[&str] = &[
     "tests/python/gpu/captures.py",
     "tests/python/gpu/curves.py",
     "tests/python/gpu/reserved.py",
+    "tests/python/gpu/reserved_programs.py",
+    "tests/python/gpu/reserved_in_python.py",
+    "tests/python/gpu/reserve/common.cuh",
+    "tests/python/gpu/reserve/costs.cu",
+    "tests/python/gpu/reserve/order.cu",
+    "tests/python/gpu/reserve/reset.cu",
+    "tests/python/gpu/reserve/threads.cu",
     "tests/python/gpu/exits.py",
     "tests/python/gpu/libraries.py",
     "tests/python/gpu/measurements.py",
