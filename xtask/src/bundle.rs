@@ -21,6 +21,7 @@ const PARTS: &[(&str, &str, &str)] = &[
     ("green-ctx-bench", "bin", "green-ctx-bench"),
     ("cudarc_gemm", "example", "cudarc_gemm"),
     ("00-everything", "example", "everything"),
+    ("in_front", "example", "in_front"),
 ];
 
 /// The folder with the Python module and its scripts, for hosts with PyTorch.
@@ -153,7 +154,7 @@ fn build() -> Result<Vec<(String, String, PathBuf)>, Failure> {
     let mut executables = Vec::new();
     for arguments in [
         "build --release --bins",
-        "build --release --example cudarc_gemm --example 00-everything",
+        "build --release --example cudarc_gemm --example 00-everything --example in_front",
         "test --release --no-run --test hardware",
         "bench --no-run --bench calls",
     ] {

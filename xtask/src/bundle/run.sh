@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Runs the programs of the bundle on a GPU host, and writes the results to a folder:
-#   ./run.sh [RESULTS] [verify|conformance|tests|benches|bench|cudarc|torch|distributed ...]
-# The parts torch and distributed run only if named. They need a Python with torch, as python3 or $TORCH_PYTHON;
-# distributed also needs two GPUs.
+#   ./run.sh [RESULTS] [verify|conformance|tests|benches|bench|cudarc|torch|reserve|distributed ...]
+# The parts torch, reserve and distributed run only if named. They need a Python with torch, as python3 or
+# $TORCH_PYTHON; reserve also needs CuPy and nvcc, and distributed two GPUs.
 set -uo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 results=${1:-results}
@@ -65,7 +65,7 @@ for part in $parts; do
                 echo "== cudarc: skipped; set CUBLAS to the path of a libcublas.so or of its folder"
             fi
             ;;
-        torch | distributed)
+        torch | reserve | distributed)
             python=${TORCH_PYTHON:-python3}
             site=$(cd "$results" && pwd)/site
             rm -rf "$site"
@@ -93,6 +93,10 @@ for part in $parts; do
                 step decode-beside-prefill kept "$results/decode_beside_prefill.txt" \
                     "$python" "$here/torch/decode_beside_prefill.py"
                 step serving-loop kept "$results/serving_loop.txt" "$python" "$here/torch/serving_loop.py"
+            elif [ "$part" = reserve ]; then
+                step reserved "$python" "$here/torch/reserved.py" "$results/reserved.json"
+                step reserved-programs "$python" "$here/torch/reserved_programs.py" "$results/reserved_programs.json" \
+                    --in-front "$here/in_front" --seconds "${GREEN_CTX_SECONDS:-60}"
             else
                 step distributed "$python" "$here/torch/distributed.py" "$results/distributed.json"
             fi
@@ -101,7 +105,7 @@ for part in $parts; do
             ;;
         *)
             echo "unknown part $part; the parts are verify, conformance, tests, benches, bench, cudarc," \
-                "torch and distributed"
+                "torch, reserve and distributed"
             failed=1
             ;;
     esac
