@@ -106,3 +106,29 @@ else:
     raise AssertionError("not a number")
 """
     )
+
+
+def test_children_have_the_reserve_of_the_environment(python):
+    python(
+        """
+import multiprocessing, os
+os.environ["GREEN_CTX_RESERVE"] = "32"
+import green_ctx_torch
+assert green_ctx_torch.reserve(32).rest == 100
+# A spawned child imports the module anew, and makes its own reserve.
+with multiprocessing.get_context("spawn").Pool(1) as pool:
+    pool.apply(exec, ("import green_ctx_torch; assert green_ctx_torch.reserve(32).rest == 100",))
+    del os.environ["GREEN_CTX_RESERVE"]
+with multiprocessing.get_context("spawn").Pool(1) as pool:
+    pool.apply(exec, ("import green_ctx_torch; green_ctx_torch.partition({'a': 132}).close()",))
+# A child that is forked after CUDA was used can use neither.
+child = os.fork()
+if child == 0:
+    try:
+        green_ctx_torch.reserve(32)
+    except RuntimeError as error:
+        os._exit(0 if "fork" in str(error) else 2)
+    os._exit(1)
+assert os.waitpid(child, 0)[1] == 0
+"""
+    )

@@ -13,7 +13,7 @@ import green_ctx_torch
 import torch
 import torch._dynamo  # noqa: F401  Once, and not in each fork.
 from green_ctx_torch import _captures, runtime
-from harness import raises, skip, warns
+from harness import program, raises, skip, warns
 from placed import FREE, alone_in_process, capped, captured, compiled, current, graph_of, model, nodes, parts
 from placed import sine, tensor, within
 from torch import nn
@@ -108,6 +108,19 @@ def a_search_with_a_job_that_cannot_be_captured_leaves_the_stream():
     jobs = {"a": lambda: layer(x).sum().item(), "b": lambda: layer(x)}
     green_ctx_torch.tune(jobs, budget=1.5)
     assert current() == 0
+
+
+@alone_in_process
+def a_reserve_after_torch_is_refused():
+    late = """
+import torch
+import green_ctx_torch
+try:
+    green_ctx_torch.reserve(16)
+except green_ctx_torch.UnavailableError as error:
+    print(error)
+"""
+    assert "before the program uses CUDA" in program(late, GREEN_CTX_RESERVE="")
 
 
 def race(kind):
