@@ -13,11 +13,12 @@ use std::ptr;
 
 use green_ctx::context::Context;
 use green_ctx::event::EventOptions;
-use green_ctx::graph::CaptureMode;
+use green_ctx::graph::{CaptureMode, Graph};
 use green_ctx::plan::SwitchOptions;
 use green_ctx::resource::Amount;
 use green_ctx::sim::Sim;
 use green_ctx::verify::{self, DEFAULT_STAY as STAY};
+use green_ctx::watch::Watch;
 use green_ctx::{
     Driver, Error, LaunchConfig, Library, PlanRequest, PlanSet, SplitRequest, StreamOptions,
 };
@@ -505,5 +506,44 @@ fn a_forked_child_does_not_wait_for_a_thread() -> Tested {
             assert_eq!(statuses, [0; 100]);
             Ok(())
         })
+    })
+}
+
+#[test]
+fn confined_work_is_no_escape() -> Tested {
+    alone("confined_work_is_no_escape", || {
+        let driver = Driver::reserve(Amount::Sms(32))?;
+        let device = driver.device(0)?;
+        let ptx = ".version 7.0 .target sm_52 .visible .entry step() { ret; }";
+        let step = Library::from_ptx(&device, ptx)?.kernel("step")?;
+        let parts = device.partition(SplitRequest::new().group("decode", 16).group("other", 16))?;
+        let outside = device.primary_context()?.create_stream(StreamOptions::default())?;
+        let launch = |stream: &green_ctx::Stream| unsafe {
+            stream.launch(&step, LaunchConfig::new(64, 128), ())
+        };
+        let captured = |stream: &green_ctx::Stream| -> green_ctx::Result<_> {
+            stream.capture(CaptureMode::default(), || launch(stream))
+        };
+        let (confined, other) = (captured(&outside)?, captured(parts["other"].stream())?);
+        let run = |graph: &Graph| unsafe { outside.launch_graph(&graph.instantiate()?) };
+        let watch = Watch::new(parts["decode"].context());
+        assert!(watch.stream("a stream", &outside)?);
+        assert!(watch.context("a context", &device.primary_context()?)?);
+        assert!(watch.graph("a graph", &confined)?);
+        {
+            let _watching = watch.launches();
+            launch(&outside)?;
+            run(&confined)?;
+        }
+        assert_eq!(watch.escapes(), []);
+        driver.check_launches(true);
+        launch(&outside)?;
+        run(&confined)?;
+        // Other partitions have floors.
+        let refused = run(&other);
+        assert!(matches!(refused, Err(Error::Escapes(_))), "{refused:?}");
+        assert!(!watch.stream("another partition", parts["other"].stream())?);
+        assert!(!watch.graph("another partition", &other)?);
+        Ok(())
     })
 }

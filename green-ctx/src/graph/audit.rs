@@ -48,10 +48,10 @@ impl Graph {
         Ok(Audit { nodes })
     }
 
-    /// Returns the nodes whose context is not `expected`. Nodes whose context the driver does not report are left
-    /// out.
+    /// Returns the nodes whose work escapes from `expected`. Nodes whose context the driver does not report are left out.
     pub(crate) fn outside(&self, expected: &Context) -> Result<Vec<NodeAudit>> {
-        self.audit_where(|context| context.is_some_and(|raw| is_outside(raw, expected)))
+        let inside = expected.without_escape()?;
+        self.audit_where(|context| context.is_some_and(|raw| is_outside(raw, &inside)))
     }
 
     /// Returns the nodes whose contexts `is_chosen` accepts.

@@ -10,7 +10,7 @@
 
 use std::mem;
 
-use green_ctx_sys::CUctx_st;
+use green_ctx_sys::{CUcontext, CUctx_st};
 
 use super::node::Node;
 use crate::handle::context::Context;
@@ -87,9 +87,10 @@ impl Needs {
         &self.contexts
     }
 
-    /// Returns the first of the nodes' contexts that differs from `expected`.
-    pub(crate) fn outside(&self, expected: &Context) -> Option<Raw<CUctx_st>> {
-        self.of_nodes.iter().copied().find(|&raw| is_outside(raw, expected))
+    /// Returns the first of the nodes' contexts whose work escapes from `expected`.
+    pub(crate) fn outside(&self, expected: &Context) -> Result<Option<Raw<CUctx_st>>> {
+        let inside = expected.without_escape()?;
+        Ok(self.of_nodes.iter().copied().find(|&raw| is_outside(raw, &inside)))
     }
 
     /// Leaks the owner in a forked child, since dropping the owner would act on the parent's state.
@@ -98,8 +99,8 @@ impl Needs {
     }
 }
 
-/// Returns whether a node's context is not `expected`. Comparing handles is enough, since `expected` is alive and
-/// no two live contexts have the same handle. Every check of a node uses this function.
-pub(super) fn is_outside(of_node: Raw<CUctx_st>, expected: &Context) -> bool {
-    of_node.as_ptr() != expected.raw()
+/// Returns whether a node's context is not in `inside` ([`Context::without_escape`]). Comparing handles is enough, since
+/// these contexts are alive and no two live contexts have the same handle. Every check of a node uses this function.
+pub(super) fn is_outside(of_node: Raw<CUctx_st>, inside: &[CUcontext]) -> bool {
+    !inside.contains(&of_node.as_ptr())
 }

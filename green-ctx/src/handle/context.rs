@@ -18,7 +18,7 @@ use std::ptr;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
 
-use green_ctx_sys::{CUcontext, CUctx_st, CUdevResource, CUdevResourceType, CUgreenCtx};
+use green_ctx_sys::{CUcontext, CUctx_st, CUdevResource, CUdevResourceType, CUgreenCtx, Rest};
 
 use crate::handle::capture::RelaxedCapture;
 use crate::handle::current::{self, Scope};
@@ -415,8 +415,19 @@ impl Context {
     /// Returns the context whose synchronise, and whose events, cover the same work as those of this context do without
     /// a reserve: for the rest, the primary context, which covers all contexts of the device.
     pub(crate) fn covering(&self) -> Result<CUcontext> {
-        let rest = if self.inner.is_retained { self.device().unbound()? } else { None };
-        Ok(rest.map_or(self.raw(), |rest| rest.primary))
+        Ok(self.rest()?.map_or(self.raw(), |rest| rest.primary))
+    }
+
+    /// Returns the rest if this is its context, or `None` for any other context.
+    pub(crate) fn rest(&self) -> Result<Option<Rest>> {
+        if self.inner.is_retained { self.device().unbound() } else { Ok(None) }
+    }
+
+    /// Returns the contexts whose work does not escape from this one: this context and, under a reserve, that of the
+    /// rest, whose work cannot use a floor.
+    pub(crate) fn without_escape(&self) -> Result<[CUcontext; 2]> {
+        let rest = self.device().unbound()?;
+        Ok([self.raw(), rest.map_or(self.raw(), |rest| rest.context)])
     }
 
     /// Makes the context current for one short call. Until the result is dropped, no other thread uses a green context.

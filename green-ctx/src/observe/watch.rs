@@ -21,6 +21,8 @@ use parking_lot::Mutex;
 use crate::graph::Graph;
 use crate::handle::context::Context;
 use crate::handle::current;
+#[cfg(doc)]
+use crate::handle::device::Device;
 use crate::handle::driver::Driver;
 use crate::handle::error::{Error, Result};
 use crate::handle::raw::Raw;
@@ -41,6 +43,9 @@ pub use crate::handle::location::Location;
 ///
 /// A watch holds the first [`MAX_ESCAPES`](Watch::MAX_ESCAPES) escapes and counts the
 /// [rest](Watch::omitted_escapes). Empty a long-lived watch with [`take_escapes`](Watch::take_escapes).
+///
+/// Under a [reserve](Device::reserved_sm_count), work in the primary context of the partition's device cannot use a floor.
+/// The watch does not report such work, and its checks return true for it.
 ///
 /// # Examples
 ///
@@ -213,8 +218,7 @@ impl Watch {
         Ok(false)
     }
 
-    /// Collects an escape if `found` is not the partition's context. Returns true if `found` is the partition's
-    /// context.
+    /// Collects an escape if work in `found` leaves the partition. Returns true if it does not.
     fn judge(
         &self,
         name: &str,
@@ -222,7 +226,7 @@ impl Watch {
         kind: impl FnOnce() -> EscapeKind,
     ) -> Result<bool> {
         let expected = &self.inner.expected;
-        if found == expected.raw() {
+        if expected.without_escape()?.contains(&found) {
             return Ok(true);
         }
         // SAFETY: `found` is the context of a live stream or object, or the current context. Code that makes a

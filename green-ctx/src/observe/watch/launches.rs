@@ -143,6 +143,9 @@ impl Driver {
     /// - The graph has nodes in a context other than the stream's context. Before CUDA 13.2 the driver reports the
     ///   contexts of kernel nodes only.
     ///
+    /// Under a [reserve](crate::Device::reserved_sm_count), work in the primary context cannot use a floor, so these
+    /// launches are not refused.
+    ///
     /// A launch into a stream that is being captured is not checked. A graph may be captured anywhere and then
     /// [moved](crate::Graph::retarget), so the graph is checked when it is launched.
     ///
@@ -199,7 +202,7 @@ fn check(stream: &Stream, launched: &Launched<'_>) -> Result<()> {
         return Ok(());
     }
     let context = stream.context();
-    let escape = if context.is_green() {
+    let escape = if context.is_green() || context.rest()?.is_some() {
         escape(stream, launched, context)?
     } else {
         let (kind, location) = (EscapeKind::PrimaryStream, Some(Location::of(context)?));
@@ -209,7 +212,7 @@ fn check(stream: &Stream, launched: &Launched<'_>) -> Result<()> {
     escape.map_or(Ok(()), |escape| Err(Error::Escapes(Box::new(escape))))
 }
 
-/// Returns an escape if the launch would run in a context other than `expected`.
+/// Returns an escape if the launch would leave `expected`.
 fn escape(stream: &Stream, launched: &Launched<'_>, expected: &Context) -> Result<Option<Escape>> {
     let driver = stream.driver();
     let found = |kind, location| Some(Escape::new(launched.name(), expected, kind, location));
@@ -218,7 +221,7 @@ fn escape(stream: &Stream, launched: &Launched<'_>, expected: &Context) -> Resul
             let raw = Raw::new(stream.raw()).ok_or_else(|| Error::null("cuStreamCreate"))?;
             // SAFETY: `stream` keeps the raw stream alive.
             let (context, green) = unsafe { context_of(driver, raw) }?;
-            if context.as_ptr() == expected.raw() {
+            if expected.without_escape()?.contains(&context.as_ptr()) {
                 return Ok(None);
             }
             let kind = EscapeKind::of_stream(green.is_some());
@@ -227,7 +230,7 @@ fn escape(stream: &Stream, launched: &Launched<'_>, expected: &Context) -> Resul
             Ok(found(kind, Some(location)))
         }
         Launched::Graph(needs) => {
-            let Some(context) = needs.outside(expected) else { return Ok(None) };
+            let Some(context) = needs.outside(expected)? else { return Ok(None) };
             // SAFETY: the executable keeps its nodes' contexts alive. For foreign contexts, the caller of
             // `launch_graph` guarantees that they are alive.
             let location = unsafe { Location::of_raw(driver, context.as_ptr()) }?;
