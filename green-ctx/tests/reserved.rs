@@ -460,6 +460,30 @@ fn partitions_work_as_without_a_reserve() -> Tested {
 }
 
 #[test]
+fn reports_name_work_outside_of_partitions() -> Tested {
+    alone("reports_name_work_outside_of_partitions", || {
+        let device = Driver::reserve(Amount::Sms(32))?.device(0)?;
+        let parts =
+            device.partition(SplitRequest::new().group("decode", 16).group("load", ..=116))?;
+        let sharers = parts["load"].shared_with();
+        assert_eq!(sharers[0].to_string(), "work outside of partitions (100 SMs)");
+        assert!(parts["decode"].shared_with().is_empty());
+        let mut report = verify::partitions(&parts, verify::DEFAULT_STAY)?;
+        assert!(report.ok() && !report.disjoint());
+        let rest = report.rest().expect("the reserve confines work");
+        assert_eq!((report.partitions.len(), rest.floor, rest.alone_sms.len()), (3, 0, 100));
+        assert!(rest.alone_sms.is_disjoint(&report.partitions[0].floor_sms));
+        // One block on a floor is a failure.
+        report.partitions[2].blocks[0].sm = report.partitions[0].blocks[0].sm;
+        assert!(!report.ok() && !report.floors_kept());
+        // The rest itself is in the report once.
+        let report = verify::contexts([&device.primary_context()?], verify::DEFAULT_STAY)?;
+        assert!(report.partitions.len() == 1 && report.rest().is_some());
+        Ok(())
+    })
+}
+
+#[test]
 fn a_simulated_driver_beside_it_has_no_reserve() -> Tested {
     alone("a_simulated_driver_beside_it_has_no_reserve", || {
         let reserving = Driver::reserve(Amount::Sms(32))?.device(0)?;

@@ -15,6 +15,9 @@
 //!
 //! Overlap in time is reported but not required: disjoint SMs do not promise concurrency.
 //!
+//! Under a [reserve](Device::reserved_sm_count), the probe also runs in the primary context. The report lists it last, as
+//! `work outside of partitions`, so a floor that such work could use does not pass.
+//!
 //! # Examples
 //!
 //! ```
@@ -34,7 +37,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use crate::divide::partition::Partition;
-use crate::divide::resource::context_of_units;
+use crate::divide::resource::{UNBOUND, context_of_units};
 use crate::handle::context::Context;
 use crate::handle::device::{ComputeCapability, Device};
 use crate::handle::driver::DriverInfo;
@@ -81,7 +84,7 @@ pub struct Report {
     pub sm_count: u32,
     /// The device's compute capability.
     pub compute_capability: ComputeCapability,
-    /// The partitions, in the order in which they were passed.
+    /// The partitions, in the order in which they were passed. Under a reserve, work outside of partitions is last.
     pub partitions: Vec<PartitionReport>,
 }
 
@@ -90,7 +93,8 @@ pub struct Report {
 #[non_exhaustive]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct PartitionReport {
-    /// The partition's name. The name is `primary` or `borrowed` for a context that owns no group.
+    /// The partition's name. The name is `primary` or `borrowed` for a context that owns no group, and
+    /// `work outside of partitions` for the primary context under a reserve.
     pub name: String,
     /// The partition's share. `None` for a context that owns no group.
     pub share: Option<Share>,
@@ -143,6 +147,13 @@ impl PartitionReport {
 }
 
 impl Report {
+    /// Returns the entry of [`partitions`](Report::partitions) for work outside of partitions. Returns `None` without a
+    /// reserve.
+    #[must_use]
+    pub fn rest(&self) -> Option<&PartitionReport> {
+        self.partitions.iter().find(|part| part.share.is_none() && part.name == UNBOUND)
+    }
+
     /// Returns whether each SM ran blocks of only one partition. Partitions that share SMs usually are not
     /// disjoint.
     #[must_use]
@@ -216,7 +227,7 @@ impl Subject {
     /// [`Error::Driver`] if the driver cannot create another stream in the context.
     pub fn context(context: &Context) -> Result<Subject> {
         let group = context.group();
-        let name = context.label().to_owned();
+        let name = context.rest()?.map_or(context.label(), |_| UNBOUND).to_owned();
         let share = group.map(SmGroup::share);
         let floor = group.map_or(0, SmGroup::floor);
         let floor_units = group.map_or_else(Vec::new, SmGroup::floor_unit_indices);
@@ -322,7 +333,7 @@ pub fn contexts<'a>(
 /// # Errors
 ///
 /// As for [`partitions`].
-pub fn subjects(subjects: Vec<Subject>, stay: Duration) -> Result<Report> {
+pub fn subjects(mut subjects: Vec<Subject>, stay: Duration) -> Result<Report> {
     let Some(first) = subjects.first() else {
         let problem = "there is nothing to verify; pass at least one partition or context";
         return Err(Error::InvalidRequest(problem.to_owned()));
@@ -330,6 +341,12 @@ pub fn subjects(subjects: Vec<Subject>, stay: Duration) -> Result<Report> {
     let device = first.context.device().clone();
     if subjects.iter().any(|subject| *subject.context.device() != device) {
         return Err(Error::DeviceMismatch { what: "the contexts" });
+    }
+    if device.unbound()?.is_some() {
+        let rest = device.primary_context()?;
+        if subjects.iter().all(|subject| subject.context != rest) {
+            subjects.push(Subject::context(&rest)?);
+        }
     }
     let probe = Probe::load(&device)?;
     // A first run with no stay loads the kernel into each context, so that loading does not delay the measured

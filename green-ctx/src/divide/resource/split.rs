@@ -94,8 +94,8 @@ pub(super) fn corrected(
     Error::NotEnoughSms(shortage)
 }
 
-/// The name of work outside of partitions in the ledger.
-const UNBOUND: &str = "work outside of partitions";
+/// The name of work outside of partitions in the ledger and in reports.
+pub(crate) const UNBOUND: &str = "work outside of partitions";
 
 /// Records work outside of partitions as a holder in the device's ledger, once, if SMs are reserved: it may use the SMs
 /// that are not reserved, and has no floor. Floors therefore come from the reserve, ceilings may reach into the rest, and
