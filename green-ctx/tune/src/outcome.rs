@@ -84,8 +84,8 @@ impl Outcome {
     /// SMs, and several for the whole device.
     #[must_use]
     pub fn curves(&self) -> Vec<Curve> {
-        // A plain stream runs on all SMs, even if partitions held some of them.
-        let sms = self.machine.as_ref().map_or(self.pieces.sms, |machine| machine.sm_count);
+        // A plain stream runs on all SMs, even if partitions held some of them, or on those that are not reserved.
+        let sms = self.machine.as_ref().map_or(self.pieces.sms, Machine::unbound_sms);
         let curve = |job: &JobReport| {
             let point = |sms: u32, rates: &[f64]| {
                 let blocks_us = rates.iter().map(|rate| 1e6 / rate).collect();
@@ -189,6 +189,9 @@ pub struct Machine {
     pub device: String,
     /// The number of SMs of the GPU.
     pub sm_count: u32,
+    /// The number of SMs that are reserved for partitions, so that plain streams did not use them.
+    #[serde(default)]
+    pub reserved: u32,
     /// The compute capability of the GPU.
     pub compute_capability: ComputeCapability,
     /// The version of this crate.
@@ -203,6 +206,22 @@ pub struct Machine {
 }
 
 impl Machine {
+    /// Returns the number of SMs that work outside of partitions may use.
+    #[must_use]
+    pub fn unbound_sms(&self) -> u32 {
+        self.sm_count.saturating_sub(self.reserved)
+    }
+
+    /// Returns a note about the reserve, if there is one.
+    pub(crate) fn note(&self) -> Option<String> {
+        let Machine { reserved, sm_count, .. } = self;
+        let rest = self.unbound_sms();
+        (*reserved > 0).then(|| format!(
+            "{reserved} of {sm_count} SMs are reserved for partitions: plain streams, priorities and jobs one after the \
+             other ran on the other {rest} SMs"
+        ))
+    }
+
     pub(crate) fn of(device: &Device) -> Result<Machine> {
         let driver = device.driver().info();
         Ok(Machine {
@@ -212,6 +231,7 @@ impl Machine {
             driver,
             device: device.name()?,
             sm_count: device.sm_count()?,
+            reserved: device.reserved_sm_count()?,
             compute_capability: device.compute_capability()?,
             green_ctx: env!("CARGO_PKG_VERSION").to_owned(),
         })

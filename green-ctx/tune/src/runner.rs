@@ -98,8 +98,9 @@ pub fn run(
     request.check(&profiles, pieces)?;
     let notes = runner.try_out()?;
     let mut outcome = with(&mut runner, &profiles, pieces, request, go_on)?;
-    outcome.notes.extend(notes);
-    outcome.machine = Some(Machine::of(device).map_err(TuneError::Failed)?);
+    let machine = Machine::of(device).map_err(TuneError::Failed)?;
+    outcome.notes.extend(notes.into_iter().chain(machine.note()));
+    outcome.machine = Some(machine);
     Ok(outcome)
 }
 

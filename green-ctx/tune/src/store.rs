@@ -323,6 +323,7 @@ fn check(
     };
     differs("the device", then.device.clone(), machine.device.clone())?;
     differs("the number of SMs", then.sm_count.to_string(), machine.sm_count.to_string())?;
+    differs("the number of reserved SMs", then.reserved.to_string(), machine.reserved.to_string())?;
     differs("the driver", then.driver.to_string(), machine.driver.to_string())?;
     if let (Some(then), Some(now)) = (&then.driver_version, &machine.driver_version) {
         differs("the driver's version", then.clone(), now.clone())?;
@@ -390,5 +391,25 @@ mod tests {
         assert_eq!(checked(Some("580.1"), Some("580.2")), Err(differs));
         // If the system reports no version, every version matches.
         assert_eq!((checked(None, Some("580.1")), checked(Some("580.1"), None)), (Ok(()), Ok(())));
+    }
+
+    #[test]
+    fn a_reserve_changes_where_plain_streams_run() {
+        let sim = Sim::new("h200@13.0").expect("a profile");
+        let device = Driver::simulated(&sim).and_then(|driver| driver.device(0)).expect("a device");
+        let (machine, pieces) = here(&device).expect("free SMs");
+        let mut model = Model::new(pieces, vec![ModelJob::default(); 2], 1);
+        let (jobs, request) = (["a", "b"].map(Profile::new), Request::default());
+        let tuned = crate::with(&mut model, &jobs, pieces, &request, &mut |_| true);
+        let mut outcome = tuned.expect("it runs");
+        let reserved = Machine { reserved: 32, ..machine.clone() };
+        assert_eq!(machine.note(), None);
+        assert!(reserved.note().is_some_and(|note| note.ends_with("on the other 100 SMs")));
+        outcome.machine = Some(reserved);
+        let whole = outcome.curves()[0].points.last().map(|point| point.sms);
+        assert_eq!(whole, Some(100));
+        let checked = check(&outcome, &(machine, pieces), &jobs, &request);
+        let differs = "the number of reserved SMs was 32 and is 0";
+        assert_eq!(checked.map_err(|miss| miss.to_string()), Err(differs.to_owned()));
     }
 }
