@@ -1,6 +1,11 @@
 """The reserve. A process has one, so each program runs in its own process."""
 
+import json
+from pathlib import Path
+
 import pytest
+
+HERE = str(Path(__file__).parent)
 
 BEGIN = """
 import green_ctx_torch
@@ -132,3 +137,59 @@ if child == 0:
 assert os.waitpid(child, 0)[1] == 0
 """
     )
+
+
+def test_reports_show_the_reserve(python):
+    python(
+        BEGIN.format(amount=32)
+        + """
+from green_ctx_torch import info, partition, verify
+(device,) = info()["devices"]
+assert device["sm_count"] == 132 and device["reserve"] == {"sm_count": 32, "rest": 100}
+with partition({"decode": 16, "load": "..=116"}) as parts:
+    assert parts["load"].shared_with == [("work outside of partitions", 100)]
+    assert parts["decode"].shared_with == []
+    report = verify(parts)
+    assert report.ok and not report.disjoint, report
+    *_, rest = report.partitions
+    assert (rest.name, rest.share, rest.floor, rest.sm_count) == ("work outside of partitions", None, 0, 100)
+    assert rest.id not in [part.id for part in parts.values()]
+    assert rest.observed_sms.isdisjoint(report.partitions[0].floor_sms)
+"""
+    )
+
+
+def test_the_command_shows_the_reserve(python):
+    command = ("", "-m", "green_ctx_torch")
+    reserved = {"GREEN_CTX_RESERVE": "25%"}
+    line = "  reserved SMs             36 for partitions alone, 96 also for work outside of partitions\n"
+    assert line in python(*command, "info", **reserved)
+    assert "reserve" not in python(*command, "info") + python(*command, "--json", "info")
+    split = python(*command, "split", "--counts", "16", **reserved)
+    assert "132 SMs (36 for partitions alone, 96 also for work outside of partitions), compute" in split
+    assert "free for floors: 20 SMs" in split
+    output = json.loads(python(*command, "--json", "verify", "--counts", "36", **reserved))
+    assert output["ok"] and output["device"]["reserve"] == {"sm_count": 36, "rest": 96}
+    assert [part["name"] for part in output["partitions"]] == ["p0", "work outside of partitions"]
+
+
+def test_plain_streams_are_tuned_on_the_rest(python):
+    program = """
+import json
+from green_ctx_torch import partition, tune
+import driver
+with partition({"a": 8}) as parts:
+    stream = parts["a"].raw_stream
+    graphs = [driver.capture(stream, lambda: driver.keep_busy(stream)) for _ in range(2)]
+outcome = tune(dict(zip("ab", graphs)), budget=1)
+print(json.dumps(outcome.notes))
+print(outcome.to_json())
+"""
+    notes, outcome = map(json.loads, python(program, PYTHONPATH=HERE, GREEN_CTX_RESERVE="32").splitlines())
+    note = (
+        "32 of 132 SMs are reserved for partitions: plain streams, priorities and jobs one after the other ran on the "
+        "other 100 SMs"
+    )
+    assert note in notes and note in outcome["notes"]
+    assert outcome["device"]["reserve"] == {"sm_count": 32, "rest": 100}
+    assert "reserved" not in python(program, PYTHONPATH=HERE)

@@ -1001,7 +1001,7 @@ class Report:
     @property
     def partitions(self) -> list[PartitionReport]:
         """The results of the partitions, in the order in which the caller passed them. A partition that was passed twice
-        appears once.
+        appears once. Under a reserve, the last result is that of work outside of partitions, which has no floor.
         """
     @property
     def device(self) -> int:
@@ -1294,7 +1294,8 @@ class _CurveRequest:
 
 def info(device: _Device = None) -> dict[str, Any]:
     """Returns a dict that describes the driver, the devices, and the ways to split each device. The dict has the fields
-    of `green-ctx --json info`. `device` restricts the description to one device.
+    of `green-ctx --json info`. `device` restricts the description to one device. Under a reserve, each device has a
+    field `reserve` with the number of reserved SMs (`sm_count`) and of the other SMs (`rest`).
 
         info()["driver"]["version"]     # such as "13.0"
     """

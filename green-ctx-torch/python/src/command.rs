@@ -11,7 +11,8 @@ use crate::code::{Code, import};
 use crate::gil::blocking;
 
 /// Returns a dict that describes the driver, the devices, and the ways to split each device. The dict has the fields
-/// of `green-ctx --json info`. `device` restricts the description to one device.
+/// of `green-ctx --json info`. `device` restricts the description to one device. Under a reserve, each device has a
+/// field `reserve` with the number of reserved SMs (`sm_count`) and of the other SMs (`rest`).
 ///
 ///     info()["driver"]["version"]     # such as "13.0"
 #[pyfunction]

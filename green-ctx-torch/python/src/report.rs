@@ -86,7 +86,7 @@ impl Report {
     }
 
     /// The results of the partitions, in the order in which the caller passed them. A partition that was passed twice
-    /// appears once.
+    /// appears once. Under a reserve, the last result is that of work outside of partitions, which has no floor.
     #[getter]
     fn partitions(&self) -> Vec<PartitionReport> {
         let number = self.ids.iter().enumerate();
@@ -191,13 +191,17 @@ pub(crate) fn verify(
             is_first
         });
         let ids = subjects.iter().map(|subject| subject.context.id());
-        let ids = ids.collect::<green_ctx::Result<Vec<u64>>>()?;
+        let mut ids = ids.collect::<green_ctx::Result<Vec<u64>>>()?;
         let probed = subjects.iter().map(|Subject { context, planned, .. }| match planned {
             Some(part) => proof::Subject::partition(part),
             None => proof::Subject::context(context),
         });
         let mut report =
             proof::subjects(probed.collect::<green_ctx::Result<_>>()?, proof::DEFAULT_STAY)?;
+        if report.rest().is_some() {
+            let device = self::device(report.ordinal.into())?;
+            ids.push(device.primary_context()?.id()?);
+        }
         for (part, Subject { name, share, .. }) in report.partitions.iter_mut().zip(subjects) {
             (part.name, part.share) = (name, share);
         }

@@ -83,8 +83,10 @@ impl DriverChoice {
         let driver = self.load_with(|spec| Driver::simulated(&Sim::new(spec)?));
         #[cfg(not(feature = "sim"))]
         let driver = self.installed();
-        driver.map_err(|error| match self {
-            DriverChoice::Auto => Failure::NoDriver(error),
+        driver.map_err(|error| match (self, &error) {
+            #[cfg(target_os = "linux")]
+            (_, green_ctx::Error::Reserve(_)) => Failure::Library(error),
+            (DriverChoice::Auto, _) => Failure::NoDriver(error),
             _ => Failure::Library(error),
         })
     }

@@ -99,6 +99,12 @@ pub(crate) mod tests {
             Part { name, share, floor: sms.clone(), ceiling: sms.clone(), ran: sms }
         }
 
+        /// Returns work outside of partitions, which a reserve confines to these SMs.
+        pub(crate) fn outside(sms: Vec<u32>) -> Part<'a> {
+            let name = "work outside of partitions";
+            Part { name, share: Value::Null, floor: vec![], ran: sms.clone(), ceiling: sms }
+        }
+
         /// Returns a partition that shares the SMs above its floor, and that ran on all SMs up to its ceiling.
         pub(crate) fn sharing(
             name: &'a str,

@@ -75,6 +75,9 @@ impl Info {
             line(&mut text, "UUID", &info.uuid);
             line(&mut text, "compute capability", &device.compute_capability);
             line(&mut text, "SMs", device.sm_count);
+            if let Some(reserve) = &device.reserve {
+                line(&mut text, "reserved SMs", reserve);
+            }
             line(&mut text, "memory", format!("{gibibytes:.1} GiB"));
             line(&mut text, "smallest partition", said(info.min_partition));
             line(&mut text, "partition alignment", said(info.alignment));

@@ -31,7 +31,7 @@ mod verification;
 
 pub use self::curve::{CurveObject, curve_csv, curve_text};
 pub use self::info::Info;
-pub use self::objects::{DeviceObject, DriverObject, heading};
+pub use self::objects::{DeviceObject, DriverObject, ReserveObject, heading};
 pub use self::split::Split;
 pub use self::svg::{curve_svg, tuning_svg, verification_svg};
 pub use self::tuning::{Machine, Tuning, machine_of, progress_line, tuning_lines, tuning_table};

@@ -1,5 +1,7 @@
 //! The driver and the device, as they appear in every output.
 
+use std::fmt;
+
 use green_ctx::driver::DriverInfo;
 use green_ctx::resource::ShareKind;
 use green_ctx::{Device, Driver, Result, Share};
@@ -42,6 +44,32 @@ pub struct DeviceObject {
     pub sm_count: u32,
     /// The compute capability, such as `9.0`.
     pub compute_capability: String,
+    /// The reserve; `None` if no SMs are reserved. JSON has this field only under a reserve.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reserve: Option<ReserveObject>,
+}
+
+/// The JSON object that describes the reserve of a device.
+#[derive(Serialize)]
+pub struct ReserveObject {
+    /// The number of SMs that partitions alone may use.
+    pub sm_count: u32,
+    /// The number of the other SMs, which work outside of partitions may use too.
+    pub rest: u32,
+}
+
+impl ReserveObject {
+    /// Returns the object for a device with `total` SMs, or `None` if work outside of partitions may use all of them.
+    pub(crate) fn of(total: u32, rest: u32) -> Option<ReserveObject> {
+        (rest < total).then(|| ReserveObject { sm_count: total - rest, rest })
+    }
+}
+
+impl fmt::Display for ReserveObject {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let ReserveObject { sm_count, rest } = self;
+        write!(f, "{sm_count} for partitions alone, {rest} also for work outside of partitions")
+    }
 }
 
 impl DeviceObject {
@@ -51,11 +79,13 @@ impl DeviceObject {
     ///
     /// The driver's error.
     pub fn of(device: &Device) -> Result<DeviceObject> {
+        let sm_count = device.sm_count()?;
         Ok(DeviceObject {
             ordinal: Some(device.ordinal()),
             name: device.name()?,
-            sm_count: device.sm_count()?,
+            sm_count,
             compute_capability: device.compute_capability()?.to_string(),
+            reserve: ReserveObject::of(sm_count, sm_count - device.reserved_sm_count()?),
         })
     }
 }
@@ -63,10 +93,11 @@ impl DeviceObject {
 /// Returns the first lines of every text output.
 #[must_use]
 pub fn heading(driver: &DriverInfo, device: &DeviceObject) -> String {
-    let DeviceObject { ordinal, name, sm_count, compute_capability } = device;
+    let DeviceObject { ordinal, name, sm_count, compute_capability, reserve } = device;
+    let reserve = reserve.as_ref().map_or_else(String::new, |reserve| format!(" ({reserve})"));
     let ordinal = ordinal.map_or_else(String::new, |ordinal| format!("{ordinal}: "));
     format!(
-        "driver  {driver}\ndevice  {ordinal}{name}, {sm_count} SMs, compute capability {compute_capability}\n"
+        "driver  {driver}\ndevice  {ordinal}{name}, {sm_count} SMs{reserve}, compute capability {compute_capability}\n"
     )
 }
 

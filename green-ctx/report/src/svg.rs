@@ -83,7 +83,7 @@ fn head(canvas: &mut Canvas, subject: &Subject<'_>) -> f64 {
 }
 
 fn title(report: &Report) -> String {
-    let count = report.partitions.len();
+    let count = report.partitions.len() - usize::from(report.rest().is_some());
     let partitions = if count == 1 { "partition" } else { "partitions" };
     format!("{count} {partitions} of {} on {} SMs", report.device_name, report.sm_count)
 }

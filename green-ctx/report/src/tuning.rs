@@ -8,7 +8,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 pub use self::table::{tuning_lines, tuning_table};
-use crate::objects::{DeviceObject, DriverObject};
+use crate::objects::{DeviceObject, DriverObject, ReserveObject};
 
 /// The JSON that `green-ctx tune` prints: the driver, the device and the outcome.
 #[derive(Serialize)]
@@ -44,6 +44,7 @@ pub fn machine_of(machine: Option<&tune::Machine>) -> Machine {
         name: machine.device.clone(),
         sm_count: machine.sm_count,
         compute_capability: machine.compute_capability.to_string(),
+        reserve: ReserveObject::of(machine.sm_count, machine.unbound_sms()),
     });
     (machine.map(|machine| machine.driver.clone()), device)
 }

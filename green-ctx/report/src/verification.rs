@@ -9,7 +9,7 @@ use green_ctx::verify::{PartitionReport, Report};
 use serde::Serialize;
 
 use crate::findings;
-use crate::objects::{DeviceObject, DriverObject, count};
+use crate::objects::{DeviceObject, DriverObject, ReserveObject, count};
 use crate::table::{Align, ranges, table};
 
 /// The JSON that `green-ctx verify` prints.
@@ -56,6 +56,7 @@ impl<'a> Verification<'a> {
             end_ns: partition.end_ns(),
             kept: report.kept(index),
         };
+        let rest = report.rest().map_or(report.sm_count, |rest| rest.sm_count);
         Verification {
             driver: report.driver.clone().into(),
             device: DeviceObject {
@@ -63,6 +64,7 @@ impl<'a> Verification<'a> {
                 name: report.device_name.clone(),
                 sm_count: report.sm_count,
                 compute_capability: report.compute_capability.to_string(),
+                reserve: ReserveObject::of(report.sm_count, rest),
             },
             partitions: report.partitions.iter().enumerate().map(partition).collect(),
             disjoint: report.disjoint(),
@@ -223,6 +225,25 @@ mod tests {
             "{text}"
         );
         assert!(text.contains("\nverified "), "{text}");
+    }
+
+    #[test]
+    fn work_outside_of_partitions_is_no_partition() {
+        let parts = [Part::exclusive("p0", (0..32).collect()), Part::outside((32..132).collect())];
+        let report = report(&parts);
+        let text = verification_text(&report);
+        let row = text.lines().find(|line| line.starts_with("work outside of partitions"));
+        let cells: Vec<_> = row.expect("a row").split_whitespace().skip(4).take(4).collect();
+        assert_eq!(cells, ["-", "0", "100", "100"]);
+        let value = serde_json::to_value(Verification::of(&report)).expect("JSON");
+        assert_eq!(value["device"]["reserve"], json!({ "sm_count": 32, "rest": 100 }));
+        assert!(crate::verification_svg(&report).contains("1 partition of NVIDIA H200"));
+
+        let mut intruded = report;
+        intruded.partitions[1].blocks[0].sm = 0;
+        let expected = "p0 had other partitions on its floor: work outside of partitions on SM 0\n";
+        let text = verification_text(&intruded);
+        assert!(text.contains(expected), "{text}");
     }
 
     #[test]

@@ -34,6 +34,19 @@ fn cuda_never_falls_back() {
 }
 
 #[test]
+#[cfg(target_os = "linux")]
+fn a_reserve_that_is_no_number_is_bad_usage() {
+    for choice in ["auto", "cuda"] {
+        let mut command = crate::command(&["--driver", choice, "info"]);
+        let output = command.env("GREEN_CTX_RESERVE", "many").output();
+        let answer = crate::Run::of(output.expect("the command starts"));
+        let error = "error: no SMs can be reserved: GREEN_CTX_RESERVE=many is not a number of SMs";
+        assert!(answer.err.starts_with(error), "{}", answer.err);
+        assert_eq!((answer.status, answer.out.as_str()), (2, ""));
+    }
+}
+
+#[test]
 fn auto_falls_back_without_a_driver_and_says_so_first_and_last() {
     if driver_is_here("auto_falls_back_without_a_driver_and_says_so_first_and_last") {
         return;
