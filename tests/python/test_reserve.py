@@ -173,6 +173,22 @@ def test_the_command_shows_the_reserve(python):
     assert [part["name"] for part in output["partitions"]] == ["p0", "work outside of partitions"]
 
 
+def test_confined_work_is_no_escape(python):
+    program = """
+from green_ctx_torch import partition
+from test_watch import INSIDE, PLAIN, event, read
+watched = read(event("gemm", 5, INSIDE), event("add", 6, PLAIN), event("nccl", 7, PLAIN))
+print(watched.total, watched.ok, watched.collectives)
+print(watched)
+assert not read(event("gemm", 5, 9)).ok, "another partition"
+"""
+    confined = python(program, PYTHONPATH=HERE, GREEN_CTX_RESERVE="32")
+    assert confined == (
+        "3 True {1: 1}\n<Watch decode: 1 of 3 kernels ran inside, the others outside of the reserve>\n"
+    )
+    assert python(program, PYTHONPATH=HERE).startswith("3 False")
+
+
 def test_plain_streams_are_tuned_on_the_rest(python):
     program = """
 import json

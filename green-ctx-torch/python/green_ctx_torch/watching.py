@@ -88,6 +88,7 @@ class Watch:
         self._device = -1
         self._context: int | None = None
         self._total = 0
+        self._confined = 0
         self._escapes: list[Escape] | None = None
         self._collectives: dict[int, int] = {}
         self._profiler: Any = None
@@ -98,7 +99,8 @@ class Watch:
         """The work that ran outside the partition, the longest first.
 
         The list includes kernels, memsets and copies within the device, all of which use SMs. Copies from and to the
-        host use no SMs and are not included.
+        host use no SMs and are not included. Under a reserve, work outside of partitions cannot use a floor and is not
+        included either.
         """
         if self._escapes is None:
             raise InvalidStateError(_NO_RESULTS)
@@ -106,7 +108,7 @@ class Watch:
 
     @property
     def ok(self) -> bool:
-        """True if no work ran outside the partition."""
+        """True if there are no escapes."""
         return not self.escapes
 
     @property
@@ -149,6 +151,9 @@ class Watch:
         if self._escapes is None:
             return f"<Watch {name}: not finished>"
         count = sum(escape.count for escape in self._escapes)
+        if not count and self._confined:
+            count = self._total - self._confined
+            return f"<Watch {name}: {count} of {self._total} kernels ran inside, the others outside of the reserve>"
         if not count:
             return f"<Watch {name}: all {self._total} kernels ran inside>"
         lines = [f"<Watch {name}: {count} of {self._total} kernels ran outside:"]
@@ -235,6 +240,7 @@ class Watch:
                 f"(contexts {inside} and {plain}), so it is unknown where the work ran"
             )
         work = [event for event in work if event not in marks]
+        is_reserved = "reserve" in _native.info(self._device)["devices"][0]
         collectives: dict[int, int] = {}
         found: dict[tuple[str, str, int, int], tuple[int, float]] = {}
         for event in work:
@@ -245,6 +251,9 @@ class Watch:
             if _COLLECTIVE.search(event["name"]):
                 collectives[context] = collectives.get(context, 0) + 1
             if context == inside:
+                continue
+            if context == plain and is_reserved:
+                self._confined += 1
                 continue
             kind = _KINDS[event["cat"]]
             key = (event["name"], kind, int(arguments.get("stream", -1)), context)
@@ -277,7 +286,8 @@ def watch(part: Partition | None = None) -> Watch:
 
     `part` is the partition to watch. By default it is the partition that the thread is in when the block begins. After
     the block, `watched.ok` is True if all of the device's work ran in the partition, and `watched.escapes` lists the
-    work that did not. All work of the process on that device counts, including that of other threads.
+    work that did not. All work of the process on that device counts, including that of other threads. Under a reserve,
+    work outside of partitions is not listed, because it cannot use a floor.
 
     Profiling slows launches down, so watch one step and not a whole service. The block begins and ends with a
     synchronisation of the device.
