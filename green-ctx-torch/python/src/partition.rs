@@ -112,10 +112,10 @@ impl Live {
         // Python code passes the handle to torch, CuPy and other libraries, which never report that they are done
         // with it.
         stream.keep_alive()?;
-        let device = stream.context().device();
-        let sm_count =
-            stream.context().group().map_or_else(|| device.sm_count(), |it| Ok(it.sm_count()))?;
-        let (device, raw_context) = (device.ordinal(), stream.context().as_raw().addr());
+        let context = stream.context();
+        // Without a group, it is the primary context, which has fewer SMs under a reserve.
+        let sm_count = context.group().map_or_else(|| context.sm_count(), |it| Ok(it.sm_count()))?;
+        let (device, raw_context) = (context.device().ordinal(), context.as_raw().addr());
         let raw_stream = Handle::of(&stream);
         let facts = Facts { name, share, floor, sm_count, device, raw_context, raw_stream };
         Ok(Live { stream, planned, facts })
