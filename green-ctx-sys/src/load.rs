@@ -62,6 +62,30 @@ type ReserveRest = unsafe extern "C" fn(device: CUdevice, to: *mut Rest) -> CUre
 
 type DriverGetVersion = unsafe extern "C" fn(version: *mut c_int) -> CUresult;
 
+/// Returns two functions of a library that is in front of a driver and confines other callers: the driver's own entry
+/// point, and the description of the rest. `entry` is the entry point of this library or of this driver. Returns `None`
+/// if no such library is loaded.
+#[cfg(target_os = "linux")]
+fn front_of(entry: GetProcAddress) -> Option<(GetProcAddress, ReserveRest)> {
+    use libloading::os::unix::{Library, RTLD_NOW};
+    const RTLD_NOLOAD: c_int = 4;
+    // SAFETY: with `RTLD_NOLOAD`, nothing is loaded or run.
+    let library = unsafe { Library::open(Some(LIBRARY), RTLD_NOW | RTLD_NOLOAD) }.ok()?;
+    // SAFETY: only this library exports the other two symbols, whose names contain the name of this project.
+    let (own, real, rest) = unsafe {
+        let own = *library.get::<GetProcAddress>(b"cuGetProcAddress_v2\0").ok()?;
+        let real = library.get::<ReserveEntry>(b"greenCtxReserveEntry\0").ok()?();
+        (own, real?, *library.get::<ReserveRest>(b"greenCtxReserveRest\0").ok()?)
+    };
+    let is_same = [own, real].into_iter().any(|known| core::ptr::fn_addr_eq(known, entry));
+    is_same.then_some((real, rest))
+}
+
+#[cfg(not(target_os = "linux"))]
+fn front_of(_: GetProcAddress) -> Option<(GetProcAddress, ReserveRest)> {
+    None
+}
+
 /// The functions of one CUDA driver.
 ///
 /// Loading does not initialise the driver: the caller has to call `cuInit`.
@@ -111,22 +135,14 @@ impl Api {
                 None => LoadError::NotFound { path: path.to_owned(), source },
             }
         })?;
-        // A library in front of the driver, which confines other callers, returns the driver's own entry point.
-        // SAFETY: only that library exports this symbol, whose name contains the name of this project.
-        let reserve = unsafe { library.get::<ReserveEntry>(c"greenCtxReserveEntry") };
-        // SAFETY: the function takes no arguments.
-        let reserve = reserve.ok().and_then(|entry| unsafe { entry() });
         // SAFETY: every driver that exports this symbol gives it this signature (cuda.h, CUDA 12.0 and newer).
         let entry = match unsafe { library.get::<GetProcAddress>(c"cuGetProcAddress_v2") } {
-            Ok(symbol) => reserve.unwrap_or(*symbol),
+            Ok(symbol) => *symbol,
             Err(source) => return Err(no_entry_point(path, &library, source)),
         };
         // SAFETY: `entry` is the library's `cuGetProcAddress_v2`, and the library is never unloaded (`_library`).
         let mut api = unsafe { Api::resolve(entry, Some(path)) }?;
         api.simulated_profile = simulated_profile(&library);
-        // SAFETY: only the library in front of the driver exports this symbol, with this signature.
-        let rest = unsafe { library.get::<ReserveRest>(c"greenCtxReserveRest") };
-        api.reserve_rest = rest.ok().map(|rest| *rest);
         api._library = Some(ManuallyDrop::new(library));
         Ok(api)
     }
@@ -151,6 +167,8 @@ impl Api {
     ///
     /// As for [`from_get_proc_address`](Api::from_get_proc_address).
     unsafe fn resolve(entry: GetProcAddress, path: Option<&Path>) -> Result<Api, LoadError> {
+        let front = front_of(entry);
+        let entry = front.map_or(entry, |(entry, _)| entry);
         // Resolved first, and at its own version: the driver refuses every request for a version above its own.
         let resolver = Resolver { entry, path, version: Version::from_number(u32::MAX) };
         let address = resolver.required(c"cuDriverGetVersion", 2020)?;
@@ -174,7 +192,7 @@ impl Api {
             version,
             entry,
             simulated_profile: None,
-            reserve_rest: None,
+            reserve_rest: front.map(|(_, rest)| rest),
             _library: None,
         })
     }

@@ -490,6 +490,23 @@ fn a_simulated_driver_beside_it_has_no_reserve() -> Tested {
     })
 }
 
+#[test]
+fn a_driver_that_is_loaded_by_its_path_has_the_reserve() -> Tested {
+    alone("a_driver_that_is_loaded_by_its_path_has_the_reserve", || {
+        let path = green_ctx::sys::find("libcuda.so.1".as_ref()).expect("the simulated library");
+        green_ctx_reserve::reserve(green_ctx_reserve::Amount::parse("32")?)?;
+        let by_path = unsafe { Driver::load_from(path) }?;
+        let by_name = Driver::load()?;
+        for driver in [&by_path, &by_name] {
+            assert_eq!(driver.device(0)?.reserved_sm_count()?, 32);
+        }
+        // They are one driver, so they have one ledger.
+        let _part = by_path.device(0)?.partition([16])?;
+        assert_eq!(by_name.device(0)?.resources().sm()?.free_sm_count(), 16);
+        Ok(())
+    })
+}
+
 /// A child is forked while other threads are in the library. No lock may stay taken in the child.
 #[test]
 fn a_forked_child_does_not_wait_for_a_thread() -> Tested {

@@ -114,7 +114,8 @@ impl Live {
         stream.keep_alive()?;
         let context = stream.context();
         // Without a group, it is the primary context, which has fewer SMs under a reserve.
-        let sm_count = context.group().map_or_else(|| context.sm_count(), |it| Ok(it.sm_count()))?;
+        let sm_count =
+            context.group().map_or_else(|| context.sm_count(), |it| Ok(it.sm_count()))?;
         let (device, raw_context) = (context.device().ordinal(), context.as_raw().addr());
         let raw_stream = Handle::of(&stream);
         let facts = Facts { name, share, floor, sm_count, device, raw_context, raw_stream };

@@ -10,11 +10,11 @@ fn main() -> Result<(), Box<dyn Error>> {
     let [folder, amount] = arguments.as_slice() else {
         return Err("usage: in_front FOLDER AMOUNT".into());
     };
-    let (amount, percent) = green_ctx_reserve::parse(amount)?;
+    let amount = green_ctx_reserve::Amount::parse(amount)?;
     let real =
         green_ctx_sys::find(Path::new(green_ctx_sys::LIBRARY)).ok_or("no driver was found")?;
     std::fs::create_dir_all(folder)?;
-    for (name, bytes) in green_ctx_reserve::files(&real, amount, percent)? {
+    for (name, bytes) in green_ctx_reserve::files(&real, amount)? {
         std::fs::write(Path::new(folder).join(name), bytes)?;
     }
     Ok(())

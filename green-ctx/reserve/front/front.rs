@@ -164,12 +164,23 @@ impl<T> Published<T> {
     }
 }
 
-/// The real driver, and the reserve: a number of SMs, or a percentage if `percent` is true.
+/// An amount of SMs.
+#[repr(C)]
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Amount {
+    pub number: c_uint,
+    /// Whether the number is a percentage of the device's SMs.
+    pub percent: bool,
+    /// Whether this is the amount of the rest, and not of the reserve. Nobody has partitions on the other SMs in this
+    /// case, so the rest is the whole device for green-ctx, too.
+    pub of_rest: bool,
+}
+
+/// The real driver, and the amount of SMs.
 struct Started {
     entry: GetProcAddress,
     real: Real,
-    amount: c_uint,
-    percent: bool,
+    amount: Amount,
 }
 
 /// The division of a device into the reserve and the rest.
@@ -236,7 +247,7 @@ fn known(device: Device) -> Result<&'static Known, Failed> {
 /// Cuts a device into units, and decides which of them are reserved. Returns the division, the resources of the rest, and
 /// their number. The cut is that of green-ctx's default granularity, so both number the units in the same way.
 fn divide(device: Device) -> Result<(&'static Division, [Resource; UNITS], usize), Failed> {
-    let Started { real, amount, percent, .. } = started()?;
+    let Started { real, amount, .. } = started()?;
     let (mut whole, mut left) = (Resource::EMPTY, Resource::EMPTY);
     let mut units = [Resource::EMPTY; UNITS];
     let mut count = UNITS as c_uint - 1;
@@ -251,15 +262,29 @@ fn divide(device: Device) -> Result<(&'static Division, [Resource; UNITS], usize
     let regular = (count as usize).min(UNITS - 1);
     let has_odd = left.kind == SM_RESOURCE && left.sms > 0;
     let unit = units.first().map_or(0, |unit| unit.sms).max(1);
-    let amount = match percent {
-        true => (u64::from(whole.sms) * u64::from(*amount)).div_ceil(100) as c_uint,
-        false => *amount.min(&whole.sms),
+    let part = u64::from(whole.sms) * u64::from(amount.number);
+    let number = match amount {
+        Amount { percent: false, number, .. } => *number.min(&whole.sms),
+        Amount { of_rest: false, .. } => part.div_ceil(100) as c_uint,
+        Amount { of_rest: true, .. } => (part / 100) as c_uint,
     };
-    // A floor takes the fewest SMs: whole units, with or without the unit of another size.
-    let alone = amount.div_ceil(unit);
-    let with_odd = amount.saturating_sub(left.sms).div_ceil(unit);
-    let odd_reserved = has_odd && left.sms + with_odd * unit < alone * unit;
-    let first = if odd_reserved { with_odd } else { alone } as usize;
+    let (first, odd_reserved) = match amount.of_rest {
+        // A floor takes the fewest SMs: whole units, with or without the unit of another size.
+        false => {
+            let alone = number.div_ceil(unit);
+            let with_odd = number.saturating_sub(left.sms).div_ceil(unit);
+            let odd = has_odd && left.sms + with_odd * unit < alone * unit;
+            (if odd { with_odd } else { alone } as usize, odd)
+        }
+        // A ceiling takes the most.
+        true => {
+            let alone = ((number / unit) as usize).min(regular);
+            let with_odd = ((number.saturating_sub(left.sms) / unit) as usize).min(regular);
+            let is_better = left.sms + with_odd as c_uint * unit > alone as c_uint * unit;
+            let odd = has_odd && left.sms <= number && is_better;
+            (regular - if odd { with_odd } else { alone }, !odd)
+        }
+    };
     let mut kept = [Resource::EMPTY; UNITS];
     let rest = units.iter().take(regular).skip(first);
     let rest = rest.chain((has_odd && !odd_reserved).then_some(&left));
@@ -399,13 +424,12 @@ fn replaced(context: Context, call: impl FnOnce(&Real, Context) -> Status) -> St
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn greenCtxReserveStart(
     entry: GetProcAddress,
-    amount: c_uint,
-    percent: bool,
+    amount: Amount,
 ) -> Status {
     // SAFETY: by this function's contract.
     let Some(real) = (unsafe { Real::of(entry) }) else { return NOT_SUPPORTED };
-    match STARTED.offer(Started { entry, real, amount, percent }) {
-        Ok((known, _)) if (known.amount, known.percent) == (amount, percent) => SUCCESS,
+    match STARTED.offer(Started { entry, real, amount }) {
+        Ok((known, _)) if known.amount == amount => SUCCESS,
         Ok(_) => INVALID_RESOURCE_CONFIGURATION,
         Err((_, status)) => status,
     }
@@ -415,12 +439,14 @@ pub unsafe extern "C" fn greenCtxReserveStart(
 #[repr(C)]
 struct Written {
     mark: [u8; 16],
-    amount: c_uint,
-    percent: c_uint,
+    number: c_uint,
+    percent: u8,
+    of_rest: u8,
 }
 
 #[used]
-static WRITTEN: Written = Written { mark: *b"green-ctx amount", amount: 0, percent: 0 };
+static WRITTEN: Written =
+    Written { mark: *b"green-ctx amount", number: 0, percent: 0, of_rest: 0 };
 
 #[used]
 #[unsafe(link_section = ".init_array")]
@@ -429,25 +455,29 @@ static AT_LOAD: extern "C" fn() = at_load;
 /// Starts a library that was loaded from a file. If that fails, every function fails, and nothing runs unconfined.
 extern "C" fn at_load() {
     // SAFETY: the value is a live static. The file may have another one than the compiler knows.
-    let Written { amount, percent, .. } = unsafe { ptr::read_volatile(&raw const WRITTEN) };
-    if amount == 0 {
+    let written = unsafe { ptr::read_volatile(&raw const WRITTEN) };
+    let Written { number, percent, of_rest, .. } = written;
+    if number == 0 {
         return;
     }
+    let amount = Amount { number, percent: percent != 0, of_rest: of_rest != 0 };
     // SAFETY: the name ends with a NUL. Among the libraries after this one, only the driver has this function.
     let started = unsafe {
         let entry = dlsym(NEXT, c"cuGetProcAddress_v2".as_ptr());
         let entry = core::mem::transmute::<*mut c_void, Option<GetProcAddress>>(entry);
-        entry.map_or(NOT_SUPPORTED, |entry| greenCtxReserveStart(entry, amount, percent != 0))
+        entry.map_or(NOT_SUPPORTED, |entry| greenCtxReserveStart(entry, amount))
     };
     if started != SUCCESS {
         say(&["the driver lacks a function of green contexts, so no CUDA work runs"]);
     }
 }
 
-/// Returns the real `cuGetProcAddress_v2`, for callers that know of partitions. Null before the start.
+/// Returns the real `cuGetProcAddress_v2`, for callers that know of partitions. Null before the start, and if there is
+/// no reserve for partitions.
 #[unsafe(no_mangle)]
 pub extern "C" fn greenCtxReserveEntry() -> *mut c_void {
-    STARTED.get().map_or(ptr::null_mut(), |started| started.entry as *mut c_void)
+    let reserving = STARTED.get().filter(|started| !started.amount.of_rest);
+    reserving.map_or(ptr::null_mut(), |started| started.entry as *mut c_void)
 }
 
 /// A device's rest, for callers that know of partitions.

@@ -52,20 +52,36 @@ pub fn from_environment() -> Result<(), Error> {
     let Some(text) = std::env::var_os(VARIABLE).filter(|text| !text.is_empty()) else {
         return Ok(());
     };
-    let (amount, percent) = parse(&text.to_string_lossy())?;
-    reserve(amount, percent)
+    reserve(Amount::parse(&text.to_string_lossy())?)
 }
 
-/// Reads an amount such as `32` or `25%`: the number, and whether it is a percentage.
-///
-/// # Errors
-///
-/// [`Error::Variable`].
-pub fn parse(text: &str) -> Result<(u32, bool), Error> {
-    let (number, percent) = text.strip_suffix('%').map_or((text, false), |part| (part, true));
-    match number.trim().parse() {
-        Ok(amount) if amount > 0 && !(percent && amount > 100) => Ok((amount, percent)),
-        _ => Err(Error::Variable(text.to_owned())),
+/// An amount of SMs of each device.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Amount {
+    /// The number of SMs, or the percentage.
+    pub number: u32,
+    /// Whether the number is a percentage of the device's SMs.
+    pub percent: bool,
+    /// Whether this is the amount of the rest. In this case, nothing is reserved for partitions: the rest is the whole
+    /// device for everybody, green-ctx included. It is rounded down to whole units, like a ceiling.
+    pub of_rest: bool,
+}
+
+impl Amount {
+    /// Reads the amount of a reserve, such as `32` or `25%`.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Variable`].
+    pub fn parse(text: &str) -> Result<Amount, Error> {
+        let (number, percent) = text.strip_suffix('%').map_or((text, false), |part| (part, true));
+        match number.trim().parse() {
+            Ok(number) if number > 0 && !(percent && number > 100) => {
+                Ok(Amount { number, percent, of_rest: false })
+            }
+            _ => Err(Error::Variable(text.to_owned())),
+        }
     }
 }
 
@@ -75,6 +91,6 @@ pub fn parse(text: &str) -> Result<(u32, bool), Error> {
 ///
 /// [`Error::System`].
 #[cfg(not(target_os = "linux"))]
-pub fn reserve(_: u32, _: bool) -> Result<(), Error> {
+pub fn reserve(_: Amount) -> Result<(), Error> {
     Err(Error::System)
 }

@@ -1,6 +1,6 @@
 //! Loads the library from memory, and writes it for files.
 
-use std::ffi::{CStr, c_int, c_uint};
+use std::ffi::{CStr, c_int};
 use std::fs::File;
 use std::io::{self, Write};
 use std::mem::ManuallyDrop;
@@ -12,7 +12,7 @@ use std::sync::Mutex;
 use green_ctx_sys::{GetProcAddress, LIBRARY};
 use libloading::os::unix::{Library, RTLD_GLOBAL, RTLD_LOCAL, RTLD_NOW};
 
-use crate::Error;
+use crate::{Amount, Error};
 
 /// The library, and a library without functions that is named `libcuda.so` and needs the first one.
 static FRONT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/front.so"));
@@ -21,15 +21,15 @@ static NAME: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/name.so"));
 /// What the amount follows in the library.
 const MARK: &[u8] = b"green-ctx amount";
 
-type Start = unsafe extern "C" fn(GetProcAddress, c_uint, bool) -> c_int;
+type Start = unsafe extern "C" fn(GetProcAddress, Amount) -> c_int;
 
-/// Confines all work of this process outside of partitions to the SMs that are not reserved. `amount` is a number of SMs
-/// of each device, or a percentage. This makes no driver call, and takes effect on each device at the first use.
+/// Confines all work of this process outside of partitions to the SMs that are not reserved. This makes no driver call,
+/// and takes effect on each device at the first use.
 ///
 /// # Errors
 ///
 /// [`Error`]. After an error, the process is as before.
-pub fn reserve(amount: u32, percent: bool) -> Result<(), Error> {
+pub fn reserve(amount: Amount) -> Result<(), Error> {
     static LOADING: Mutex<()> = Mutex::new(());
     let _loading = LOADING.lock();
     if let Some(loaded) = loaded() {
@@ -37,11 +37,7 @@ pub fn reserve(amount: u32, percent: bool) -> Result<(), Error> {
         let real =
             symbol::<GetProcAddress>(&loaded, c"cuGetProcAddress_v2").ok_or(Error::Loaded)?;
         // SAFETY: the library was started, so it only compares the amounts.
-        return if unsafe { start(real, amount, percent) } == 0 {
-            Ok(())
-        } else {
-            Err(Error::Other)
-        };
+        return if unsafe { start(real, amount) } == 0 { Ok(()) } else { Err(Error::Other) };
     }
     let path = green_ctx_sys::find(Path::new(LIBRARY)).ok_or(Error::NotFound)?;
     let front = load(&patched(FRONT, &path)?)?;
@@ -51,7 +47,7 @@ pub fn reserve(amount: u32, percent: bool) -> Result<(), Error> {
     let start = symbol::<Start>(&front.library, c"greenCtxReserveStart");
     let (Some(entry), Some(start)) = (entry, start) else { return Err(Error::Unsupported(path)) };
     // SAFETY: `entry` is the driver's, and the library is in front of it.
-    if unsafe { start(entry, amount, percent) } != 0 {
+    if unsafe { start(entry, amount) } != 0 {
         return Err(Error::Unsupported(path));
     }
     let name = load(NAME)?;
@@ -66,16 +62,12 @@ pub fn reserve(amount: u32, percent: bool) -> Result<(), Error> {
 /// # Errors
 ///
 /// [`Error::Memory`] if the path is too long.
-pub fn files(
-    real: &Path,
-    amount: u32,
-    percent: bool,
-) -> Result<[(&'static str, Vec<u8>); 2], Error> {
+pub fn files(real: &Path, amount: Amount) -> Result<[(&'static str, Vec<u8>); 2], Error> {
     let mut front = patched(FRONT, real)?;
     let mark = front.windows(MARK.len()).position(|window| window == MARK);
     let begin = mark.ok_or(Error::Memory(io::ErrorKind::InvalidData.into()))? + MARK.len();
-    front[begin..begin + 4].copy_from_slice(&amount.to_ne_bytes());
-    front[begin + 4..begin + 8].copy_from_slice(&u32::from(percent).to_ne_bytes());
+    front[begin..begin + 4].copy_from_slice(&amount.number.to_ne_bytes());
+    front[begin + 4..begin + 6].copy_from_slice(&[amount.percent.into(), amount.of_rest.into()]);
     Ok([(LIBRARY, front), ("libcuda.so", NAME.to_vec())])
 }
 

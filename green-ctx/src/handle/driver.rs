@@ -187,7 +187,8 @@ impl Driver {
         if number == 0 || percent && number > 100 {
             return Err(Error::InvalidRequest(format!("{amount} of the SMs cannot be reserved")));
         }
-        green_ctx_reserve::reserve(number, percent).map_err(Error::Reserve)?;
+        let amount = green_ctx_reserve::Amount { number, percent, of_rest: false };
+        green_ctx_reserve::reserve(amount).map_err(Error::Reserve)?;
         Driver::load()
     }
 
