@@ -51,7 +51,10 @@ fn compile(folder: &Path, source: &Path, file: &str, name: &str, needs: Option<&
             }
         }
         rustc.arg(format!("-Clink-arg={prefix}-soname={name}"));
-        rustc.arg(format!("-Clink-arg={prefix}--no-as-needed"));
+        // Its own calls do not go to a function of the same name in the program.
+        for option in ["--no-as-needed", "-Bsymbolic"] {
+            rustc.arg(format!("-Clink-arg={prefix}{option}"));
+        }
         if let Some(needs) = needs {
             rustc.arg(format!("-Clink-arg={}", needs.display()));
         }

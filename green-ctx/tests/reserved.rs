@@ -240,7 +240,7 @@ fn a_reserve_that_leaves_nothing_confines_nothing_in_silence() -> Tested {
         assert!(device.resources().sm().is_err());
         let foreign = Foreign::open("libcuda.so.1")?;
         let mut context = ptr::null_mut();
-        assert_eq!((foreign.retain(0, &mut context), context.is_null()), (914, true));
+        assert_eq!((foreign.retain(0, &mut context), context.is_null()), (915, true));
         assert_ne!(foreign.sm_count().0, 0);
         Ok(())
     })
@@ -505,6 +505,76 @@ fn a_driver_that_is_loaded_by_its_path_has_the_reserve() -> Tested {
         assert_eq!(by_name.device(0)?.resources().sm()?.free_sm_count(), 16);
         Ok(())
     })
+}
+
+#[test]
+fn a_driver_that_was_loaded_by_its_path_cannot_be_confined() -> Tested {
+    alone("a_driver_that_was_loaded_by_its_path_cannot_be_confined", || {
+        let path = green_ctx::sys::find("libcuda.so.1".as_ref()).expect("the simulated library");
+        let driver = unsafe { Driver::load_from(path) }?;
+        let error = Driver::reserve(Amount::Sms(32)).map(drop).expect_err("too late");
+        assert!(matches!(error, Error::Reserve(Reserve::Loaded)), "{error}");
+        assert_eq!(driver.device(0)?.primary_context()?.sm_count()?, 132);
+        Ok(())
+    })
+}
+
+/// The library is a file that the loader finds before the driver, as for programs without green-ctx.
+#[test]
+fn a_library_that_is_a_file_reserves_from_the_start() -> Tested {
+    const NAME: &str = "a_library_that_is_a_file_reserves_from_the_start";
+    if env::var(CHILD).as_deref() == Ok(NAME) {
+        if env::var_os("LOAD_FIRST").is_some() {
+            assert_eq!(Driver::load()?.device(0)?.reserved_sm_count()?, 16);
+        }
+        let other = Driver::reserve(Amount::Sms(24)).map(drop);
+        assert!(matches!(other, Err(Error::Reserve(Reserve::Other))), "{other:?}");
+        let device = Driver::reserve(Amount::Sms(16))?.device(0)?;
+        assert_eq!((device.sm_count()?, device.reserved_sm_count()?), (132, 16));
+        assert_eq!(Foreign::begin("libcuda.so")?.0.sm_count(), (0, 116));
+        return Ok(());
+    }
+    let real = green_ctx::sys::find("libcuda.so.1".as_ref()).expect("the simulated library");
+    let folder = env::temp_dir().join(format!("green-ctx-reserved-{}", std::process::id()));
+    std::fs::create_dir_all(&folder)?;
+    for (name, bytes) in green_ctx_reserve::files(&real, green_ctx_reserve::Amount::parse("16")?)? {
+        std::fs::write(folder.join(name), bytes)?;
+    }
+    for load_first in [false, true] {
+        let mut child = Command::new(env::current_exe()?);
+        child.args([NAME, "--exact", "--nocapture"]).env(CHILD, NAME);
+        child.envs(load_first.then_some(("LOAD_FIRST", "1")));
+        let done = child.env("LD_LIBRARY_PATH", &folder).output()?;
+        assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+    }
+    std::fs::remove_dir_all(&folder)?;
+    Ok(())
+}
+
+/// A thread opens the driver while another reserves. Either both have the reserve, or it fails.
+#[test]
+fn threads_that_open_the_driver_are_confined_or_it_is_too_late() -> Tested {
+    const NAME: &str = "threads_that_open_the_driver_are_confined_or_it_is_too_late";
+    if env::var(CHILD).as_deref() == Ok(NAME) {
+        let (reserved, opened) = std::thread::scope(|scope| {
+            let wait: u64 = env::var("WAIT").map_or(0, |wait| wait.parse().unwrap_or(0));
+            let open = scope.spawn(move || {
+                std::thread::sleep(std::time::Duration::from_micros(wait));
+                Foreign::open("libcuda.so.1").expect("the simulated library")
+            });
+            (Driver::reserve(Amount::Sms(32)), open.join().expect("no panic"))
+        });
+        let is_front = unsafe { opened.0.get::<Entry>(b"greenCtxReserveEntry") }.is_ok();
+        assert_eq!(reserved.is_ok(), is_front);
+        return Ok(());
+    }
+    for wait in 0..40 {
+        let mut child = Command::new(env::current_exe()?);
+        child.args([NAME, "--exact", "--nocapture"]).env(CHILD, NAME);
+        let done = child.env("WAIT", (wait * 20).to_string()).output()?;
+        assert!(done.status.success(), "{wait}: {}", String::from_utf8_lossy(&done.stderr));
+    }
+    Ok(())
 }
 
 /// A child is forked while other threads are in the library. No lock may stay taken in the child.

@@ -31,13 +31,15 @@ type Context = *mut c_void;
 type Handle = *mut c_void;
 
 const SUCCESS: Status = 0;
+const INVALID_VALUE: Status = 1;
 const OUT_OF_MEMORY: Status = 2;
 const NOT_INITIALIZED: Status = 3;
 const INVALID_DEVICE: Status = 101;
 const INVALID_CONTEXT: Status = 201;
 const NOT_SUPPORTED: Status = 801;
-const INVALID_RESOURCE_CONFIGURATION: Status = 914;
+const INVALID_RESOURCE_CONFIGURATION: Status = 915;
 const SM_RESOURCE: c_int = 1;
+const CONTEXT_OF_POINTER: c_int = 1;
 const DEFAULT_STREAM: c_uint = 1;
 const NON_BLOCKING: c_uint = 1;
 const MULTIPROCESSOR_COUNT: c_int = 16;
@@ -113,6 +115,11 @@ real! {
     destroy = c"cuGreenCtxDestroy", 12040: fn(Handle);
     context_of = c"cuCtxFromGreenCtx", 12040: fn(*mut Context, Handle);
     green_resource = c"cuGreenCtxGetDevResource", 12040: fn(Handle, *mut Resource, c_int);
+    context_resource = c"cuCtxGetDevResource", 12040: fn(Context, *mut Resource, c_int);
+    stream_context = c"cuStreamGetCtx", 9020: fn(Handle, *mut Context);
+    stream_contexts = c"cuStreamGetCtx", 12050: fn(Handle, *mut Context, *mut Handle);
+    pointer = c"cuPointerGetAttribute", 4000: fn(*mut c_void, c_int, u64);
+    pointers = c"cuPointerGetAttributes", 7000: fn(c_uint, *mut c_int, *mut *mut c_void, u64);
 }
 
 unsafe extern "C" {
@@ -203,11 +210,21 @@ struct Rest {
 struct Known {
     division: Published<Division>,
     rest: Published<Rest>,
+    /// The context of the rest that the last reset ended. Programs may still have it, since a primary context stays
+    /// valid when it is reset.
+    ended: AtomicPtr<c_void>,
+}
+
+impl Known {
+    const NONE: Known = Known {
+        division: Published::NONE,
+        rest: Published::NONE,
+        ended: AtomicPtr::new(ptr::null_mut()),
+    };
 }
 
 static STARTED: Published<Started> = Published::NONE;
-static DEVICES: [Known; MOST] =
-    [const { Known { division: Published::NONE, rest: Published::NONE } }; MOST];
+static DEVICES: [Known; MOST] = [const { Known::NONE }; MOST];
 
 /// Writes a line to standard error, because a program shows at most a status.
 fn say(words: &[&str]) {
@@ -373,6 +390,10 @@ fn in_place_of(context: Context) -> Result<Context, Failed> {
     if let Some(rest) = find(|rest| rest.primary == context) {
         return Ok(rest.context);
     }
+    let has_ended = |known: &Known| known.ended.load(Ordering::Acquire) == context;
+    if let Some(device) = DEVICES.iter().position(has_ended) {
+        return Ok(made(device as Device)?.context);
+    }
     let real = real()?;
     let (mut device, mut other, mut primary) = (0, ptr::null_mut(), ptr::null_mut());
     // The runtime makes a primary context current before the driver calls it active, so its state tells nothing.
@@ -393,10 +414,24 @@ fn in_place_of(context: Context) -> Result<Context, Failed> {
     if primary == context { made(device).map(|rest| rest.context) } else { Ok(context) }
 }
 
-/// Returns the status of a call that failed, after a line on standard error. Two statuses need no line, since a program
-/// gets them from any driver: for a call before `cuInit`, and for a context that does not exist.
+/// Replaces a primary context that the driver has written to `context` by the rest.
+///
+/// # Safety
+///
+/// `context` must be null or valid for reading and writing.
+unsafe fn conceal(context: *mut Context) {
+    // SAFETY: by this function's contract.
+    if let Some(written) = unsafe { context.as_mut() }
+        && let Some(rest) = find(|rest| rest.primary == *written)
+    {
+        *written = rest.context;
+    }
+}
+
+/// Returns the status of a call that failed, after a line on standard error. Three statuses need no line, since a program
+/// gets them from any driver: for a call before `cuInit`, and for a device or a context that does not exist.
 fn refused((call, status): Failed) -> Status {
-    if status != NOT_INITIALIZED && status != INVALID_CONTEXT {
+    if ![NOT_INITIALIZED, INVALID_DEVICE, INVALID_CONTEXT].contains(&status) {
         let digit = |by: Status| DIGITS.get((status / by % 10) as usize).copied().unwrap_or("?");
         let digits = [digit(100), digit(10), digit(1)];
         let words = ": work outside of partitions cannot be confined, so it does not run";
@@ -537,6 +572,9 @@ macro_rules! functions {
 
 functions! {
     b"cuDevicePrimaryCtxRetain" 0..99999 = cuDevicePrimaryCtxRetain(context: *mut Context, device: Device) {
+        if context.is_null() {
+            return INVALID_VALUE;
+        }
         // The caller's own reference to the primary context, which its release gives back.
         let retained = real().and_then(|real| {
             let mut primary = ptr::null_mut();
@@ -560,8 +598,10 @@ functions! {
     b"cuDevicePrimaryCtxReset" 0..99999 = cuDevicePrimaryCtxReset_v2(device: Device) {
         let ended = started().and_then(|started| {
             let current = current()?;
-            let rest = known(device)?.rest.withdraw();
+            let known = known(device)?;
+            let rest = known.rest.withdraw();
             if let Some(rest) = rest {
+                known.ended.store(rest.context, Ordering::Release);
                 // SAFETY: the rest was made here. The next use makes another.
                 unsafe {
                     (started.real.destroy)(rest.green);
@@ -575,9 +615,14 @@ functions! {
             // SAFETY: as for the driver's function.
             Ok((real, was_current)) => unsafe {
                 let status = (real.reset)(device);
-                // The runtime makes the primary context current again only on threads without a current context.
                 if was_current {
-                    (real.set_current)(ptr::null_mut());
+                    // The runtime makes the primary context current again only on threads without a current context. A
+                    // reset is refused while other green contexts exist, and the program then continues.
+                    let next = match status {
+                        SUCCESS => ptr::null_mut(),
+                        _ => made(device).map_or(ptr::null_mut(), |rest| rest.context),
+                    };
+                    (real.set_current)(next);
                 }
                 status
             },
@@ -617,6 +662,9 @@ functions! {
     }
 
     b"cuCtxSynchronize" 13000..99999 = cuCtxSynchronize_v2(context: Context) {
+        if context.is_null() {
+            return INVALID_CONTEXT;
+        }
         // SAFETY: as for the driver's function.
         unsafe {
             match cuCtxPushCurrent_v2(context) {
@@ -680,6 +728,66 @@ functions! {
         }
     }
 
+    b"cuCtxGetDevResource" 0..99999 = cuCtxGetDevResource(context: Context, to: *mut Resource, kind: c_int) {
+        // SAFETY: as for the driver's function.
+        replaced(context, |real, context| unsafe { (real.context_resource)(context, to, kind) })
+    }
+
+    b"cuGreenCtxCreate" 0..99999 = cuGreenCtxCreate(green: *mut Handle, desc: Handle, device: Device, flags: c_uint) {
+        if desc.is_null() {
+            say(&["cuGreenCtxCreate without resources is not possible under a reserve"]);
+            return INVALID_VALUE;
+        }
+        // SAFETY: as for the driver's function.
+        real().map_or_else(refused, |real| unsafe { (real.create)(green, desc, device, flags) })
+    }
+
+    b"cuStreamGetCtx" 0..12050 = cuStreamGetCtx(stream: Handle, context: *mut Context) {
+        // SAFETY: as for the driver's function, which writes to `context` if it succeeds.
+        real().map_or_else(refused, |real| unsafe {
+            let status = (real.stream_context)(stream, context);
+            if status == SUCCESS {
+                conceal(context);
+            }
+            status
+        })
+    }
+
+    b"cuStreamGetCtx" 12050..99999 = cuStreamGetCtx_v2(stream: Handle, context: *mut Context, green: *mut Handle) {
+        // SAFETY: as for the driver's function, which writes to `context` if it succeeds.
+        real().map_or_else(refused, |real| unsafe {
+            let status = (real.stream_contexts)(stream, context, green);
+            if status == SUCCESS {
+                conceal(context);
+            }
+            status
+        })
+    }
+
+    b"cuPointerGetAttribute" 0..99999 = cuPointerGetAttribute(to: *mut c_void, attribute: c_int, pointer: u64) {
+        // SAFETY: as for the driver's function, which writes a context to `to` if it succeeds.
+        real().map_or_else(refused, |real| unsafe {
+            let status = (real.pointer)(to, attribute, pointer);
+            if status == SUCCESS && attribute == CONTEXT_OF_POINTER {
+                conceal(to.cast());
+            }
+            status
+        })
+    }
+
+    b"cuPointerGetAttributes" 0..99999 = cuPointerGetAttributes(count: c_uint, attributes: *mut c_int, to: *mut *mut c_void, pointer: u64) {
+        // SAFETY: as for the driver's function, which has read `count` elements of both arrays if it succeeds.
+        real().map_or_else(refused, |real| unsafe {
+            let status = (real.pointers)(count, attributes, to, pointer);
+            for place in (0..count as usize).filter(|_| status == SUCCESS) {
+                if *attributes.add(place) == CONTEXT_OF_POINTER {
+                    conceal((*to.add(place)).cast());
+                }
+            }
+            status
+        })
+    }
+
     b"cuDeviceGetAttribute" 0..99999 = cuDeviceGetAttribute(to: *mut c_int, attribute: c_int, device: Device) {
         let told = real().and_then(|real| {
             let sms = if attribute == MULTIPROCESSOR_COUNT { sms(device) } else { Ok(0) };
@@ -716,7 +824,7 @@ functions! {
         // SAFETY: the driver has read the name and written to `to`.
         unsafe {
             if status == SUCCESS && !to.is_null() && !(*to).is_null()
-                && let Some(ours) = ours(CStr::from_ptr(name).to_bytes(), version)
+                && let Some(ours) = ours(CStr::from_ptr(name).to_bytes(), version.max(0))
             {
                 to.write(ours);
             }
@@ -745,5 +853,7 @@ also! {
     cuCtxCreate = cuCtxCreate_v4();
     cuCtxCreate_v2 = cuCtxCreate_v4();
     cuCtxCreate_v3 = cuCtxCreate_v4();
+    cuStreamGetCtx_ptsz = cuStreamGetCtx(stream: Handle, context: *mut Context);
+    cuStreamGetCtx_v2_ptsz = cuStreamGetCtx_v2(stream: Handle, context: *mut Context, green: *mut Handle);
     cuGetProcAddress_v2_ptsz = cuGetProcAddress_v2(name: *const c_char, to: *mut Handle, version: c_int, flags: u64, found: *mut c_int);
 }

@@ -33,13 +33,14 @@ pub fn reserve(amount: Amount) -> Result<(), Error> {
     static LOADING: Mutex<()> = Mutex::new(());
     let _loading = LOADING.lock();
     if let Some(loaded) = loaded() {
-        let start = symbol::<Start>(&loaded, c"greenCtxReserveStart").ok_or(Error::Loaded)?;
-        let real =
-            symbol::<GetProcAddress>(&loaded, c"cuGetProcAddress_v2").ok_or(Error::Loaded)?;
-        // SAFETY: the library was started, so it only compares the amounts.
-        return if unsafe { start(real, amount) } == 0 { Ok(()) } else { Err(Error::Other) };
+        return compare(&loaded, amount);
     }
     let path = green_ctx_sys::find(Path::new(LIBRARY)).ok_or(Error::NotFound)?;
+    if is_front(&path) {
+        // SAFETY: the library starts itself when it is loaded.
+        let front = unsafe { Library::open(Some(LIBRARY), RTLD_NOW | RTLD_GLOBAL) };
+        return compare(&ManuallyDrop::new(front.map_err(Error::Load)?), amount);
+    }
     let front = load(&patched(FRONT, &path)?)?;
     // SAFETY: the path is that of the driver, which the library above needs, so it is loaded already.
     let real = unsafe { Library::open(Some(&path), RTLD_NOW | RTLD_LOCAL) }.map_err(Error::Load)?;
@@ -51,9 +52,26 @@ pub fn reserve(amount: Amount) -> Result<(), Error> {
         return Err(Error::Unsupported(path));
     }
     let name = load(NAME)?;
+    // Another thread may have opened the driver meanwhile.
+    compare(&loaded().ok_or(Error::Loaded)?, amount)?;
     // They stay loaded, and their files open: another file with the same number would be taken for the same library.
     let _ = (ManuallyDrop::new(front), ManuallyDrop::new(name), ManuallyDrop::new(real));
     Ok(())
+}
+
+/// Checks that the library that programs get by the driver's name is in front of it, with this amount.
+fn compare(loaded: &Library, amount: Amount) -> Result<(), Error> {
+    let start = symbol::<Start>(loaded, c"greenCtxReserveStart").ok_or(Error::Loaded)?;
+    let entry = symbol::<GetProcAddress>(loaded, c"cuGetProcAddress_v2").ok_or(Error::Loaded)?;
+    // SAFETY: the library was started, so it only compares the amounts.
+    if unsafe { start(entry, amount) } == 0 { Ok(()) } else { Err(Error::Other) }
+}
+
+/// Returns whether a file is the library in front of the driver, which is small.
+fn is_front(path: &Path) -> bool {
+    let is_small = path.metadata().is_ok_and(|about| about.len() < 1 << 18);
+    let read = || std::fs::read(path).unwrap_or_default();
+    is_small && read().windows(MARK.len()).any(|window| window == MARK)
 }
 
 /// Returns the library as files, with their names. A program that finds them before the driver at `real`, for example
