@@ -37,8 +37,9 @@ const SIMULATED_PROFILE: &CStr = c"greenCtxSimulatedProfile";
 
 type SimulatedProfile = unsafe extern "C" fn() -> *const core::ffi::c_char;
 
-/// The function with which a library in front of the driver returns the driver's entry point.
-type ReserveEntry = unsafe extern "C" fn() -> Option<GetProcAddress>;
+/// The function with which a library in front of the driver returns the entry point for partitions. The argument is an
+/// entry point of either.
+type ReserveEntry = unsafe extern "C" fn(entry: GetProcAddress) -> Option<GetProcAddress>;
 
 /// The SMs and the context to which a library in front of the driver confines work outside of partitions. The numbers
 /// of units are those of the smallest units that `cuDevSmResourceSplitByCount` makes with the flags 0.
@@ -62,23 +63,20 @@ type ReserveRest = unsafe extern "C" fn(device: CUdevice, to: *mut Rest) -> CUre
 
 type DriverGetVersion = unsafe extern "C" fn(version: *mut c_int) -> CUresult;
 
-/// Returns two functions of a library that is in front of a driver and confines other callers: the driver's own entry
-/// point, and the description of the rest. `entry` is the entry point of this library or of this driver. Returns `None`
-/// if no such library is loaded.
+/// Returns two functions of a library that is in front of a driver and confines other callers: the entry point for
+/// partitions, and the description of the rest. `entry` is the entry point of this library or of this driver. Returns
+/// `None` if no such library is loaded.
 #[cfg(target_os = "linux")]
 fn front_of(entry: GetProcAddress) -> Option<(GetProcAddress, ReserveRest)> {
     use libloading::os::unix::{Library, RTLD_NOW};
     const RTLD_NOLOAD: c_int = 4;
     // SAFETY: with `RTLD_NOLOAD`, nothing is loaded or run.
     let library = unsafe { Library::open(Some(LIBRARY), RTLD_NOW | RTLD_NOLOAD) }.ok()?;
-    // SAFETY: only this library exports the other two symbols, whose names contain the name of this project.
-    let (own, real, rest) = unsafe {
-        let own = *library.get::<GetProcAddress>(b"cuGetProcAddress_v2\0").ok()?;
-        let real = library.get::<ReserveEntry>(b"greenCtxReserveEntry\0").ok()?();
-        (own, real?, *library.get::<ReserveRest>(b"greenCtxReserveRest\0").ok()?)
-    };
-    let is_same = [own, real].into_iter().any(|known| core::ptr::fn_addr_eq(known, entry));
-    is_same.then_some((real, rest))
+    // SAFETY: only this library exports these symbols, whose names contain the name of this project.
+    unsafe {
+        let entry = library.get::<ReserveEntry>(b"greenCtxReserveEntry\0").ok()?(entry)?;
+        Some((entry, *library.get::<ReserveRest>(b"greenCtxReserveRest\0").ok()?))
+    }
 }
 
 #[cfg(not(target_os = "linux"))]

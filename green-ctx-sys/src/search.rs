@@ -137,7 +137,13 @@ fn is_absence(_: &Path, message: &str) -> bool {
 /// Returns the files that the loader may open for a bare name, in the order in which it tries them.
 #[cfg(not(windows))]
 fn searched(name: &Path) -> Vec<PathBuf> {
-    let variable = std::env::var_os("LD_LIBRARY_PATH").unwrap_or_default();
+    // The loader reads the variable when the program starts. This file has it as it was then, unless the program has
+    // overwritten it, as programs do that change their title.
+    let initial = std::fs::read("/proc/self/environ").unwrap_or_default();
+    let mut initial = initial.split(|byte| *byte == 0);
+    let initial = initial.find_map(|entry| entry.strip_prefix(b"LD_LIBRARY_PATH="));
+    let variable = initial.map(|value| OsStr::from_bytes(value).to_owned());
+    let variable = variable.or_else(|| std::env::var_os("LD_LIBRARY_PATH")).unwrap_or_default();
     let cache = std::fs::read("/etc/ld.so.cache").unwrap_or_default();
     files(name, &variable, &cache)
 }

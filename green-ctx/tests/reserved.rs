@@ -51,7 +51,7 @@ struct Foreign(Loaded);
 
 type Retain = unsafe extern "C" fn(*mut Handle, c_int) -> c_int;
 type Lookup = unsafe extern "C" fn(*const c_char, *mut Handle, c_int, u64, *mut c_int) -> c_int;
-type Entry = unsafe extern "C" fn() -> Lookup;
+type Entry = unsafe extern "C" fn(Lookup) -> Lookup;
 
 impl Foreign {
     /// Opens the driver like such a library, and makes the device's primary context current.
@@ -96,7 +96,8 @@ impl Foreign {
         let entry = unsafe { self.0.get::<Entry>(b"greenCtxReserveEntry") }.expect("a front");
         let found = unsafe {
             let name = c"cuDevicePrimaryCtxRetain".as_ptr();
-            entry()(name, &mut retain, 12000, 0, ptr::null_mut())
+            let own = *self.0.get::<Lookup>(b"cuGetProcAddress_v2").expect("an entry point");
+            entry(own)(name, &mut retain, 12000, 0, ptr::null_mut())
         };
         assert_eq!(found, 0);
         unsafe { std::mem::transmute::<Handle, Retain>(retain)(&mut context, device) };
@@ -227,6 +228,73 @@ fn a_reset_device_is_divided_again() -> Tested {
         let reset = |it: unsafe extern "C" fn(c_int) -> c_int| unsafe { it(0) };
         assert_eq!(foreign.call("cuDevicePrimaryCtxReset_v2", reset), 0);
         let (foreign, _) = Foreign::begin("libcuda.so.1")?;
+        assert_eq!((foreign.create_stream(0), foreign.create_stream(1)), (801, 0));
+        Ok(())
+    })
+}
+
+/// A program never gets a primary context, or a context on all SMs.
+#[test]
+fn other_code_cannot_obtain_the_primary_context() -> Tested {
+    alone("other_code_cannot_obtain_the_primary_context", || {
+        use green_ctx::sys::{CUdevResource, CUdevResourceType as Kind};
+        Driver::reserve(Amount::Sms(32))?;
+        let (foreign, rest) = Foreign::begin("libcuda.so.1")?;
+        let primary = foreign.primary(0);
+        type Allocate = unsafe extern "C" fn(*mut u64, usize) -> c_int;
+        type OfPointer = unsafe extern "C" fn(*mut Handle, c_int, u64) -> c_int;
+        type OfPointers = unsafe extern "C" fn(c_uint, *mut c_int, *mut *mut Handle, u64) -> c_int;
+        type OfStream = unsafe extern "C" fn(Handle, *mut Handle) -> c_int;
+        type Resource = unsafe extern "C" fn(Handle, *mut CUdevResource, Kind) -> c_int;
+        type Create = unsafe extern "C" fn(*mut Handle, Handle, c_int, c_uint) -> c_int;
+        type Destroy = unsafe extern "C" fn(Handle) -> c_int;
+        type Greens = unsafe extern "C" fn(Handle, *mut Handle, *mut Handle) -> c_int;
+
+        let mut memory = 0;
+        foreign.call("cuMemAlloc_v2", |it: Allocate| unsafe { it(&mut memory, 64) });
+        let (mut found, mut green) = ([ptr::null_mut(); 4], ptr::null_mut());
+        let [first, second, third, fourth] = &mut found;
+        foreign.call("cuPointerGetAttribute", |it: OfPointer| unsafe { it(first, 1, memory) });
+        let (mut kind, mut to): (_, *mut Handle) = (1, second);
+        foreign.call("cuPointerGetAttributes", |it: OfPointers| unsafe {
+            it(1, &mut kind, &mut to, memory)
+        });
+        foreign.call("cuStreamGetCtx", |it: OfStream| unsafe { it(ptr::null_mut(), third) });
+        foreign.call("cuStreamGetCtx_v2", |it: Greens| unsafe {
+            it(ptr::null_mut(), fourth, &mut green)
+        });
+        assert_eq!(found, [rest; 4]);
+
+        let mut told = unsafe { std::mem::zeroed::<CUdevResource>() };
+        let ask = |it: Resource| unsafe { it(primary, &mut told, Kind::CU_DEV_RESOURCE_TYPE_SM) };
+        assert_eq!(foreign.call("cuCtxGetDevResource", ask), 0);
+        assert_eq!(unsafe { told.__bindgen_anon_1.sm.smCount }, 100);
+        let mut made = ptr::null_mut();
+        let create = |it: Create| unsafe { it(&mut made, ptr::null_mut(), 0, 1) };
+        assert_eq!(foreign.call("cuGreenCtxCreate", create), 1);
+        assert_eq!(foreign.call("cuGreenCtxDestroy", |it: Destroy| unsafe { it(green) }), 800);
+        Ok(())
+    })
+}
+
+/// As without a reserve, a reset is refused while partitions exist, and changes nothing.
+#[test]
+fn a_refused_reset_keeps_the_rest() -> Tested {
+    alone("a_refused_reset_keeps_the_rest", || {
+        let device = Driver::reserve(Amount::Sms(32))?.device(0)?;
+        let (foreign, rest) = Foreign::begin("libcuda.so.1")?;
+        let reset = || {
+            let reset = |it: unsafe extern "C" fn(c_int) -> c_int| unsafe { it(0) };
+            foreign.call("cuDevicePrimaryCtxReset_v2", reset)
+        };
+        let parts = device.partition([16])?;
+        assert_eq!((reset(), foreign.current()), (800, rest));
+        assert_eq!(foreign.create_stream(1), 0);
+        drop(parts);
+        device.release_idle();
+        assert_eq!((reset(), foreign.current()), (0, ptr::null_mut()));
+        // A primary context stays valid when it is reset, so programs may use it again.
+        assert_eq!(foreign.on_context("cuCtxSetCurrent", rest), 0);
         assert_eq!((foreign.create_stream(0), foreign.create_stream(1)), (801, 0));
         Ok(())
     })
@@ -584,12 +652,13 @@ fn a_forked_child_does_not_wait_for_a_thread() -> Tested {
         Driver::reserve(Amount::Sms(32))?;
         let (foreign, _) = Foreign::begin("libcuda.so.1")?;
         let entry = *unsafe { foreign.0.get::<Entry>(b"greenCtxReserveEntry") }?;
+        let own = *unsafe { foreign.0.get::<Lookup>(b"cuGetProcAddress_v2") }?;
         let ends = std::sync::atomic::AtomicBool::new(false);
         std::thread::scope(|scope| -> Tested {
             for _ in 0..4 {
                 scope.spawn(|| {
                     while !ends.load(std::sync::atomic::Ordering::Relaxed) {
-                        unsafe { entry() };
+                        unsafe { entry(own) };
                     }
                 });
             }
@@ -600,7 +669,7 @@ fn a_forked_child_does_not_wait_for_a_thread() -> Tested {
                 if child == 0 {
                     unsafe {
                         libc::alarm(5);
-                        entry();
+                        entry(own);
                         libc::_exit(0);
                     }
                 }

@@ -15,7 +15,7 @@
 
 use core::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use core::ptr;
-use core::sync::atomic::{AtomicPtr, Ordering};
+use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 
 #[panic_handler]
 fn panic(_: &core::panic::PanicInfo<'_>) -> ! {
@@ -36,6 +36,7 @@ const OUT_OF_MEMORY: Status = 2;
 const NOT_INITIALIZED: Status = 3;
 const INVALID_DEVICE: Status = 101;
 const INVALID_CONTEXT: Status = 201;
+const NOT_PERMITTED: Status = 800;
 const NOT_SUPPORTED: Status = 801;
 const INVALID_RESOURCE_CONFIGURATION: Status = 915;
 const SM_RESOURCE: c_int = 1;
@@ -225,6 +226,8 @@ impl Known {
 
 static STARTED: Published<Started> = Published::NONE;
 static DEVICES: [Known; MOST] = [const { Known::NONE }; MOST];
+/// The number of green contexts of programs and partitions. While there are some, the driver refuses to reset a device.
+static GREENS: AtomicUsize = AtomicUsize::new(0);
 
 /// Writes a line to standard error, because a program shows at most a status.
 fn say(words: &[&str]) {
@@ -507,12 +510,40 @@ extern "C" fn at_load() {
     }
 }
 
-/// Returns the real `cuGetProcAddress_v2`, for callers that know of partitions. Null before the start, and if there is
-/// no reserve for partitions.
+/// The entry point for callers that know of partitions. It returns the real functions, and counts green contexts.
+unsafe extern "C" fn partitions_entry(
+    name: *const c_char,
+    to: *mut Handle,
+    version: c_int,
+    flags: u64,
+    found: *mut c_int,
+) -> Status {
+    let Ok(started) = started() else { return NOT_INITIALIZED };
+    // SAFETY: as for the driver's function, which has read the name and written to `to` if it succeeds.
+    unsafe {
+        let status = (started.entry)(name, to, version, flags, found);
+        if status == SUCCESS && !to.is_null() && !(*to).is_null() {
+            match CStr::from_ptr(name).to_bytes() {
+                b"cuGreenCtxCreate" => to.write(cuGreenCtxCreate as *mut c_void),
+                b"cuGreenCtxDestroy" => to.write(cuGreenCtxDestroy as *mut c_void),
+                _ => {}
+            }
+        }
+        status
+    }
+}
+
+/// Returns the entry point for callers that know of partitions, if `entry` is an entry point of this library or of the
+/// driver behind it. Returns null before the start, and if there is no reserve for partitions.
 #[unsafe(no_mangle)]
-pub extern "C" fn greenCtxReserveEntry() -> *mut c_void {
+pub extern "C" fn greenCtxReserveEntry(entry: GetProcAddress) -> *mut c_void {
     let reserving = STARTED.get().filter(|started| !started.amount.of_rest);
-    reserving.map_or(ptr::null_mut(), |started| started.entry as *mut c_void)
+    let is_known = |started: &&Started| {
+        let ours: [GetProcAddress; 3] = [started.entry, cuGetProcAddress_v2, partitions_entry];
+        ours.iter().any(|known| ptr::fn_addr_eq(*known, entry))
+    };
+    let entry = partitions_entry as GetProcAddress;
+    reserving.filter(is_known).map_or(ptr::null_mut(), |_| entry as *mut c_void)
 }
 
 /// A device's rest, for callers that know of partitions.
@@ -596,6 +627,9 @@ functions! {
     }
 
     b"cuDevicePrimaryCtxReset" 0..99999 = cuDevicePrimaryCtxReset_v2(device: Device) {
+        if GREENS.load(Ordering::Acquire) > 0 {
+            return NOT_PERMITTED;
+        }
         let ended = started().and_then(|started| {
             let current = current()?;
             let known = known(device)?;
@@ -615,14 +649,9 @@ functions! {
             // SAFETY: as for the driver's function.
             Ok((real, was_current)) => unsafe {
                 let status = (real.reset)(device);
+                // The runtime makes the primary context current again only on threads without a current context.
                 if was_current {
-                    // The runtime makes the primary context current again only on threads without a current context. A
-                    // reset is refused while other green contexts exist, and the program then continues.
-                    let next = match status {
-                        SUCCESS => ptr::null_mut(),
-                        _ => made(device).map_or(ptr::null_mut(), |rest| rest.context),
-                    };
-                    (real.set_current)(next);
+                    (real.set_current)(ptr::null_mut());
                 }
                 status
             },
@@ -739,7 +768,24 @@ functions! {
             return INVALID_VALUE;
         }
         // SAFETY: as for the driver's function.
-        real().map_or_else(refused, |real| unsafe { (real.create)(green, desc, device, flags) })
+        let created = |real: &Real| unsafe { (real.create)(green, desc, device, flags) };
+        let status = real().map_or_else(refused, created);
+        if status == SUCCESS {
+            GREENS.fetch_add(1, Ordering::AcqRel);
+        }
+        status
+    }
+
+    b"cuGreenCtxDestroy" 0..99999 = cuGreenCtxDestroy(green: Handle) {
+        if find(|rest| rest.green == green).is_some() {
+            return NOT_PERMITTED;
+        }
+        // SAFETY: as for the driver's function.
+        let status = real().map_or_else(refused, |real| unsafe { (real.destroy)(green) });
+        if status == SUCCESS {
+            GREENS.fetch_sub(1, Ordering::AcqRel);
+        }
+        status
     }
 
     b"cuStreamGetCtx" 0..12050 = cuStreamGetCtx(stream: Handle, context: *mut Context) {
