@@ -230,6 +230,7 @@ impl Bench {
     fn under_a_reserve(&self) -> Result<(), Failure> {
         let bench = self.reserving()?;
         bench.c_on(&[DEFAULT])?;
+        bench.names()?;
         for (script, leaves) in [
             ("cuda_core.py", &["libraries"] as &[_]),
             ("numba_kernels.py", &[]),
@@ -327,6 +328,15 @@ impl Bench {
             self.run_on(spec, &mut command, &[])?;
         }
         Ok(program)
+    }
+
+    /// Runs a C program that defines the names of the driver's functions.
+    fn names(&self) -> Result<(), Failure> {
+        let program = self.library.with_file_name("names");
+        let mut compile = Command::new("cc");
+        compile.args(["-std=c11", "-Wall", "-Wextra", "-Werror", "-rdynamic"]);
+        succeed(compile.arg(self.folder.join("c/names.c")).arg("-o").arg(&program).arg("-ldl"))?;
+        succeed(self.on_library(program.as_os_str()).env("GREEN_CTX_SIM", DEFAULT))
     }
 
     /// Runs the Rust crate cudarc, under the memory checker if there is one.

@@ -901,5 +901,4 @@ also! {
     cuCtxCreate_v3 = cuCtxCreate_v4();
     cuStreamGetCtx_ptsz = cuStreamGetCtx(stream: Handle, context: *mut Context);
     cuStreamGetCtx_v2_ptsz = cuStreamGetCtx_v2(stream: Handle, context: *mut Context, green: *mut Handle);
-    cuGetProcAddress_v2_ptsz = cuGetProcAddress_v2(name: *const c_char, to: *mut Handle, version: c_int, flags: u64, found: *mut c_int);
 }

@@ -79,8 +79,11 @@ fn is_front(path: &Path) -> bool {
 ///
 /// # Errors
 ///
-/// [`Error::Memory`] if the path is too long.
+/// [`Error::Memory`] if the path is too long, and [`Error::Other`] if the file is such a library itself.
 pub fn files(real: &Path, amount: Amount) -> Result<[(&'static str, Vec<u8>); 2], Error> {
+    if is_front(real) {
+        return Err(Error::Other);
+    }
     let mut front = patched(FRONT, real)?;
     let mark = front.windows(MARK.len()).position(|window| window == MARK);
     let begin = mark.ok_or(Error::Memory(io::ErrorKind::InvalidData.into()))? + MARK.len();
@@ -109,6 +112,8 @@ fn symbol<T: Copy>(library: &Library, name: &CStr) -> Option<T> {
 /// Returns a library with a path in place of the name of the library that it needs.
 fn patched(library: &[u8], path: &Path) -> Result<Vec<u8>, Error> {
     let place = env!("GREEN_CTX_RESERVE_PLACE").parse().unwrap_or(0);
+    // The program may change its folder.
+    let path = std::path::absolute(path).map_err(Error::Memory)?;
     let path = path.as_os_str().as_bytes();
     let wrong = || Error::Memory(io::ErrorKind::InvalidFilename.into());
     let begin = library.windows(place).position(|window| window.iter().all(|byte| *byte == b'X'));
