@@ -52,14 +52,14 @@ pub struct Rest {
     pub first: u32,
     /// Whether the device's last unit, which has another size, is reserved too.
     pub odd_reserved: bool,
-    /// The context in which this work runs.
+    /// The context in which this work runs, or null.
     pub context: CUcontext,
-    /// The device's primary context. Its synchronise waits for all contexts of the device.
+    /// The device's primary context, or null. Its synchronise waits for all contexts of the device.
     pub primary: CUcontext,
 }
 
 /// The function with which a library in front of the driver describes a device's rest.
-type ReserveRest = unsafe extern "C" fn(device: CUdevice, to: *mut Rest) -> CUresult;
+type ReserveRest = unsafe extern "C" fn(device: CUdevice, make: bool, to: *mut Rest) -> CUresult;
 
 type DriverGetVersion = unsafe extern "C" fn(version: *mut c_int) -> CUresult;
 
@@ -208,13 +208,20 @@ impl Api {
         self.entry
     }
 
+    /// Returns whether a library in front of the driver confines work outside of partitions.
+    #[must_use]
+    pub fn is_reserving(&self) -> bool {
+        self.reserve_rest.is_some()
+    }
+
     /// Returns the rest of a device, to which work outside of partitions is confined. Returns `None` if no SMs are
-    /// reserved. The first call for a device makes the rest, and needs `cuInit`.
-    pub fn rest(&self, device: CUdevice) -> Option<Result<Rest, CUresult>> {
+    /// reserved. If `make` is true, the first call for a device makes the context of the rest; otherwise, both contexts
+    /// of the result are null. The function needs `cuInit`.
+    pub fn rest(&self, device: CUdevice, make: bool) -> Option<Result<Rest, CUresult>> {
         let describe = self.reserve_rest?;
         let mut rest = core::mem::MaybeUninit::uninit();
         // SAFETY: the function writes to `rest`, unless it returns an error.
-        Some(match unsafe { describe(device, rest.as_mut_ptr()) } {
+        Some(match unsafe { describe(device, make, rest.as_mut_ptr()) } {
             // SAFETY: the function has written to `rest`.
             CUresult::CUDA_SUCCESS => Ok(unsafe { rest.assume_init() }),
             status => Err(status),

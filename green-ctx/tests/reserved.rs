@@ -15,7 +15,7 @@ use green_ctx::context::Context;
 use green_ctx::event::EventOptions;
 use green_ctx::graph::{CaptureMode, Graph};
 use green_ctx::plan::SwitchOptions;
-use green_ctx::resource::Amount;
+use green_ctx::resource::{Amount, Granularity};
 use green_ctx::sim::Sim;
 use green_ctx::verify::{self, DEFAULT_STAY as STAY};
 use green_ctx::watch::Watch;
@@ -143,6 +143,8 @@ fn work_outside_of_partitions_is_confined() -> Tested {
             let primary = device.primary_context()?;
             assert_eq!((primary.as_raw().cast(), primary.sm_count()?), (context, 100));
         }
+        // The driver's functions do not get in the way of other libraries' names.
+        assert!(unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"cuInit".as_ptr()) }.is_null());
         // green-ctx itself sees the whole device.
         assert_eq!(device.sm_count()?, 132);
         Ok(())
@@ -160,6 +162,9 @@ fn floors_come_from_the_reserve() -> Tested {
         drop(parts);
         let error = device.partition([40]).map(drop).expect_err("32 are free").to_string();
         assert!(error.contains("work outside of partitions (100 SMs) may use them"), "{error}");
+        let fine = SplitRequest::new().group("fine", 6).granularity(Granularity::Fine);
+        let error = device.partition(fine).map(drop).expect_err("the rest is coarse").to_string();
+        assert!(error.contains("a reserve keeps it cut like this"), "{error}");
         let rest = device.partition(SplitRequest::new().rest("all"))?;
         assert_eq!(rest[0].sm_count(), 32);
         drop(rest);
@@ -191,7 +196,9 @@ fn what_would_change_in_silence_is_refused() -> Tested {
         Driver::reserve(Amount::Sms(32))?;
         let (foreign, _) = Foreign::begin("libcuda.so.1")?;
         assert_eq!((foreign.create_stream(0), foreign.create_stream(1)), (801, 0));
-        assert_eq!(foreign.plain("cuCtxCreate_v2"), 801);
+        for name in ["cuCtxCreate_v2", "cuGLCtxCreate_v2", "cuVDPAUCtxCreate"] {
+            assert_eq!(foreign.plain(name), 801, "{name}");
+        }
         Ok(())
     })
 }
@@ -271,7 +278,7 @@ fn other_code_cannot_obtain_the_primary_context() -> Tested {
         assert_eq!(unsafe { told.__bindgen_anon_1.sm.smCount }, 100);
         let mut made = ptr::null_mut();
         let create = |it: Create| unsafe { it(&mut made, ptr::null_mut(), 0, 1) };
-        assert_eq!(foreign.call("cuGreenCtxCreate", create), 1);
+        assert_eq!(foreign.call("cuGreenCtxCreate", create), 801);
         assert_eq!(foreign.call("cuGreenCtxDestroy", |it: Destroy| unsafe { it(green) }), 800);
         Ok(())
     })
@@ -472,6 +479,23 @@ fn green_contexts_of_other_libraries_are_cut_from_the_rest() -> Tested {
         let ask = |it: Resource| unsafe { it(0, &mut told, kind) };
         assert_eq!(foreign.call("cuDeviceGetDevResource", ask), 0);
         assert_eq!(unsafe { told.__bindgen_anon_1.sm.smCount }, 100);
+        // The driver makes groups of 24 and of 28 SMs, without an error.
+        type Split = unsafe extern "C" fn(
+            *mut CUdevResource,
+            *mut c_uint,
+            *const CUdevResource,
+            *mut CUdevResource,
+            c_uint,
+            c_uint,
+        ) -> c_int;
+        let mut groups = [told; 8];
+        let mut split = |least| {
+            let (to, mut count) = (groups.as_mut_ptr(), 3);
+            foreign.call("cuDevSmResourceSplitByCount", |it: Split| unsafe {
+                it(to, &mut count, &told, ptr::null_mut(), 0, least)
+            })
+        };
+        assert_eq!((split(24), split(32)), (0, 915));
         Ok(())
     })
 }

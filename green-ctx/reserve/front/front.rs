@@ -6,7 +6,7 @@
 //! ones. The runtime obtains the primary context through a private table, and then makes it current with
 //! `cuCtxSetCurrent` once per thread and device (measured on driver 580.159.04), so this is where it gets the rest.
 //!
-//! The library has no dependency on std, libc's versions or an unwinder, because it is loaded into any process. It is
+//! The library does not depend on std, on a version of libc or on an unwinder, because it is loaded into any process. It is
 //! started once, before any other function: by `greenCtxReserveStart` if a program loads it from memory, or when it is
 //! loaded from a file that has the amount written in it. It takes no lock, because a child that is forked while another
 //! thread holds a lock would wait for it forever.
@@ -36,6 +36,7 @@ const OUT_OF_MEMORY: Status = 2;
 const NOT_INITIALIZED: Status = 3;
 const INVALID_DEVICE: Status = 101;
 const INVALID_CONTEXT: Status = 201;
+const NOT_FOUND: Status = 500;
 const NOT_PERMITTED: Status = 800;
 const NOT_SUPPORTED: Status = 801;
 const INVALID_RESOURCE_CONFIGURATION: Status = 915;
@@ -44,7 +45,7 @@ const CONTEXT_OF_POINTER: c_int = 1;
 const DEFAULT_STREAM: c_uint = 1;
 const NON_BLOCKING: c_uint = 1;
 const MULTIPROCESSOR_COUNT: c_int = 16;
-/// The numbers of devices, and of units of one device, that the library can hold.
+/// The largest number of devices, and of units per device.
 const MOST: usize = 64;
 const UNITS: usize = 128;
 
@@ -206,14 +207,16 @@ struct Rest {
     primary: Context,
     green: Handle,
     context: Context,
+    /// The rest that was ended before this one was.
+    earlier: AtomicPtr<Rest>,
 }
 
 struct Known {
     division: Published<Division>,
     rest: Published<Rest>,
-    /// The context of the rest that the last reset ended. Programs may still have it, since a primary context stays
-    /// valid when it is reset.
-    ended: AtomicPtr<c_void>,
+    /// The rest that the last reset ended. Programs may still have its context, since a primary context stays valid when
+    /// it is reset.
+    ended: AtomicPtr<Rest>,
 }
 
 impl Known {
@@ -244,7 +247,7 @@ fn say(words: &[&str]) {
 }
 
 /// Turns the status of a call into an error with the call's name.
-fn check(call: &'static str, status: Status) -> Result<(), (&'static str, Status)> {
+fn check(call: &'static str, status: Status) -> Result<(), Failed> {
     if status == SUCCESS { Ok(()) } else { Err((call, status)) }
 }
 
@@ -321,12 +324,17 @@ fn divide(device: Device) -> Result<(&'static Division, [Resource; UNITS], usize
     Ok((division, kept, number))
 }
 
+/// Returns the division of a device.
+fn division(device: Device) -> Result<&'static Division, Failed> {
+    match known(device)?.division.get() {
+        Some(division) => Ok(division),
+        None => divide(device).map(|(division, ..)| division),
+    }
+}
+
 /// Returns the number of SMs of a device's rest.
 fn sms(device: Device) -> Result<c_uint, Failed> {
-    match known(device)?.division.get() {
-        Some(division) => Ok(division.sms),
-        None => divide(device).map(|(division, ..)| division.sms),
-    }
+    division(device).map(|division| division.sms)
 }
 
 /// Returns a device's rest, and makes it at the first use. If a call fails, everything is as before.
@@ -337,7 +345,8 @@ fn made(device: Device) -> Result<&'static Rest, Failed> {
     }
     let (_, mut units, count) = divide(device)?;
     let (mut desc, none) = (ptr::null_mut(), ptr::null_mut());
-    let mut rest = Rest { primary: none, green: none, context: none };
+    let earlier = AtomicPtr::new(ptr::null_mut());
+    let mut rest = Rest { primary: none, green: none, context: none, earlier };
     // SAFETY: the pointers are to live locals, and `units` has `count` elements from the driver.
     let created = unsafe {
         check("cuDevicePrimaryCtxRetain", (real.retain)(&raw mut rest.primary, device))?;
@@ -367,6 +376,21 @@ fn made(device: Device) -> Result<&'static Rest, Failed> {
     offered.map(|(rest, _)| rest)
 }
 
+impl Known {
+    /// Returns whether a context was the rest before a reset.
+    fn has_ended(&self, context: Context) -> bool {
+        let mut next = &self.ended;
+        // SAFETY: the pointer is null or to a published rest, whose memory is never freed.
+        while let Some(ended) = unsafe { next.load(Ordering::Acquire).as_ref() } {
+            if ended.context == context {
+                return true;
+            }
+            next = &ended.earlier;
+        }
+        false
+    }
+}
+
 /// Returns the rest for which `is_it` is true.
 fn find(is_it: impl Fn(&Rest) -> bool) -> Option<&'static Rest> {
     DEVICES.iter().filter_map(|known| known.rest.get()).find(|rest| is_it(rest))
@@ -393,8 +417,7 @@ fn in_place_of(context: Context) -> Result<Context, Failed> {
     if let Some(rest) = find(|rest| rest.primary == context) {
         return Ok(rest.context);
     }
-    let has_ended = |known: &Known| known.ended.load(Ordering::Acquire) == context;
-    if let Some(device) = DEVICES.iter().position(has_ended) {
+    if let Some(device) = DEVICES.iter().position(|known| known.has_ended(context)) {
         return Ok(made(device as Device)?.context);
     }
     let real = real()?;
@@ -454,7 +477,7 @@ fn replaced(context: Context, call: impl FnOnce(&Real, Context) -> Status) -> St
 }
 
 /// Starts the library. `entry` is the real `cuGetProcAddress_v2`. Returns 0, or `NOT_SUPPORTED` if the real driver lacks
-/// a function. A second call changes nothing, and returns whether it asks for the same reserve.
+/// a function. A second call changes nothing, and returns 0 if it asks for the same amount.
 ///
 /// # Safety
 ///
@@ -524,13 +547,29 @@ unsafe extern "C" fn partitions_entry(
         let status = (started.entry)(name, to, version, flags, found);
         if status == SUCCESS && !to.is_null() && !(*to).is_null() {
             match CStr::from_ptr(name).to_bytes() {
-                b"cuGreenCtxCreate" => to.write(cuGreenCtxCreate as *mut c_void),
+                b"cuGreenCtxCreate" => to.write(counted as *mut c_void),
                 b"cuGreenCtxDestroy" => to.write(cuGreenCtxDestroy as *mut c_void),
                 _ => {}
             }
         }
         status
     }
+}
+
+/// Creates a green context, and counts it.
+unsafe extern "C" fn counted(
+    green: *mut Handle,
+    desc: Handle,
+    device: Device,
+    flags: c_uint,
+) -> Status {
+    // SAFETY: as for the driver's function.
+    let created = |real: &Real| unsafe { (real.create)(green, desc, device, flags) };
+    let status = real().map_or_else(refused, created);
+    if status == SUCCESS {
+        GREENS.fetch_add(1, Ordering::AcqRel);
+    }
+    status
 }
 
 /// Returns the entry point for callers that know of partitions, if `entry` is an entry point of this library or of the
@@ -559,23 +598,31 @@ pub struct Described {
     pub primary: Context,
 }
 
-/// Makes a device's rest, and describes it.
+/// Describes a device's rest. If `make` is true, makes its context first, and otherwise returns no context.
 ///
 /// # Safety
 ///
 /// `to` must be valid for writing.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn greenCtxReserveRest(device: Device, to: *mut Described) -> Status {
-    let described = made(device).and_then(|rest| Ok((rest, known(device)?.division.get())));
+pub unsafe extern "C" fn greenCtxReserveRest(
+    device: Device,
+    make: bool,
+    to: *mut Described,
+) -> Status {
+    let described = division(device).and_then(|Division { sms, first, odd_reserved }| {
+        let (context, primary) = match make {
+            true => made(device).map(|rest| (rest.context, rest.primary))?,
+            false => (ptr::null_mut(), ptr::null_mut()),
+        };
+        let (sms, first, odd_reserved) = (*sms, *first as c_uint, *odd_reserved);
+        Ok(Described { sms, first, odd_reserved, context, primary })
+    });
     match described {
-        Ok((rest, Some(Division { sms, first, odd_reserved }))) => {
-            let (sms, first, odd_reserved) = (*sms, *first as c_uint, *odd_reserved);
-            let Rest { context, primary, .. } = *rest;
+        Ok(described) => {
             // SAFETY: by this function's contract.
-            unsafe { to.write(Described { sms, first, odd_reserved, context, primary }) };
+            unsafe { to.write(described) };
             SUCCESS
         }
-        Ok((_, None)) => NOT_INITIALIZED,
         Err((_, status)) => status,
     }
 }
@@ -635,7 +682,8 @@ functions! {
             let known = known(device)?;
             let rest = known.rest.withdraw();
             if let Some(rest) = rest {
-                known.ended.store(rest.context, Ordering::Release);
+                let earlier = known.ended.swap(ptr::from_ref(rest).cast_mut(), Ordering::AcqRel);
+                rest.earlier.store(earlier, Ordering::Release);
                 // SAFETY: the rest was made here. The next use makes another.
                 unsafe {
                     (started.real.destroy)(rest.green);
@@ -762,18 +810,42 @@ functions! {
         replaced(context, |real, context| unsafe { (real.context_resource)(context, to, kind) })
     }
 
+    b"cuDevSmResourceSplitByCount" 0..99999 = cuDevSmResourceSplitByCount(
+        groups: *mut Resource, count: *mut c_uint, from: *const Resource, left: *mut Resource, flags: c_uint, least: c_uint
+    ) {
+        // SAFETY: as for the driver's function, which has written `count` groups if it succeeds.
+        let split = real().map(|real| unsafe { (real.split)(groups, count, from, left, flags, least) });
+        let status = split.unwrap_or_else(refused);
+        if status != SUCCESS || groups.is_null() {
+            return status;
+        }
+        // A split of a green context's SMs, such as the rest, may make groups that are smaller than requested.
+        // SAFETY: as above.
+        let is_small = |place| unsafe { (*groups.add(place)).sms < least };
+        if (0..unsafe { *count } as usize).any(is_small) {
+            say(&["the SMs that are not reserved cannot be split into groups of the requested size"]);
+            return INVALID_RESOURCE_CONFIGURATION;
+        }
+        SUCCESS
+    }
+
     b"cuGreenCtxCreate" 0..99999 = cuGreenCtxCreate(green: *mut Handle, desc: Handle, device: Device, flags: c_uint) {
-        if desc.is_null() {
-            say(&["cuGreenCtxCreate without resources is not possible under a reserve"]);
-            return INVALID_VALUE;
+        // SAFETY: as for the driver's function, which writes to `green` if it succeeds.
+        unsafe {
+            let status = counted(green, desc, device, flags);
+            if status != SUCCESS {
+                return status;
+            }
+            // Resources without SMs mean all SMs.
+            let mut has = Resource::EMPTY;
+            let asked = real().map(|real| (real.green_resource)(*green, &raw mut has, SM_RESOURCE));
+            if asked == Ok(SUCCESS) && sms(device).is_ok_and(|rest| has.sms <= rest) {
+                return SUCCESS;
+            }
+            cuGreenCtxDestroy(*green);
         }
-        // SAFETY: as for the driver's function.
-        let created = |real: &Real| unsafe { (real.create)(green, desc, device, flags) };
-        let status = real().map_or_else(refused, created);
-        if status == SUCCESS {
-            GREENS.fetch_add(1, Ordering::AcqRel);
-        }
-        status
+        say(&["a green context without SMs of its own has all SMs, and is not possible under a reserve"]);
+        NOT_SUPPORTED
     }
 
     b"cuGreenCtxDestroy" 0..99999 = cuGreenCtxDestroy(green: Handle) {
@@ -835,32 +907,47 @@ functions! {
     }
 
     b"cuDeviceGetAttribute" 0..99999 = cuDeviceGetAttribute(to: *mut c_int, attribute: c_int, device: Device) {
-        let told = real().and_then(|real| {
-            let sms = if attribute == MULTIPROCESSOR_COUNT { sms(device) } else { Ok(0) };
-            // SAFETY: as for the driver's function.
-            check("cuDeviceGetAttribute", unsafe { (real.attribute)(to, attribute, device) })?;
-            if attribute == MULTIPROCESSOR_COUNT {
-                // SAFETY: the driver has just written to `to`.
-                unsafe { to.write(sms? as c_int) };
-            }
-            Ok(())
+        let of_rest = real().and_then(|real| match attribute {
+            MULTIPROCESSOR_COUNT => Ok((real, Some(sms(device)?))),
+            _ => Ok((real, None)),
         });
-        match told {
-            Ok(()) => SUCCESS,
-            // The driver's own answer, for example to an unknown attribute.
-            Err(("cuDeviceGetAttribute", status)) => status,
-            Err(failed) => refused(failed),
+        let (real, sms) = match of_rest {
+            Ok(known) => known,
+            Err(failed) => return refused(failed),
+        };
+        // SAFETY: as for the driver's function, which writes to `to` if it succeeds.
+        unsafe {
+            let status = (real.attribute)(to, attribute, device);
+            if let Some(sms) = sms.filter(|_| status == SUCCESS) {
+                to.write(sms as c_int);
+            }
+            status
         }
     }
 
     b"cuCtxCreate" 0..99999 = cuCtxCreate_v4() {
-        say(&["cuCtxCreate is not possible under a reserve: use the device's primary context"]);
+        say(&["a context of its own is not possible under a reserve: use the device's primary context"]);
         NOT_SUPPORTED
     }
 
+    b"cuGLCtxCreate" 0..99999 = cuGLCtxCreate_v2() {
+        // SAFETY: the function has no preconditions.
+        unsafe { cuCtxCreate_v4() }
+    }
+
+    b"cuVDPAUCtxCreate" 0..99999 = cuVDPAUCtxCreate_v2() {
+        // SAFETY: the function has no preconditions.
+        unsafe { cuCtxCreate_v4() }
+    }
+
     b"cuGetProcAddress" 0..12000 = cuGetProcAddress(name: *const c_char, to: *mut Handle, version: c_int, flags: u64) {
-        // SAFETY: as for the driver's function.
-        unsafe { cuGetProcAddress_v2(name, to, version, flags, ptr::null_mut()) }
+        // SAFETY: as for the driver's function. In contrast to the newer one, it fails if there is no such function.
+        unsafe {
+            match cuGetProcAddress_v2(name, to, version, flags, ptr::null_mut()) {
+                SUCCESS if (*to).is_null() => NOT_FOUND,
+                status => status,
+            }
+        }
     }
 
     b"cuGetProcAddress" 12000..99999 = cuGetProcAddress_v2(name: *const c_char, to: *mut Handle, version: c_int, flags: u64, found: *mut c_int) {
@@ -899,6 +986,8 @@ also! {
     cuCtxCreate = cuCtxCreate_v4();
     cuCtxCreate_v2 = cuCtxCreate_v4();
     cuCtxCreate_v3 = cuCtxCreate_v4();
+    cuGLCtxCreate = cuGLCtxCreate_v2();
+    cuVDPAUCtxCreate = cuVDPAUCtxCreate_v2();
     cuStreamGetCtx_ptsz = cuStreamGetCtx(stream: Handle, context: *mut Context);
     cuStreamGetCtx_v2_ptsz = cuStreamGetCtx_v2(stream: Handle, context: *mut Context, green: *mut Handle);
 }

@@ -10,7 +10,7 @@ use std::path::Path;
 use std::sync::Mutex;
 
 use green_ctx_sys::{GetProcAddress, LIBRARY};
-use libloading::os::unix::{Library, RTLD_GLOBAL, RTLD_LOCAL, RTLD_NOW};
+use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
 
 use crate::{Amount, Error};
 
@@ -38,10 +38,12 @@ pub fn reserve(amount: Amount) -> Result<(), Error> {
     let path = green_ctx_sys::find(Path::new(LIBRARY)).ok_or(Error::NotFound)?;
     if is_front(&path) {
         // SAFETY: the library starts itself when it is loaded.
-        let front = unsafe { Library::open(Some(LIBRARY), RTLD_NOW | RTLD_GLOBAL) };
+        let front = unsafe { Library::open(Some(LIBRARY), RTLD_NOW | RTLD_LOCAL) };
         return compare(&ManuallyDrop::new(front.map_err(Error::Load)?), amount);
     }
-    let front = load(&patched(FRONT, &path)?)?;
+    // Both files, so that nothing is loaded if one of them cannot be written.
+    let (front, name) = (in_memory(&patched(FRONT, &path)?)?, in_memory(NAME)?);
+    let front = load(front)?;
     // SAFETY: the path is that of the driver, which the library above needs, so it is loaded already.
     let real = unsafe { Library::open(Some(&path), RTLD_NOW | RTLD_LOCAL) }.map_err(Error::Load)?;
     let entry = symbol::<GetProcAddress>(&real, c"cuGetProcAddress_v2");
@@ -51,7 +53,7 @@ pub fn reserve(amount: Amount) -> Result<(), Error> {
     if unsafe { start(entry, amount) } != 0 {
         return Err(Error::Unsupported(path));
     }
-    let name = load(NAME)?;
+    let name = load(name)?;
     // Another thread may have opened the driver meanwhile.
     compare(&loaded().ok_or(Error::Loaded)?, amount)?;
     // They stay loaded, and their files open: another file with the same number would be taken for the same library.
@@ -85,7 +87,7 @@ pub fn files(real: &Path, amount: Amount) -> Result<[(&'static str, Vec<u8>); 2]
         return Err(Error::Other);
     }
     let mut front = patched(FRONT, real)?;
-    let mark = front.windows(MARK.len()).position(|window| window == MARK);
+    let mark = FRONT.windows(MARK.len()).position(|window| window == MARK);
     let begin = mark.ok_or(Error::Memory(io::ErrorKind::InvalidData.into()))? + MARK.len();
     front[begin..begin + 4].copy_from_slice(&amount.number.to_ne_bytes());
     front[begin + 4..begin + 6].copy_from_slice(&[amount.percent.into(), amount.of_rest.into()]);
@@ -124,8 +126,8 @@ fn patched(library: &[u8], path: &Path) -> Result<Vec<u8>, Error> {
     Ok(patched)
 }
 
-/// Loads a library from memory. Its functions come before those of libraries that are loaded later.
-fn load(bytes: &[u8]) -> Result<Loaded, Error> {
+/// Writes a library to a file in memory.
+fn in_memory(bytes: &[u8]) -> Result<File, Error> {
     // SAFETY: the name ends with a NUL.
     let number = unsafe { libc::memfd_create(c"green-ctx-reserve".as_ptr(), libc::MFD_CLOEXEC) };
     if number < 0 {
@@ -134,8 +136,13 @@ fn load(bytes: &[u8]) -> Result<Loaded, Error> {
     // SAFETY: the file was just opened, and nothing else closes it.
     let mut file = unsafe { File::from_raw_fd(number) };
     file.write_all(bytes).map_err(Error::Memory)?;
+    Ok(file)
+}
+
+/// Loads a library from a file in memory. Libraries that are loaded later find it by its name.
+fn load(file: File) -> Result<Loaded, Error> {
     let path = format!("/proc/self/fd/{}", file.as_raw_fd());
-    // SAFETY: the library has no initialisers.
-    let library = unsafe { Library::open(Some(path), RTLD_NOW | RTLD_GLOBAL) };
+    // SAFETY: the library does nothing when it is loaded from memory.
+    let library = unsafe { Library::open(Some(path), RTLD_NOW | RTLD_LOCAL) };
     Ok(Loaded { library: library.map_err(Error::Load)?, _file: file })
 }

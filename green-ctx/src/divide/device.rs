@@ -19,10 +19,10 @@ impl Device {
     ///
     /// # Errors
     ///
-    /// [`Error::Driver`] if the context of the other SMs cannot be created. In that case, no work runs outside of
-    /// partitions.
+    /// [`Error::Driver`] if the device cannot be divided, for example because the reserve leaves no SMs. In that case, no
+    /// work runs outside of partitions.
     pub fn reserved_sm_count(&self) -> Result<u32> {
-        let rest = self.unbound()?.map(|rest| rest.sms);
+        let rest = self.division()?.map(|rest| rest.sms);
         rest.map_or(Ok(0), |rest| Ok(self.sm_count()? - rest))
     }
 

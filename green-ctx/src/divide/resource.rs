@@ -19,7 +19,6 @@ pub use level::Resources;
 pub use locality::LocalityDomains;
 pub use sm::{LimitSource, SmResource};
 pub use split::Split;
-pub(crate) use split::UNBOUND;
 pub use workqueue::{Workqueue, WorkqueueOptions, WorkqueueResource};
 
 pub use crate::handle::group::SmGroup;

@@ -187,9 +187,15 @@ impl Driver {
         if number == 0 || percent && number > 100 {
             return Err(Error::InvalidRequest(format!("{amount} of the SMs cannot be reserved")));
         }
+        // If the variable has another amount, that one stays.
+        Driver::reserve_from_environment()?;
         let amount = green_ctx_reserve::Amount { number, percent, of_rest: false };
         green_ctx_reserve::reserve(amount).map_err(Error::Reserve)?;
-        Driver::load()
+        let driver = Driver::load()?;
+        match driver.functions()?.is_reserving() {
+            true => Ok(driver),
+            false => Err(Error::Reserve(green_ctx_reserve::Error::Loaded)),
+        }
     }
 
     /// Reserves the SMs in the environment variable `GREEN_CTX_RESERVE`, if it is set. Makes no driver call, so that

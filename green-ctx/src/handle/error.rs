@@ -8,7 +8,7 @@ use green_ctx_sys::{CUresult, LoadError, Unsupported, Version};
 
 use crate::handle::escape::Escape;
 use crate::handle::token::DefaultStream;
-use crate::ledger::{Holder, NotEnoughSms, Refusal};
+use crate::ledger::{Holder, NotEnoughSms, Refusal, UNBOUND};
 use crate::work::fit::DoesNotFit;
 
 /// The result of an operation of this crate.
@@ -80,9 +80,9 @@ pub enum Error {
     /// time, partitions could share SMs without being detected. With a CUDA 12.4 driver, the same applies to groups of
     /// different sizes.
     #[error(
-        "the device is cut into {held}, and some of them are in use{}; drop those to cut it \
-         differently",
-        by(holders)
+        "the device is cut into {held}, and some of them are in use{}; {}",
+        by(holders),
+        cut_advice(holders)
     )]
     CutInUse {
         /// The units that the device is cut into, such as `coarse units`, `fine units` or `coarse groups of 16 SMs`.
@@ -339,6 +339,14 @@ impl Error {
             Error::Driver { status, .. } => Some(*status),
             _ => None,
         }
+    }
+}
+
+/// Returns what the caller can do to have the device cut differently.
+fn cut_advice(holders: &[Holder]) -> &'static str {
+    match holders.iter().any(|holder| &*holder.name == UNBOUND) {
+        true => "a reserve keeps it cut like this",
+        false => "drop those to cut it differently",
     }
 }
 

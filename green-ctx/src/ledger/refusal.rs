@@ -152,6 +152,9 @@ fn list(items: &[impl fmt::Display]) -> String {
     items.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
 }
 
+/// The name of work outside of partitions in the ledger and in reports.
+pub(crate) const UNBOUND: &str = "work outside of partitions";
+
 /// A group that holds or shares SMs of a device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]

@@ -37,13 +37,13 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use crate::divide::partition::Partition;
-use crate::divide::resource::{UNBOUND, context_of_units};
+use crate::divide::resource::context_of_units;
 use crate::handle::context::Context;
 use crate::handle::device::{ComputeCapability, Device};
 use crate::handle::driver::DriverInfo;
 use crate::handle::error::{Error, Result};
 use crate::handle::group::SmGroup;
-use crate::ledger::{Share, SplitRequest};
+use crate::ledger::{Share, SplitRequest, UNBOUND};
 use crate::observe::probe::Probe;
 use crate::work::stream::{Stream, StreamOptions};
 

@@ -14,7 +14,7 @@ use crate::handle::fence::Fences;
 use crate::handle::group::{Hold, SmGroup};
 use crate::ledger::{
     Cut, DryRun, Granularity, GroupSms, GroupUnits, NotEnoughSms, Placement, RequestedGroup,
-    Rounding, Share, ShareKind, SplitRequest, UnitSizes,
+    Rounding, Share, ShareKind, SplitRequest, UNBOUND, UnitSizes,
 };
 
 /// The groups that a split returned. Create contexts from the groups, or drop the groups to free their SMs.
@@ -94,9 +94,6 @@ pub(super) fn corrected(
     Error::NotEnoughSms(shortage)
 }
 
-/// The name of work outside of partitions in the ledger and in reports.
-pub(crate) const UNBOUND: &str = "work outside of partitions";
-
 /// Records work outside of partitions as a holder in the device's ledger, once, if SMs are reserved: it may use the SMs
 /// that are not reserved, and has no floor. Floors therefore come from the reserve, ceilings may reach into the rest, and
 /// refusals name the holder.
@@ -105,7 +102,7 @@ pub(super) fn hold_rest(sms: &SmResource) -> Result<()> {
     if is_held.load(Ordering::Acquire) {
         return Ok(());
     }
-    let Some(rest) = device.unbound()? else {
+    let Some(rest) = device.division()? else {
         is_held.store(true, Ordering::Release);
         return Ok(());
     };

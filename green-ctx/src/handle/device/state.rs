@@ -164,7 +164,16 @@ impl Device {
 
     /// Returns the rest of the device, to which work outside of partitions is confined, or `None` if no SMs are reserved.
     pub(crate) fn unbound(&self) -> Result<Option<Rest>> {
-        match self.functions()?.rest(self.as_raw()) {
+        self.rest_with(true)
+    }
+
+    /// As [`unbound`](Device::unbound), but creates no context and returns none.
+    pub(crate) fn division(&self) -> Result<Option<Rest>> {
+        self.rest_with(false)
+    }
+
+    fn rest_with(&self, context: bool) -> Result<Option<Rest>> {
+        match self.functions()?.rest(self.as_raw(), context) {
             None => Ok(None),
             Some(Ok(rest)) => Ok(Some(rest)),
             Some(Err(status)) => Err(Error::Driver { call: "greenCtxReserveRest", status }),
