@@ -180,8 +180,8 @@ pub struct Amount {
     pub number: c_uint,
     /// Whether the number is a percentage of the device's SMs.
     pub percent: bool,
-    /// Whether this is the amount of the rest, and not of the reserve. Nobody has partitions on the other SMs in this
-    /// case, so the rest is the whole device for green-ctx, too.
+    /// Whether this is the amount of the rest, and not of the reserve. In this case, the rest is the whole device for
+    /// green-ctx too, so no partition uses the other SMs.
     pub of_rest: bool,
 }
 
@@ -440,18 +440,20 @@ fn in_place_of(context: Context) -> Result<Context, Failed> {
     if primary == context { made(device).map(|rest| rest.context) } else { Ok(context) }
 }
 
-/// Replaces a primary context that the driver has written to `context` by the rest.
+/// Replaces a primary context by the rest, if the driver has written it to `context`. Returns the status of that call.
 ///
 /// # Safety
 ///
-/// `context` must be null or valid for reading and writing.
-unsafe fn conceal(context: *mut Context) {
+/// If `status` is 0, `context` must be null or valid for reading and writing.
+unsafe fn concealed(status: Status, context: *mut Context) -> Status {
     // SAFETY: by this function's contract.
-    if let Some(written) = unsafe { context.as_mut() }
+    let written = if status == SUCCESS { unsafe { context.as_mut() } } else { None };
+    if let Some(written) = written
         && let Some(rest) = find(|rest| rest.primary == *written)
     {
         *written = rest.context;
     }
+    status
 }
 
 /// Returns the status of a call that failed, after a line on standard error. Three statuses need no line, since a program
@@ -468,6 +470,17 @@ fn refused((call, status): Failed) -> Status {
 
 const DIGITS: [&str; 10] = ["0", "1", "2", "3", "4", "5", "6", "7", "8", "9"];
 
+/// Calls a real function.
+fn on_real(call: impl FnOnce(&Real) -> Status) -> Status {
+    real().map_or_else(refused, call)
+}
+
+/// Returns the context whose record and wait of events cover the work that those of `context` cover without a reserve:
+/// for the rest, the primary context, which covers all contexts of the device.
+fn covering(context: Context) -> Context {
+    rest_of(context).map_or(context, |rest| rest.primary)
+}
+
 /// Calls a real function with a context in place of `context`.
 fn replaced(context: Context, call: impl FnOnce(&Real, Context) -> Status) -> Status {
     match real().and_then(|real| Ok((real, in_place_of(context)?))) {
@@ -483,10 +496,7 @@ fn replaced(context: Context, call: impl FnOnce(&Real, Context) -> Status) -> St
 ///
 /// `entry` must be `cuGetProcAddress_v2` of the driver that the library is in front of.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn greenCtxReserveStart(
-    entry: GetProcAddress,
-    amount: Amount,
-) -> Status {
+pub unsafe extern "C" fn greenCtxReserveStart(entry: GetProcAddress, amount: Amount) -> Status {
     // SAFETY: by this function's contract.
     let Some(real) = (unsafe { Real::of(entry) }) else { return NOT_SUPPORTED };
     match STARTED.offer(Started { entry, real, amount }) {
@@ -506,8 +516,7 @@ struct Written {
 }
 
 #[used]
-static WRITTEN: Written =
-    Written { mark: *b"green-ctx amount", number: 0, percent: 0, of_rest: 0 };
+static WRITTEN: Written = Written { mark: *b"green-ctx amount", number: 0, percent: 0, of_rest: 0 };
 
 #[used]
 #[unsafe(link_section = ".init_array")]
@@ -564,8 +573,7 @@ unsafe extern "C" fn counted(
     flags: c_uint,
 ) -> Status {
     // SAFETY: as for the driver's function.
-    let created = |real: &Real| unsafe { (real.create)(green, desc, device, flags) };
-    let status = real().map_or_else(refused, created);
+    let status = on_real(|real| unsafe { (real.create)(green, desc, device, flags) });
     if status == SUCCESS {
         GREENS.fetch_add(1, Ordering::AcqRel);
     }
@@ -756,20 +764,13 @@ functions! {
     }
 
     b"cuCtxRecordEvent" 0..99999 = cuCtxRecordEvent(context: Context, event: Handle) {
-        // The primary context's record and wait cover all contexts of the device.
-        match real().map(|real| (real, rest_of(context))) {
-            // SAFETY: as for the driver's function.
-            Ok((real, rest)) => unsafe { (real.record)(rest.map_or(context, |it| it.primary), event) },
-            Err(failed) => refused(failed),
-        }
+        // SAFETY: as for the driver's function.
+        on_real(|real| unsafe { (real.record)(covering(context), event) })
     }
 
     b"cuCtxWaitEvent" 0..99999 = cuCtxWaitEvent(context: Context, event: Handle) {
-        match real().map(|real| (real, rest_of(context))) {
-            // SAFETY: as for the driver's function.
-            Ok((real, rest)) => unsafe { (real.wait)(rest.map_or(context, |it| it.primary), event) },
-            Err(failed) => refused(failed),
-        }
+        // SAFETY: as for the driver's function.
+        on_real(|real| unsafe { (real.wait)(covering(context), event) })
     }
 
     b"cuStreamCreate" 0..99999 = cuStreamCreate(stream: *mut Handle, flags: c_uint) {
@@ -791,16 +792,14 @@ functions! {
     }
 
     b"cuDeviceGetDevResource" 0..99999 = cuDeviceGetDevResource(device: Device, to: *mut Resource, kind: c_int) {
+        if kind != SM_RESOURCE {
+            // SAFETY: as for the driver's function.
+            return on_real(|real| unsafe { (real.resource)(device, to, kind) });
+        }
         // Other libraries cut their green contexts from the rest.
-        let asked = real().and_then(|real| match kind {
-            SM_RESOURCE => Ok((real, Some(made(device)?))),
-            _ => Ok((real, None)),
-        });
-        match asked {
+        match made(device) {
             // SAFETY: as for the driver's function.
-            Ok((real, Some(rest))) => unsafe { (real.green_resource)(rest.green, to, kind) },
-            // SAFETY: as for the driver's function.
-            Ok((real, None)) => unsafe { (real.resource)(device, to, kind) },
+            Ok(rest) => on_real(|real| unsafe { (real.green_resource)(rest.green, to, kind) }),
             Err(failed) => refused(failed),
         }
     }
@@ -814,8 +813,7 @@ functions! {
         groups: *mut Resource, count: *mut c_uint, from: *const Resource, left: *mut Resource, flags: c_uint, least: c_uint
     ) {
         // SAFETY: as for the driver's function, which has written `count` groups if it succeeds.
-        let split = real().map(|real| unsafe { (real.split)(groups, count, from, left, flags, least) });
-        let status = split.unwrap_or_else(refused);
+        let status = on_real(|real| unsafe { (real.split)(groups, count, from, left, flags, least) });
         if status != SUCCESS || groups.is_null() {
             return status;
         }
@@ -838,8 +836,8 @@ functions! {
             }
             // Resources without SMs mean all SMs.
             let mut has = Resource::EMPTY;
-            let asked = real().map(|real| (real.green_resource)(*green, &raw mut has, SM_RESOURCE));
-            if asked == Ok(SUCCESS) && sms(device).is_ok_and(|rest| has.sms <= rest) {
+            let asked = on_real(|real| (real.green_resource)(*green, &raw mut has, SM_RESOURCE));
+            if asked == SUCCESS && sms(device).is_ok_and(|rest| has.sms <= rest) {
                 return SUCCESS;
             }
             cuGreenCtxDestroy(*green);
@@ -853,7 +851,7 @@ functions! {
             return NOT_PERMITTED;
         }
         // SAFETY: as for the driver's function.
-        let status = real().map_or_else(refused, |real| unsafe { (real.destroy)(green) });
+        let status = on_real(|real| unsafe { (real.destroy)(green) });
         if status == SUCCESS {
             GREENS.fetch_sub(1, Ordering::AcqRel);
         }
@@ -862,67 +860,46 @@ functions! {
 
     b"cuStreamGetCtx" 0..12050 = cuStreamGetCtx(stream: Handle, context: *mut Context) {
         // SAFETY: as for the driver's function, which writes to `context` if it succeeds.
-        real().map_or_else(refused, |real| unsafe {
-            let status = (real.stream_context)(stream, context);
-            if status == SUCCESS {
-                conceal(context);
-            }
-            status
-        })
+        on_real(|real| unsafe { concealed((real.stream_context)(stream, context), context) })
     }
 
     b"cuStreamGetCtx" 12050..99999 = cuStreamGetCtx_v2(stream: Handle, context: *mut Context, green: *mut Handle) {
         // SAFETY: as for the driver's function, which writes to `context` if it succeeds.
-        real().map_or_else(refused, |real| unsafe {
-            let status = (real.stream_contexts)(stream, context, green);
-            if status == SUCCESS {
-                conceal(context);
-            }
-            status
-        })
+        on_real(|real| unsafe { concealed((real.stream_contexts)(stream, context, green), context) })
     }
 
     b"cuPointerGetAttribute" 0..99999 = cuPointerGetAttribute(to: *mut c_void, attribute: c_int, pointer: u64) {
-        // SAFETY: as for the driver's function, which writes a context to `to` if it succeeds.
-        real().map_or_else(refused, |real| unsafe {
-            let status = (real.pointer)(to, attribute, pointer);
-            if status == SUCCESS && attribute == CONTEXT_OF_POINTER {
-                conceal(to.cast());
-            }
-            status
-        })
+        let context = if attribute == CONTEXT_OF_POINTER { to.cast() } else { ptr::null_mut() };
+        // SAFETY: as for the driver's function, which writes to `context` if it succeeds.
+        on_real(|real| unsafe { concealed((real.pointer)(to, attribute, pointer), context) })
     }
 
     b"cuPointerGetAttributes" 0..99999 = cuPointerGetAttributes(count: c_uint, attributes: *mut c_int, to: *mut *mut c_void, pointer: u64) {
         // SAFETY: as for the driver's function, which has read `count` elements of both arrays if it succeeds.
-        real().map_or_else(refused, |real| unsafe {
+        on_real(|real| unsafe {
             let status = (real.pointers)(count, attributes, to, pointer);
-            for place in (0..count as usize).filter(|_| status == SUCCESS) {
-                if *attributes.add(place) == CONTEXT_OF_POINTER {
-                    conceal((*to.add(place)).cast());
-                }
+            let of_context = |place: &usize| status == SUCCESS && *attributes.add(*place) == CONTEXT_OF_POINTER;
+            for place in (0..count as usize).filter(of_context) {
+                concealed(status, (*to.add(place)).cast());
             }
             status
         })
     }
 
     b"cuDeviceGetAttribute" 0..99999 = cuDeviceGetAttribute(to: *mut c_int, attribute: c_int, device: Device) {
-        let of_rest = real().and_then(|real| match attribute {
-            MULTIPROCESSOR_COUNT => Ok((real, Some(sms(device)?))),
-            _ => Ok((real, None)),
-        });
-        let (real, sms) = match of_rest {
-            Ok(known) => known,
+        let sms = if attribute == MULTIPROCESSOR_COUNT { sms(device).map(Some) } else { Ok(None) };
+        let sms = match sms {
+            Ok(sms) => sms,
             Err(failed) => return refused(failed),
         };
         // SAFETY: as for the driver's function, which writes to `to` if it succeeds.
-        unsafe {
+        on_real(|real| unsafe {
             let status = (real.attribute)(to, attribute, device);
             if let Some(sms) = sms.filter(|_| status == SUCCESS) {
                 to.write(sms as c_int);
             }
             status
-        }
+        })
     }
 
     b"cuCtxCreate" 0..99999 = cuCtxCreate_v4() {
