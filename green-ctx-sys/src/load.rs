@@ -72,11 +72,13 @@ fn front_of(entry: GetProcAddress) -> Option<(GetProcAddress, ReserveRest)> {
     const RTLD_NOLOAD: c_int = 4;
     // SAFETY: with `RTLD_NOLOAD`, nothing is loaded or run.
     let library = unsafe { Library::open(Some(LIBRARY), RTLD_NOW | RTLD_NOLOAD) }.ok()?;
-    // SAFETY: only this library exports these symbols, whose names contain the name of this project.
-    unsafe {
-        let entry = library.get::<ReserveEntry>(b"greenCtxReserveEntry\0").ok()?(entry)?;
-        Some((entry, *library.get::<ReserveRest>(b"greenCtxReserveRest\0").ok()?))
-    }
+    // SAFETY: only this library exports this symbol, whose name contains the name of this project.
+    let of = unsafe { library.get::<ReserveEntry>(b"greenCtxReserveEntry\0") };
+    // SAFETY: as above.
+    let rest = unsafe { library.get::<ReserveRest>(b"greenCtxReserveRest\0") };
+    // SAFETY: `entry` is only compared.
+    let entry = unsafe { (of.ok()?)(entry) }?;
+    Some((entry, *rest.ok()?))
 }
 
 #[cfg(not(target_os = "linux"))]
