@@ -1,4 +1,4 @@
-//! Compiles the library in `front/` for the target, with the target's linker. The crate carries it as bytes.
+//! Compiles the libraries in `front/` for the target, with the target's linker. The crate carries them as bytes.
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -21,6 +21,7 @@ fn main() {
     let front =
         compile(&folder, Path::new("front/front.rs"), "front.so", "libcuda.so.1", Some(&real));
     compile(&folder, &folder.join("empty.rs"), "name.so", "libcuda.so", Some(&front));
+    compile(&folder, Path::new("front/audit.rs"), "audit.so", "green-ctx-audit.so", None);
 }
 
 const EMPTY: &str = "#![no_std]
@@ -57,6 +58,10 @@ fn compile(folder: &Path, source: &Path, file: &str, name: &str, needs: Option<&
         }
         if let Some(needs) = needs {
             rustc.arg(format!("-Clink-arg={}", needs.display()));
+        }
+        // The loader gives this library no other one to call.
+        if file == "audit.so" {
+            rustc.arg(format!("-Clink-arg={prefix}--no-undefined"));
         }
         let done = rustc.output().expect("rustc starts");
         if done.status.success() {

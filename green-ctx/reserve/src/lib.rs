@@ -3,6 +3,8 @@
 
 #[cfg(target_os = "linux")]
 mod linux;
+#[cfg(target_os = "linux")]
+pub mod program;
 
 #[cfg(target_os = "linux")]
 pub use linux::{files, reserve};

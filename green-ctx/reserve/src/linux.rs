@@ -36,7 +36,7 @@ pub fn reserve(amount: Amount) -> Result<(), Error> {
         return compare(&loaded, amount);
     }
     let path = green_ctx_sys::find(Path::new(LIBRARY)).ok_or(Error::NotFound)?;
-    if is_front(&path) {
+    if is_front(&path) || crate::program::is_reserved() {
         // SAFETY: the library starts itself when it is loaded.
         let front = unsafe { Library::open(Some(LIBRARY), RTLD_NOW | RTLD_LOCAL) };
         return compare(&ManuallyDrop::new(front.map_err(Error::Load)?), amount);
@@ -106,7 +106,7 @@ fn loaded() -> Option<Library> {
     unsafe { Library::open(Some(LIBRARY), RTLD_NOW | libc::RTLD_NOLOAD) }.ok()
 }
 
-fn symbol<T: Copy>(library: &Library, name: &CStr) -> Option<T> {
+pub(crate) fn symbol<T: Copy>(library: &Library, name: &CStr) -> Option<T> {
     // SAFETY: each caller gives the type that the function of this name has.
     unsafe { library.get::<T>(name.to_bytes_with_nul()) }.ok().map(|symbol| *symbol)
 }

@@ -1,0 +1,348 @@
+//! Holds another program and its children to an amount of SMs, from their start.
+//!
+//! glibc's loader asks a library in `LD_AUDIT` which file to open (`front/audit.rs`), and gets the library in front of
+//! the driver for each name and path of the driver. Compared with `LD_LIBRARY_PATH` and `LD_PRELOAD`, this also covers
+//! absolute paths, `RPATH` and programs that set the variable, and loads no driver into programs that do not use one.
+//!
+//! Both libraries are files in the file system. A memory file would be closed when the program starts another one, and
+//! its number could belong to something else in a child.
+
+use std::env;
+use std::ffi::{OsStr, OsString, c_int};
+use std::fs::{self, DirBuilder, OpenOptions};
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::io::{self, Write};
+use std::mem::ManuallyDrop;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
+
+use crate::Amount;
+use crate::linux::{files, symbol};
+
+/// The library that the loader asks, and what the path of the library in front follows in it.
+static AUDIT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/audit.so"));
+const MARK: &[u8] = b"green-ctx front:";
+
+/// The beginning of the real driver's path, as only the library in front spells it.
+const SPELLED: &str = "/../..";
+const LOADER: &str = "LD_AUDIT";
+/// The beginning of the audit library's file name.
+const NAME: &str = "green-ctx-audit-";
+
+/// The environment variable that tells a program about its limit, such as `--sms 32` or `--reserve 25%`.
+pub const VARIABLE: &str = "GREEN_CTX_RUN";
+
+/// The reason why a program cannot be held to an amount.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// Another user could change the files in this folder.
+    #[error("{} {why}; remove it, or set XDG_CACHE_HOME to a folder of your own", path.display())]
+    Unsafe {
+        /// The folder.
+        path: PathBuf,
+        /// What is wrong with it.
+        why: &'static str,
+    },
+    /// The driver was loaded, but its file was not found.
+    #[error("the file of the driver {} was not found", .0.display())]
+    NotFound(PathBuf),
+    /// No folder for the files can be written.
+    #[error("no folder for the library in front of the driver can be used: {0}")]
+    Folders(String),
+    /// The loader cannot be given this path.
+    #[error("the path {} is too long, or contains a character with a meaning for the loader", .0.display())]
+    Path(PathBuf),
+    /// The library does not load here.
+    #[error("{} does not load", .0.display())]
+    Load(PathBuf, #[source] libloading::Error),
+    /// A call of the library failed. The library has written the reason to standard error.
+    #[error("{0} failed with status {1} in the library in front of the driver")]
+    Call(&'static str, c_int),
+}
+
+impl Error {
+    /// Returns whether the driver is the reason.
+    #[must_use]
+    pub fn is_of_driver(&self) -> bool {
+        matches!(self, Error::NotFound(_) | Error::Load(..) | Error::Call(..))
+    }
+}
+
+/// A limit for programs that are yet to start.
+#[derive(Debug)]
+pub struct Limit {
+    /// The environment variables that a program needs.
+    pub variables: [(&'static str, OsString); 2],
+    /// The number of SMs of each visible device that the program gets.
+    pub sms: Vec<u32>,
+}
+
+/// Returns the limit under which this process runs, such as `--sms 32`.
+#[must_use]
+pub fn outer() -> Option<String> {
+    let text = env::var(VARIABLE).ok()?;
+    (!text.is_empty() && env::var_os(LOADER).is_some_and(|audits| !own(&audits).is_empty()))
+        .then_some(text)
+}
+
+/// Makes a limit for programs: writes the files, and loads them here to see that they work. `driver` is the driver's path
+/// or name, and `text` the value of [`VARIABLE`].
+///
+/// # Errors
+///
+/// [`Error`].
+pub fn limit(driver: &Path, amount: Amount, text: &str) -> Result<Limit, Error> {
+    let found = green_ctx_sys::find(driver).and_then(|path| std::path::absolute(path).ok());
+    let driver = found.ok_or_else(|| Error::NotFound(driver.to_owned()))?;
+    let mut real = OsString::from(SPELLED);
+    real.push(&driver);
+    let [(_, front), _] = files(Path::new(&real), amount).map_err(|_| Error::Path(driver))?;
+    let (front, audit) = place(&front)?;
+    let sms = sms(&front)?;
+    // The limit of an outer command is replaced. The caller has seen to it that this one is not larger.
+    let others = env::var_os(LOADER).unwrap_or_default();
+    let own = own(&others);
+    let others = others.as_bytes().split(|byte| *byte == b':');
+    let others = others.filter(|path| !path.is_empty() && !own.contains(path));
+    let audits: Vec<&[u8]> = [audit.as_os_str().as_bytes()].into_iter().chain(others).collect();
+    let audits = OsStr::from_bytes(&audits.join(&b':')).to_owned();
+    Ok(Limit { variables: [(LOADER, audits), (VARIABLE, text.into())], sms })
+}
+
+/// Returns the paths in `LD_AUDIT` that this module has put there.
+fn own(audits: &OsStr) -> Vec<&[u8]> {
+    let is_own = |path: &&[u8]| {
+        let name = Path::new(OsStr::from_bytes(path)).file_name().unwrap_or_default();
+        name.as_bytes().starts_with(NAME.as_bytes())
+    };
+    audits.as_bytes().split(|byte| *byte == b':').filter(is_own).collect()
+}
+
+/// Returns whether the loader gives this process a library in front that makes a reserve. If it gives one that holds the
+/// process to an amount, a reserve is made within this amount, and needs a second library.
+pub(crate) fn is_reserved() -> bool {
+    outer().is_some_and(|limit| limit.starts_with("--reserve"))
+}
+
+/// Returns the number of SMs of each device that a driver, or the library in front of it, tells a program.
+///
+/// # Errors
+///
+/// [`Error::Load`] and [`Error::Call`].
+pub fn sms(path: &Path) -> Result<Vec<u32>, Error> {
+    type Init = unsafe extern "C" fn(u32) -> c_int;
+    type Count = unsafe extern "C" fn(*mut c_int) -> c_int;
+    type Attribute = unsafe extern "C" fn(*mut c_int, c_int, c_int) -> c_int;
+    const MULTIPROCESSOR_COUNT: c_int = 16;
+    const NOT_FOUND: c_int = 500;
+    // SAFETY: the library is a driver, or the library in front of one.
+    let library = unsafe { Library::open(Some(path), RTLD_NOW | RTLD_LOCAL) };
+    let library = library.map_err(|error| Error::Load(path.to_owned(), error))?;
+    // The driver's threads outlive every handle.
+    let library = ManuallyDrop::new(library);
+    let missing = |call| Error::Call(call, NOT_FOUND);
+    let check = |call, status| if status == 0 { Ok(()) } else { Err(Error::Call(call, status)) };
+    let init = symbol::<Init>(&library, c"cuInit").ok_or(missing("cuInit"))?;
+    let count = symbol::<Count>(&library, c"cuDeviceGetCount");
+    let count = count.ok_or(missing("cuDeviceGetCount"))?;
+    let attribute = symbol::<Attribute>(&library, c"cuDeviceGetAttribute");
+    let attribute = attribute.ok_or(missing("cuDeviceGetAttribute"))?;
+    // SAFETY: 0 is the value that the function accepts.
+    check("cuInit", unsafe { init(0) })?;
+    let (mut number, mut sms) = (0, 0);
+    // SAFETY: `number` is a live local.
+    check("cuDeviceGetCount", unsafe { count(&raw mut number) })?;
+    let seen = (0..number).map(|device| {
+        // SAFETY: `sms` is a live local. Devices are numbered from 0 on.
+        let status = unsafe { attribute(&raw mut sms, MULTIPROCESSOR_COUNT, device) };
+        check("cuDeviceGetAttribute", status).map(|()| u32::try_from(sms).unwrap_or(0))
+    });
+    seen.collect()
+}
+
+/// Returns whether the loader ignores `LD_AUDIT` for a program, because it runs with the rights of another user.
+#[must_use]
+pub fn is_privileged(program: &OsStr) -> bool {
+    let folders = env::var_os("PATH").unwrap_or_default();
+    let searched = env::split_paths(&folders).map(|folder| folder.join(program));
+    let found = match program.as_bytes().contains(&b'/') {
+        true => fs::metadata(program).ok(),
+        false => searched
+            .filter_map(|path| fs::metadata(path).ok())
+            .find(|file| file.is_file() && file.mode() & 0o111 != 0),
+    };
+    // SAFETY: the function has no requirement.
+    let group = unsafe { libc::getegid() };
+    found.is_some_and(|file| {
+        let (by_user, by_group) = (file.mode() & 0o4000 != 0, file.mode() & 0o2000 != 0);
+        by_user && file.uid() != user() || by_group && file.gid() != group
+    })
+}
+
+fn user() -> u32 {
+    // SAFETY: the function has no requirement.
+    unsafe { libc::geteuid() }
+}
+
+/// Writes the files to the user's cache, or to a folder for temporary files if there is no cache that can be written.
+/// Returns the paths of the library in front and of the audit library.
+fn place(front: &[u8]) -> Result<(PathBuf, PathBuf), Error> {
+    let absolute = |name| env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    let cache = absolute("XDG_CACHE_HOME").or_else(|| Some(absolute("HOME")?.join(".cache")));
+    let temporary = format!("green-ctx-{}", user());
+    let mut folders: Vec<PathBuf> = cache.iter().map(|path| path.join("green-ctx")).collect();
+    let count = folders.len();
+    folders.extend([env::temp_dir(), "/dev/shm".into()].map(|path| path.join(&temporary)));
+    place_in(&folders, count, front)
+}
+
+/// Writes the files to the first folder that can be written. The first `own` folders are the user's own: if others can
+/// change such a folder, that is an error, and not a reason to take the next one.
+fn place_in(folders: &[PathBuf], own: usize, front: &[u8]) -> Result<(PathBuf, PathBuf), Error> {
+    let mut reasons = Vec::new();
+    for (number, folder) in folders.iter().enumerate() {
+        let written = safe(folder).and_then(|()| {
+            let front = file(folder, "green-ctx-front-", front)?;
+            let audit = file(folder, NAME, &audit_of(&front)?)?;
+            Ok((front, audit))
+        });
+        match written {
+            Ok(paths) => return Ok(paths),
+            Err(Unplaced::For(error @ Error::Unsafe { .. })) if number >= own => {
+                reasons.push(error.to_string());
+            }
+            Err(Unplaced::For(error)) => return Err(error),
+            Err(Unplaced::By(error)) => reasons.push(format!("{}: {error}", folder.display())),
+        }
+    }
+    Err(Error::Folders(reasons.join("; ")))
+}
+
+/// The reason why the files are not in a folder: the system's, or another.
+enum Unplaced {
+    By(io::Error),
+    For(Error),
+}
+
+impl From<io::Error> for Unplaced {
+    fn from(error: io::Error) -> Unplaced {
+        Unplaced::By(error)
+    }
+}
+
+/// Makes a folder, unless it exists. It must belong to the user, and no other user may be able to replace a file in it
+/// or the folder itself.
+fn safe(folder: &Path) -> Result<(), Unplaced> {
+    DirBuilder::new().mode(0o700).recursive(true).create(folder.parent().unwrap_or(folder))?;
+    match DirBuilder::new().mode(0o700).create(folder) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error.into()),
+        _ => {}
+    }
+    let wrong = |path: &Path, why| Err(Unplaced::For(Error::Unsafe { path: path.to_owned(), why }));
+    let found = folder.symlink_metadata()?;
+    if !found.is_dir() || found.uid() != user() {
+        return wrong(folder, "is not a folder of yours");
+    }
+    if found.mode() & 0o022 != 0 {
+        return wrong(folder, "can be written by other users");
+    }
+    for above in folder.canonicalize()?.ancestors().skip(1) {
+        let mode = above.metadata()?.mode();
+        let (by_all, sticky) = (mode & 0o002 != 0, mode & 0o1000 != 0);
+        if by_all && !sticky {
+            return wrong(above, "can be written by all users");
+        }
+    }
+    Ok(())
+}
+
+/// Returns the path of a file with this content, whose name depends on the content. A file that differs, or that other
+/// users can write, is replaced; programs that have opened it keep the old one.
+fn file(folder: &Path, kind: &str, content: &[u8]) -> Result<PathBuf, Unplaced> {
+    let mut hash = DefaultHasher::new();
+    content.hash(&mut hash);
+    let path = folder.join(format!("{kind}{:016x}.so", hash.finish()));
+    // `LD_AUDIT` is split at colons, and the loader replaces words after a dollar sign.
+    if path.as_os_str().as_bytes().iter().any(|byte| b":$".contains(byte)) {
+        return Err(Unplaced::For(Error::Path(path)));
+    }
+    let is_intact = path
+        .symlink_metadata()
+        .is_ok_and(|found| found.is_file() && found.uid() == user() && found.mode() & 0o022 == 0);
+    if is_intact && fs::read(&path).is_ok_and(|found| found == content) {
+        return Ok(path);
+    }
+    let now = SystemTime::UNIX_EPOCH.elapsed().map_or(0, |time| time.as_nanos());
+    let new = folder.join(format!("{kind}{}-{now}", std::process::id()));
+    let mut to = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&new)?;
+    let written = to.write_all(content).and_then(|()| fs::rename(&new, &path));
+    written.inspect_err(|_| {
+        let _ = fs::remove_file(&new);
+    })?;
+    Ok(path)
+}
+
+/// Returns the audit library for a library in front.
+fn audit_of(front: &Path) -> Result<Vec<u8>, Unplaced> {
+    let text = front.as_os_str().as_bytes();
+    let mut audit = AUDIT.to_vec();
+    let place = env!("GREEN_CTX_RESERVE_PLACE").parse().unwrap_or(0);
+    let begin = audit.windows(MARK.len()).position(|window| window == MARK);
+    let begin = begin.map_or(audit.len(), |mark| mark + MARK.len());
+    let to = audit.get_mut(begin..begin + text.len()).filter(|_| text.len() < place);
+    let to = to.ok_or_else(|| Unplaced::For(Error::Path(front.to_owned())))?;
+    to.copy_from_slice(text);
+    Ok(audit)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn folder(test: &str) -> PathBuf {
+        let path = env::temp_dir().join(format!("green-ctx-{test}-{}", std::process::id()));
+        DirBuilder::new().mode(0o700).create(&path).expect("a folder for the test");
+        path
+    }
+
+    #[test]
+    fn without_any_folder_the_reasons_are_named() {
+        // No folder can be made in /proc.
+        let folders = ["/proc/cache", "/proc/temporary"].map(PathBuf::from);
+        let error = place_in(&folders, 1, b"front").expect_err("there is no folder").to_string();
+        assert!(
+            error.contains("/proc/cache: ") && error.contains("; /proc/temporary: "),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn paths_that_the_loader_would_split_or_expand_are_refused() {
+        let folder = folder("paths");
+        for name in ["a:b", "a$LIB"] {
+            let error = place_in(&[folder.join(name)], 1, b"front").expect_err(name);
+            assert!(matches!(error, Error::Path(_)), "{error}");
+        }
+        let long = vec!["long-name-of-a-folder-".repeat(10); 5].join("/");
+        let error = place_in(&[folder.join(long)], 1, b"front").expect_err("it is too long");
+        assert!(matches!(error, Error::Path(_)), "{error}");
+        let (front, audit) = place_in(&[folder.join("good")], 1, b"front").expect("it is good");
+        assert_eq!(fs::read(&front).expect("it is there"), b"front");
+        let audit = fs::read(audit).expect("it is there");
+        let path = [front.as_os_str().as_bytes(), b"\0"].concat();
+        assert!(audit.windows(path.len()).any(|window| window == path));
+        fs::remove_dir_all(folder).expect("it can be removed");
+    }
+
+    #[test]
+    fn audit_libraries_of_others_are_not_own() {
+        let own = |text: &str| own(OsStr::new(text)).len();
+        assert_eq!([own(""), own("/a/other.so"), own("/green-ctx-audit-1.so/b.so")], [0; 3]);
+        assert_eq!(own("/a/green-ctx-audit-1.so::/b/c.so:/d/green-ctx-audit-2.so"), 2);
+    }
+}
