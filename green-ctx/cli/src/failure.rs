@@ -15,6 +15,9 @@ pub(crate) const NOT_VERIFIED: u8 = 1;
 pub(crate) const BAD_USAGE: u8 = 2;
 /// The exit status if the driver is missing, too old or broken.
 pub(crate) const NO_DRIVER: u8 = 3;
+/// The exit statuses if a program cannot be run, and if it is not found, as of `env` and `timeout`.
+const NOT_RUN: u8 = 126;
+const NOT_FOUND: u8 = 127;
 
 /// The reason why a command failed.
 #[derive(Debug, thiserror::Error)]
@@ -37,6 +40,18 @@ pub(crate) enum Failure {
     /// No driver is installed, or the installed one does not work, and `--driver` is `auto`.
     #[error("{}; {WITHOUT_A_GPU}", state(.0))]
     NoDriver(#[source] Error),
+    /// A program cannot be held to its SMs.
+    #[cfg(target_os = "linux")]
+    #[error("the program cannot be held to its SMs, so it does not run")]
+    Unheld(#[from] green_ctx_reserve::program::Error),
+    /// A program does not start.
+    #[error("cannot run {}", program.display())]
+    Program {
+        /// The program.
+        program: PathBuf,
+        /// The system's error.
+        source: io::Error,
+    },
     /// A file cannot be written.
     #[error("cannot write {}", path.display())]
     File {
@@ -68,7 +83,11 @@ impl Failure {
             Failure::Library(error) | Failure::FitsFinely(error) | Failure::NoDriver(error) => {
                 kind(error).as_str()
             }
-            Failure::File { .. } | Failure::Output(_) => "io",
+            #[cfg(target_os = "linux")]
+            Failure::Unheld(error) if error.is_of_driver() => "driver",
+            #[cfg(target_os = "linux")]
+            Failure::Unheld(_) => "io",
+            Failure::Program { .. } | Failure::File { .. } | Failure::Output(_) => "io",
         }
     }
 
@@ -90,6 +109,12 @@ impl Failure {
                 ErrorKind::InvalidRequest | ErrorKind::Unavailable => BAD_USAGE,
                 _ => NO_DRIVER,
             },
+            #[cfg(target_os = "linux")]
+            Failure::Unheld(error) if error.is_of_driver() => NO_DRIVER,
+            Failure::Program { source, .. } if source.kind() == io::ErrorKind::NotFound => {
+                NOT_FOUND
+            }
+            Failure::Program { .. } => NOT_RUN,
             _ => BAD_USAGE,
         }
     }

@@ -1,5 +1,5 @@
-//! The command `green-ctx`, which shows how a GPU's SMs can be split, verifies where partitions run, and recommends how
-//! to divide the SMs between jobs.
+//! The command `green-ctx`, which shows how a GPU's SMs can be split, verifies where partitions run, recommends how to
+//! divide the SMs between jobs, and runs other programs on some of the SMs.
 //!
 //! ```text
 //! cargo run -q -p green-ctx-cli -- verify --counts 16,24 --svg partitions.svg
@@ -21,6 +21,7 @@ pub mod jobs;
 mod output;
 mod picture;
 mod request;
+mod run;
 mod split;
 mod tune;
 mod verify;
@@ -100,6 +101,12 @@ enum Command {
     /// without partitions.
     #[command(after_help = with_jobs())]
     Tune(tune::Arguments),
+    /// Runs a program on a number of SMs. The program and its children see a device with so many SMs, and all of their
+    /// work runs there.
+    ///
+    /// The program replaces the command, so its exit status, signals and terminal are its own.
+    #[command(after_help = run::HELP)]
+    Run(run::Arguments),
     /// Prints a shell script that completes the arguments of green-ctx.
     #[command(after_help = COMPLETIONS)]
     Completions {
@@ -184,6 +191,7 @@ fn answer(arguments: &Arguments) -> Result<Outcome, Failure> {
         Command::Verify(arguments) => verify::run(options, arguments),
         Command::Curve(arguments) => curve::run(options, arguments),
         Command::Tune(arguments) => tune::run(options, arguments),
+        Command::Run(arguments) => run::run(options, arguments),
         Command::Completions { shell } => {
             let mut script = Vec::new();
             clap_complete::generate(*shell, &mut Arguments::command(), "green-ctx", &mut script);

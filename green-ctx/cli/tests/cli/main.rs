@@ -6,6 +6,8 @@ mod info;
 mod pages;
 mod process;
 mod refusals;
+#[cfg(target_os = "linux")]
+mod run;
 mod split;
 mod tune;
 mod verify;

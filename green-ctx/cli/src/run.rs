@@ -1,0 +1,247 @@
+//! `green-ctx run`: runs a program on a number of SMs.
+
+use std::ffi::OsString;
+
+use green_ctx_reserve::Amount;
+
+pub(crate) const HELP: &str = "\
+Examples:
+  green-ctx run --sms 32 -- python serve.py
+  green-ctx run -v --sms 25% --device 1 -- make test
+  green-ctx run --reserve 32 -- python serve.py    32 SMs for the program's own partitions
+
+Without --device, each visible device is limited. --device also sets CUDA_VISIBLE_DEVICES, so that
+the program sees only this device. A limit under another one must not be larger, and replaces it.
+
+What escapes:
+  programs of another user (sudo, su), containers, programs that a daemon starts, an environment
+  that is emptied (env -i), programs that are linked statically or with musl
+
+Exit status: that of the program, or
+  2    bad usage: an invalid amount, more SMs than there are, a folder that others can write
+  3    no usable driver, or a driver older than CUDA 12.5
+  126  the program cannot be run
+  127  the program is not found";
+
+#[derive(clap::Args)]
+pub(crate) struct Arguments {
+    #[command(flatten)]
+    amounts: Amounts,
+    /// Prints the devices and the number of SMs that the program gets to standard error.
+    #[arg(short, long)]
+    verbose: bool,
+    /// The program and its arguments.
+    #[arg(
+        value_name = "PROGRAM",
+        required = true,
+        trailing_var_arg = true,
+        allow_hyphen_values = true
+    )]
+    program: Vec<OsString>,
+}
+
+/// The amount of the program, or that of the reserve.
+#[derive(clap::Args)]
+#[group(required = true, multiple = false)]
+struct Amounts {
+    /// The program gets at most so many SMs of each device, rounded down to whole units.
+    #[arg(long, value_name = "N|N%", value_parser = amount, allow_hyphen_values = true)]
+    sms: Option<Amount>,
+    /// At least so many SMs of each device are only for the partitions that the program makes with green-ctx, as with
+    /// GREEN_CTX_RESERVE. All other work of the program runs on the other SMs.
+    #[arg(long, value_name = "N|N%", value_parser = amount, allow_hyphen_values = true)]
+    reserve: Option<Amount>,
+}
+
+fn amount(text: &str) -> Result<Amount, String> {
+    let wrong =
+        |_| "an amount is a number of SMs such as 32, or a percentage such as 25%".to_owned();
+    Amount::parse(text).map_err(wrong)
+}
+
+#[cfg(target_os = "linux")]
+pub(crate) use self::linux::run;
+
+#[cfg(not(target_os = "linux"))]
+pub(crate) fn run(
+    _: &crate::Options,
+    _: &Arguments,
+) -> Result<crate::output::Outcome, crate::failure::Failure> {
+    Err(crate::failure::Failure::Request("green-ctx run needs Linux".to_owned()))
+}
+
+#[cfg(target_os = "linux")]
+mod linux {
+    use std::io::{self, Write};
+    use std::os::unix::process::CommandExt;
+    use std::path::Path;
+    use std::process::Command;
+
+    use green_ctx::resource::Granularity;
+    use green_ctx::{Device, Driver, Error, Version};
+    use green_ctx_reserve::{Amount, program};
+
+    use super::{Amounts, Arguments};
+    use crate::failure::Failure;
+    use crate::output::Outcome;
+    use crate::{DriverChoice, Options};
+
+    /// The oldest CUDA version whose driver has all functions that a limit needs.
+    const NEEDS: Version = Version::new(12, 5);
+    const DEVICES: &str = "CUDA_VISIBLE_DEVICES";
+
+    pub(crate) fn run(options: &Options, arguments: &Arguments) -> Result<Outcome, Failure> {
+        let Arguments { amounts, verbose, program } = arguments;
+        let Some((file, rest)) = program.split_first() else {
+            return Err(Failure::Request("the program is missing".to_owned()));
+        };
+        let mut command = Command::new(file);
+        command.args(rest);
+        if program::is_privileged(file) {
+            let name = file.display();
+            let words = format!(
+                "{name} runs with the rights of another user, so the loader would ignore the limit; \
+                 run green-ctx with these rights instead, as in {name} green-ctx run"
+            );
+            return Err(Failure::Request(words));
+        }
+        let limit = Limit::of(options, amounts)?;
+        command.envs(limit.of_program.variables.iter().map(|(name, value)| (name, value)));
+        let only = limit.devices.iter().find(|_| options.device.is_some());
+        if let Some(only) = only {
+            command.env(DEVICES, visible(only)?);
+        }
+        if *verbose {
+            // If standard error is closed, nobody reads it.
+            let _ = io::stderr().write_all(limit.text()?.as_bytes());
+        }
+        // It returns only if the program does not start.
+        Err(Failure::Program { program: file.into(), source: command.exec() })
+    }
+
+    /// Returns the name of a device for the variable that makes devices visible.
+    fn visible(device: &Device) -> Result<String, Failure> {
+        let uuid = device.uuid()?.to_string();
+        // An instance of MIG has a UUID of its own, with this prefix (MIG User Guide).
+        let is_instance = device.name()?.contains(" MIG ");
+        Ok(if is_instance { uuid.replacen("GPU", "MIG", 1) } else { uuid })
+    }
+
+    /// A limit, and the devices that it holds for.
+    struct Limit {
+        devices: Vec<Device>,
+        of_program: program::Limit,
+    }
+
+    impl Limit {
+        fn of(options: &Options, amounts: &Amounts) -> Result<Limit, Failure> {
+            let (path, driver) = load(&options.driver)?;
+            if driver.version() < NEEDS {
+                let (call, found) = ("green-ctx run", driver.version());
+                return Err(Error::Unsupported { call, needs: NEEDS, found }.into());
+            }
+            let devices = match options.device {
+                Some(ordinal) => vec![driver.device(ordinal)?],
+                None => driver.devices().collect(),
+            };
+            let (option, amount) = match (amounts.sms, amounts.reserve) {
+                (Some(amount), _) => ("--sms", Amount { of_rest: true, ..amount }),
+                (None, Some(amount)) => ("--reserve", amount),
+                (None, None) => return Err(Failure::Request("the amount is missing".to_owned())),
+            };
+            let seen = program::sms(path)?;
+            let mut numbers = Vec::new();
+            for device in &devices {
+                let sms = seen.get(device.ordinal() as usize).copied().unwrap_or(0);
+                numbers.push(number(device, sms, amount)?);
+            }
+            let amount = match program::outer() {
+                Some(outer) if !amount.of_rest => {
+                    let words = "a reserve cannot be made for a program under green-ctx run";
+                    return Err(Failure::Request(format!("{words} {outer}")));
+                }
+                // The library knows only the whole device, and not the one that this process sees.
+                Some(outer) if amount.percent => match numbers.iter().max() == numbers.iter().min()
+                {
+                    true => Amount { number: numbers[0], percent: false, ..amount },
+                    false => {
+                        let words =
+                            "is not the same number of SMs on all devices under green-ctx run";
+                        let words = format!("{}% {words} {outer}", amount.number);
+                        return Err(Failure::Request(words));
+                    }
+                },
+                _ => amount,
+            };
+            let percent = if amount.percent { "%" } else { "" };
+            let text = format!("{option} {}{percent}", amount.number);
+            let of_program = program::limit(path, amount, &text)?;
+            Ok(Limit { devices, of_program })
+        }
+
+        /// Returns a line for each device.
+        fn text(&self) -> Result<String, Failure> {
+            let mut text = String::new();
+            for device in &self.devices {
+                let (ordinal, name, uuid) = (device.ordinal(), device.name()?, device.uuid()?);
+                let sms = self.of_program.sms.get(ordinal as usize).copied().unwrap_or(0);
+                let whole = device.sm_count()?;
+                text += &format!(
+                    "green-ctx run: {sms} of {whole} SMs of device {ordinal}, {name}, {uuid}\n"
+                );
+            }
+            Ok(text)
+        }
+    }
+
+    /// Loads the installed driver, or the one at the chosen path. Returns its path or name, too. The variable
+    /// `GREEN_CTX_RESERVE` is the program's, and reserves nothing here.
+    fn load(choice: &DriverChoice) -> Result<(&Path, Driver), Failure> {
+        let path = match choice {
+            DriverChoice::Library(path) => path,
+            #[cfg(feature = "sim")]
+            DriverChoice::Simulated(_) => {
+                let words = "the simulated driver of this command cannot be given to a program; build \
+                             the library with `cargo xtask sim-lib` in the repository of green-ctx, and \
+                             set LD_LIBRARY_PATH=target/sim-lib";
+                return Err(Failure::Request(words.to_owned()));
+            }
+            _ => Path::new("libcuda.so.1"),
+        };
+        #[allow(
+            unsafe_code,
+            reason = "opens the installed driver, or the library that the user names"
+        )]
+        // SAFETY: the system's library of this name is the CUDA driver. If the user names another library, the user
+        // vouches that it is a CUDA driver.
+        let driver = unsafe { Driver::load_from(path) };
+        Ok((path, driver?))
+    }
+
+    /// Returns the number of SMs that an amount is of the SMs of a device, if the library can give so many.
+    fn number(device: &Device, sms: u32, amount: Amount) -> Result<u32, Failure> {
+        let part = u64::from(sms) * u64::from(amount.number);
+        let number = match amount {
+            Amount { percent: false, number, .. } => number,
+            Amount { of_rest: true, .. } => (part / 100) as u32,
+            Amount { of_rest: false, .. } => part.div_ceil(100) as u32,
+        };
+        let sizes = device.resources().sm()?.unit_sizes(Granularity::default())?;
+        let smallest = [sizes.unit, sizes.odd].into_iter().filter(|unit| *unit > 0).min();
+        let smallest = smallest.unwrap_or(1);
+        let name = format!("device {}, {}", device.ordinal(), device.name()?);
+        let words = if number > sms {
+            format!("{name}, has {sms} SMs, and not {number}")
+        } else if amount.of_rest && number < smallest {
+            format!("{number} SMs are too few: the smallest unit of {name}, has {smallest} SMs")
+        } else if !amount.of_rest && sms - number < smallest {
+            format!(
+                "a reserve of {number} SMs leaves no unit for other work: {name}, has {sms} SMs, and its \
+                 smallest unit has {smallest}"
+            )
+        } else {
+            return Ok(number);
+        };
+        Err(Failure::Request(words))
+    }
+}
