@@ -75,6 +75,7 @@ const CLIENTS: &[Client] = &[
     },
     Client { name: "cudarc", missing: || None, run: Bench::cudarc },
     Client { name: "a reserve", missing: || None, run: Bench::reserve },
+    Client { name: "green-ctx run", missing: no_python, run: Bench::programs },
     Client {
         name: "these clients under a reserve",
         missing: || no_c().or_else(no_triton),
@@ -373,6 +374,14 @@ impl Bench {
         self.load_library(&mut command);
         command.env("GREEN_CTX_SIM", DEFAULT);
         succeed(&mut command)
+    }
+
+    /// Runs the tests of `green-ctx run`, whose programs load the library.
+    fn programs(&self) -> Result<(), Failure> {
+        let mut command = cargo();
+        command.args(["test", "--quiet", "-p", "green-ctx-cli", "--test", "cli", "run::"]);
+        self.load_library(&mut command);
+        succeed(command.env("GREEN_CTX_SIM", DEFAULT))
     }
 
     /// Returns a command for a program that loads the library.
