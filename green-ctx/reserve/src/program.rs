@@ -55,7 +55,10 @@ pub enum Error {
     #[error("no folder for the library in front of the driver can be used: {0}")]
     Folders(String),
     /// The loader cannot be given this path.
-    #[error("the path {} is too long, or contains a character with a meaning for the loader", .0.display())]
+    #[error(
+        "the path {} is too long, has a character with a meaning for the loader, or is that of another library in \
+         front of the driver", .0.display()
+    )]
     Path(PathBuf),
     /// The library does not load here.
     #[error("{} does not load", .0.display())]
