@@ -1,11 +1,14 @@
 //! `green-ctx curve`: measures how a job scales with its SMs.
 
+mod program;
+
 use std::path::PathBuf;
 use std::time::Duration;
 
+use green_ctx::Device;
 use green_ctx::resource::Granularity;
 use green_ctx_report::{CurveObject, DeviceObject, curve_csv, curve_svg, curve_text, heading};
-use green_ctx_tune::{self as tune, CurveRequest};
+use green_ctx_tune::{self as tune, Curve, CurveRequest};
 
 use crate::Options;
 use crate::failure::Failure;
@@ -19,6 +22,12 @@ pub(crate) const HELP: &str = "Jobs: as for tune (green-ctx tune --help).
 Examples:
   green-ctx curve --job gemm:2048
   green-ctx curve --job attention:8192 --sms 16,32,64 --svg attention.svg
+  green-ctx curve --sms 16,32,64 -- python train.py --steps 100
+  green-ctx curve --metric '([0-9.]+) tokens/s' --unit tokens/s -- python bench.py
+
+A program after -- runs as with green-ctx run --sms, on each number of SMs in turn (Linux). Its wall
+time is measured, including its start, or with --metric a number that it prints. Its output is not
+shown; if it fails, the last line of its errors is.
 
 A job of your own is measured by green_ctx_torch.curve in Python, and by green_ctx_tune::curve in Rust.
 Without a GPU, the job runs in a model; the text, the JSON and the picture say so.";
@@ -26,19 +35,21 @@ Without a GPU, the job runs in a model; the text, the JSON and the picture say s
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
     /// The job, for example gemm or gemm:2048.
-    #[arg(long, value_name = "NAME[:SIZE]")]
-    job: jobs::Spec,
+    #[arg(long, value_name = "NAME[:SIZE]", required_unless_present = "program")]
+    job: Option<jobs::Spec>,
     /// The numbers of SMs to measure, rounded up to whole units. The default is about eight. The whole device is always
     /// measured.
     #[arg(long, value_name = "SMS,...", value_delimiter = ',', value_parser = crate::request::count)]
     sms: Option<Vec<u32>>,
     /// The duration of the measurement in seconds. The default is 10.
-    #[arg(long, value_name = "SECONDS", value_parser = crate::request::seconds, allow_negative_numbers = true)]
+    #[arg(long, value_name = "SECONDS", value_parser = crate::request::seconds, allow_negative_numbers = true, conflicts_with = "program")]
     budget: Option<Duration>,
     /// The path of libcublas.so, or of the folder that contains it. The option is needed only if the system does not
     /// find cuBLAS.
-    #[arg(long, value_name = "PATH")]
+    #[arg(long, value_name = "PATH", conflicts_with = "program")]
     cublas: Option<PathBuf>,
+    #[command(flatten)]
+    program: program::ProgramRequest,
     /// Prints the number of SMs, the median time in us, the spread and the speed as comma-separated values.
     #[arg(long, conflicts_with = "json")]
     csv: bool,
@@ -55,19 +66,10 @@ pub(crate) fn run(options: &Options, arguments: &Arguments) -> Result<Outcome, F
     if let Some(budget) = arguments.budget {
         request = request.budget(budget);
     }
-    let device = options.driver.device(options.device)?;
     let picture = arguments.svg.clone().map(Picture::open).transpose()?;
-    let name = arguments.job.to_string();
-    let curve = if device.driver().is_simulated() {
-        let pieces = device.resources().sm()?.unit_sizes(Granularity::default())?;
-        let mut model = tune::Model::new(pieces, vec![jobs::model(&arguments.job, pieces)], 1);
-        watched(|go_on| tune::curve_with(&mut model, &name, pieces, &request, go_on))
-            .map_err(|error| failure(error, |never| match never {}))?
-    } else {
-        let builder = Builder::new(&device, arguments.cublas.as_deref())?;
-        let mut job = builder.job(&name, &arguments.job)?;
-        watched(|go_on| tune::curve(&device, &mut job, &request, go_on))
-            .map_err(|error| failure(error, Failure::Library))?
+    let (device, curve) = match &arguments.job {
+        Some(spec) => of_job(options, arguments, spec, &request)?,
+        None => program::curve(options, &arguments.program, request)?,
     };
     if let Some(picture) = picture {
         picture.write(&curve_svg(&curve))?;
@@ -84,4 +86,27 @@ pub(crate) fn run(options: &Options, arguments: &Arguments) -> Result<Outcome, F
         text.push_str(&format!("picture  {}\n", path.display()));
     }
     Ok(Outcome { text, status: 0 }.marked(options, device.driver()))
+}
+
+/// Measures a built-in job, on the device or in the model.
+fn of_job(
+    options: &Options,
+    arguments: &Arguments,
+    spec: &jobs::Spec,
+    request: &CurveRequest,
+) -> Result<(Device, Curve), Failure> {
+    let device = options.driver.device(options.device)?;
+    let name = spec.to_string();
+    let curve = if device.driver().is_simulated() {
+        let pieces = device.resources().sm()?.unit_sizes(Granularity::default())?;
+        let mut model = tune::Model::new(pieces, vec![jobs::model(spec, pieces)], 1);
+        watched(|go_on| tune::curve_with(&mut model, &name, pieces, request, go_on))
+            .map_err(|error| failure(error, |never| match never {}))?
+    } else {
+        let builder = Builder::new(&device, arguments.cublas.as_deref())?;
+        let mut job = builder.job(&name, spec)?;
+        watched(|go_on| tune::curve(&device, &mut job, request, go_on))
+            .map_err(|error| failure(error, Failure::Library))?
+    };
+    Ok((device, curve))
 }

@@ -59,8 +59,11 @@ fn amount(text: &str) -> Result<Amount, String> {
     Amount::parse(text).map_err(wrong)
 }
 
+/// The variable that makes devices visible to a program.
+pub(crate) const DEVICES: &str = "CUDA_VISIBLE_DEVICES";
+
 #[cfg(target_os = "linux")]
-pub(crate) use self::linux::run;
+pub(crate) use self::linux::{load, obeys, run, visible};
 
 #[cfg(not(target_os = "linux"))]
 pub(crate) fn run(
@@ -72,6 +75,7 @@ pub(crate) fn run(
 
 #[cfg(target_os = "linux")]
 mod linux {
+    use std::ffi::OsStr;
     use std::io::{self, Write};
     use std::os::unix::process::CommandExt;
     use std::path::Path;
@@ -81,14 +85,13 @@ mod linux {
     use green_ctx::{Device, Driver, Error, Version};
     use green_ctx_reserve::{Amount, program};
 
-    use super::{Amounts, Arguments};
+    use super::{Amounts, Arguments, DEVICES};
     use crate::failure::Failure;
     use crate::output::Outcome;
     use crate::{DriverChoice, Options};
 
     /// The oldest CUDA version whose driver has all functions that a limit needs.
     const NEEDS: Version = Version::new(12, 5);
-    const DEVICES: &str = "CUDA_VISIBLE_DEVICES";
 
     pub(crate) fn run(options: &Options, arguments: &Arguments) -> Result<Outcome, Failure> {
         let Arguments { amounts, verbose, program } = arguments;
@@ -97,14 +100,7 @@ mod linux {
         };
         let mut command = Command::new(file);
         command.args(rest);
-        if program::is_privileged(file) {
-            let name = file.display();
-            let words = format!(
-                "{name} runs with the rights of another user, so the loader would ignore the limit; \
-                 run green-ctx with these rights instead, as in {name} green-ctx run"
-            );
-            return Err(Failure::Request(words));
-        }
+        obeys(file)?;
         let limit = Limit::of(options, amounts)?;
         command.envs(limit.of_program.variables.iter().map(|(name, value)| (name, value)));
         let only = limit.devices.iter().find(|_| options.device.is_some());
@@ -119,8 +115,21 @@ mod linux {
         Err(Failure::Program { program: file.into(), source: command.exec() })
     }
 
+    /// Returns an error if the loader would ignore a limit for a program.
+    pub(crate) fn obeys(program: &OsStr) -> Result<(), Failure> {
+        if !program::is_privileged(program) {
+            return Ok(());
+        }
+        let name = program.display();
+        let words = format!(
+            "{name} runs with the rights of another user, so the loader would ignore the limit; run green-ctx with \
+             these rights instead, as in {name} green-ctx run"
+        );
+        Err(Failure::Request(words))
+    }
+
     /// Returns the name of a device for the variable that makes devices visible.
-    fn visible(device: &Device) -> Result<String, Failure> {
+    pub(crate) fn visible(device: &Device) -> Result<String, Failure> {
         let uuid = device.uuid()?.to_string();
         // An instance of MIG has a UUID of its own, with this prefix (MIG User Guide).
         let is_instance = device.name()?.contains(" MIG ");
@@ -136,10 +145,6 @@ mod linux {
     impl Limit {
         fn of(options: &Options, amounts: &Amounts) -> Result<Limit, Failure> {
             let (path, driver) = load(&options.driver)?;
-            if driver.version() < NEEDS {
-                let (call, found) = ("green-ctx run", driver.version());
-                return Err(Error::Unsupported { call, needs: NEEDS, found }.into());
-            }
             let devices = match options.device {
                 Some(ordinal) => vec![driver.device(ordinal)?],
                 None => driver.devices().collect(),
@@ -196,7 +201,7 @@ mod linux {
 
     /// Loads the installed driver, or the one at the chosen path. Returns its path or name, too. The variable
     /// `GREEN_CTX_RESERVE` is the program's, and reserves nothing here.
-    fn load(choice: &DriverChoice) -> Result<(&Path, Driver), Failure> {
+    pub(crate) fn load(choice: &DriverChoice) -> Result<(&Path, Driver), Failure> {
         let path = match choice {
             DriverChoice::Library(path) => path,
             #[cfg(feature = "sim")]
@@ -215,7 +220,12 @@ mod linux {
         // SAFETY: the system's library of this name is the CUDA driver. If the user names another library, the user
         // vouches that it is a CUDA driver.
         let driver = unsafe { Driver::load_from(path) };
-        Ok((path, driver?))
+        let driver = driver?;
+        if driver.version() < NEEDS {
+            let (call, found) = ("a limit for a program", driver.version());
+            return Err(Error::Unsupported { call, needs: NEEDS, found }.into());
+        }
+        Ok((path, driver))
     }
 
     /// Returns the number of SMs that an amount is of the SMs of a device, if the library can give so many.

@@ -206,8 +206,15 @@ pub(crate) fn failure<E>(error: TuneError<E>, failed: impl FnOnce(E) -> Failure)
 pub(crate) fn watched<T>(
     measure: impl FnOnce(&mut dyn FnMut(&tune::Progress<'_>) -> bool) -> T,
 ) -> T {
-    let interrupted = Arc::new(AtomicBool::new(false));
-    let flag = Arc::clone(&interrupted);
+    watched_by(&Arc::default(), measure)
+}
+
+/// Runs a measurement like [`watched`], with a flag that is set by the first interruption.
+pub(crate) fn watched_by<T>(
+    interrupted: &Arc<AtomicBool>,
+    measure: impl FnOnce(&mut dyn FnMut(&tune::Progress<'_>) -> bool) -> T,
+) -> T {
+    let flag = Arc::clone(interrupted);
     // If no handler can be installed, an interruption ends the program, which is acceptable.
     let _ = ctrlc::set_handler(move || {
         if flag.swap(true, Ordering::Relaxed) {

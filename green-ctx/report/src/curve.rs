@@ -17,6 +17,9 @@ pub struct CurveObject<'a> {
     device: Option<DeviceObject>,
     #[serde(flatten)]
     curve: &'a Curve,
+    /// The median of each point in the unit of the quantity, if it is not a time of an iteration.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    medians: Option<Vec<Option<f64>>>,
     within: Value,
 }
 
@@ -25,16 +28,21 @@ impl CurveObject<'_> {
     #[must_use]
     pub fn of((driver, device): Machine, curve: &Curve) -> CurveObject<'_> {
         let within = json!({ "5%": curve.within(0.05), "10%": curve.within(0.1) });
-        CurveObject { driver: driver.map(DriverObject::from), device, curve, within }
+        let medians = curve.metric.as_ref().map(|metric| {
+            let times = curve.points.iter().map(|point| point.median_us);
+            times.map(|time| time.map(|time| metric.value(time))).collect()
+        });
+        CurveObject { driver: driver.map(DriverObject::from), device, curve, medians, within }
     }
 }
 
 /// Formats a curve as text: its sentence, a table with one row per number of SMs, and remarks.
 #[must_use]
 pub fn curve_text(curve: &Curve) -> String {
+    let unit = curve.metric.as_ref().map_or("us", |metric| metric.unit.as_str());
     let columns = [
         ("SMs", Align::Right),
-        ("us", Align::Right),
+        (unit, Align::Right),
         ("spread", Align::Right),
         ("speed", Align::Right),
         ("doubling", Align::Right),
@@ -44,7 +52,7 @@ pub fn curve_text(curve: &Curve) -> String {
     let row = |point: &CurvePoint| {
         [
             point.sms.to_string(),
-            point.median_us.map_or("-".to_owned(), |time| format!("{time:.1}")),
+            point.median_us.map_or("-".to_owned(), |time| figure(curve, time)),
             percent(point.spread),
             percent(point.speed),
             point.doubling.map_or("-".to_owned(), |factor| format!("{factor:.2} x")),
@@ -59,6 +67,15 @@ pub fn curve_text(curve: &Curve) -> String {
         let _ = writeln!(text, "{remark}");
     }
     text
+}
+
+/// Returns the measured value for a point's time.
+pub(crate) fn figure(curve: &Curve, time_us: f64) -> String {
+    let Some(metric) = &curve.metric else { return format!("{time_us:.1}") };
+    let value = metric.value(time_us);
+    // Four digits.
+    let digits = [1000.0, 100.0, 10.0].iter().filter(|power| value < **power).count();
+    format!("{value:.digits$}")
 }
 
 /// Returns remarks for the reader of the table or the picture: where and why the job does not run, the notes, and
@@ -89,13 +106,17 @@ pub(crate) fn curve_lines(curve: &Curve) -> String {
 }
 
 /// Formats a curve as CSV: the number of SMs, the median time in µs, the spread, and the speed as a fraction of the
-/// full speed. A value that was not measured is empty.
+/// full speed. A value that was not measured is empty. For another quantity than a time, its median is in its own unit.
 #[must_use]
 pub fn curve_csv(curve: &Curve) -> String {
-    let mut text = String::from("sms,median_us,spread,speed\n");
+    let unit = if curve.metric.is_some() { "" } else { "_us" };
+    let mut text = format!("sms,median{unit},spread,speed\n");
     let number = |value: Option<f64>| value.map_or_else(String::new, |value| format!("{value:.4}"));
     for point in &curve.points {
-        let values = [point.median_us, point.spread, point.speed].map(number);
+        let median = point
+            .median_us
+            .map(|time| curve.metric.as_ref().map_or(time, |metric| metric.value(time)));
+        let values = [median, point.spread, point.speed].map(number);
         let _ = writeln!(text, "{},{}", point.sms, values.join(","));
     }
     text

@@ -187,6 +187,14 @@ pub fn is_privileged(program: &OsStr) -> bool {
     })
 }
 
+/// Ends all processes of a group.
+pub fn end(group: u32) {
+    if let Ok(group) = libc::pid_t::try_from(group) {
+        // SAFETY: the function has no requirement. The group may have ended already.
+        unsafe { libc::killpg(group, libc::SIGKILL) };
+    }
+}
+
 fn user() -> u32 {
     // SAFETY: the function has no requirement.
     unsafe { libc::geteuid() }

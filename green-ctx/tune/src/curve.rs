@@ -24,6 +24,7 @@ use crate::stats::median;
 pub struct CurveRequest {
     counts: Option<Vec<u32>>,
     budget: Option<Duration>,
+    blocks: Option<u32>,
 }
 
 impl CurveRequest {
@@ -37,6 +38,12 @@ impl CurveRequest {
     /// Sets the duration of the measurement. Each number of SMs is measured at least once, even if that takes longer.
     pub fn budget(mut self, budget: Duration) -> CurveRequest {
         self.budget = Some(budget);
+        self
+    }
+
+    /// Sets the number of blocks of each number of SMs, whatever the duration.
+    pub fn blocks(mut self, blocks: u32) -> CurveRequest {
+        self.blocks = Some(blocks);
         self
     }
 
@@ -60,6 +67,10 @@ pub struct Curve {
     /// The machine; `None` if the job was not measured on a device.
     #[serde(skip)]
     pub machine: Option<Machine>,
+    /// The quantity that was measured, if it is not the time of an iteration in µs. The points then have times that give
+    /// the same speeds; [`CurveMetric::value`] returns the measured value of such a time.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub metric: Option<CurveMetric>,
     /// The points, from the fewest SMs to the whole device. On the whole device, the job runs in a plain stream.
     pub points: Vec<CurvePoint>,
     /// The shape of the curve.
@@ -72,6 +83,29 @@ pub struct Curve {
     pub notes: Vec<String>,
     /// False if the measurement was interrupted. The curve then consists of the blocks until the interruption.
     pub complete: bool,
+}
+
+/// A quantity that a program measures itself.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct CurveMetric {
+    /// The unit, such as `s` or `tokens/s`.
+    pub unit: String,
+    /// Whether smaller values are better, as for a time.
+    pub lower_is_better: bool,
+}
+
+impl CurveMetric {
+    /// Returns the value for a time of a [`CurvePoint`] in µs.
+    #[must_use]
+    pub fn value(&self, time_us: f64) -> f64 {
+        if self.lower_is_better { time_us / 1e6 } else { 1e6 / time_us }
+    }
+
+    /// Returns the speed for a value: its inverse if smaller values are better, and otherwise the value.
+    #[must_use]
+    pub fn rate(&self, value: f64) -> f64 {
+        if self.lower_is_better { 1.0 / value } else { value }
+    }
 }
 
 /// The measurements of a job on one number of SMs.
@@ -136,6 +170,7 @@ impl Curve {
         let mut curve = Curve {
             job: job.to_owned(),
             machine: None,
+            metric: None,
             points,
             shape: CurveShape::Unknown,
             sentence: String::new(),
@@ -291,7 +326,14 @@ pub fn curve_with<M: Measure>(
     let (mut host_us, mut blocks, mut complete) = (f64::INFINITY, 0, true);
     for turn in 0.. {
         let (round, place) = (turn / points.len(), turn % points.len());
-        let spent = (measure.now() - began).div_duration_f64(budget).min(1.0);
+        let elapsed = measure.now() - began;
+        let (spent, all) = match request.blocks {
+            Some(blocks) => {
+                let spent = turn as f64 / (blocks as usize * points.len()).max(1) as f64;
+                (spent, elapsed.div_f64(spent.max(1e-6)))
+            }
+            None => (elapsed.div_duration_f64(budget).min(1.0), budget),
+        };
         if round > 0 && spent >= 1.0 || points.iter().all(|point| point.skipped.is_some()) {
             break;
         }
@@ -302,7 +344,7 @@ pub fn curve_with<M: Measure>(
             continue;
         }
         let step = format!("{} of {} SMs", point.sms, pieces.sms);
-        let left = budget.mul_f64(1.0 - spent);
+        let left = all.mul_f64((1.0 - spent).max(0.0));
         let progress = Progress { step: &step, spent, left, blocks, best: None };
         complete = go_on(&progress);
         if !complete {
@@ -388,6 +430,31 @@ mod tests {
         let skipped: Vec<bool> = curve.points.iter().map(|it| it.skipped.is_some()).collect();
         assert_eq!(skipped, [true, true, false, false, false, false, false, false]);
         assert!(curve.points.iter().all(|it| it.skipped.is_some() || it.blocks_us.len() > 1));
+    }
+
+    #[test]
+    fn each_number_of_sms_has_the_requested_blocks() {
+        let mut model =
+            Model::new(H200, vec![ModelJob { least_sms: 16, ..ModelJob::default() }], 1);
+        let request = CurveRequest::default().counts([8, 64]).blocks(3);
+        let mut spent = Vec::new();
+        let mut go_on = |progress: &Progress<'_>| {
+            spent.push(progress.spent);
+            true
+        };
+        let curve = curve_with(&mut model, "job", H200, &request, &mut go_on).expect("it ran");
+        let blocks: Vec<_> = curve.points.iter().map(|it| it.blocks_us.len()).collect();
+        assert_eq!((blocks, curve.complete), (vec![0, 3, 3], true));
+        assert!(spent.is_sorted() && spent.iter().all(|it| (0.0..1.0).contains(it)), "{spent:?}");
+    }
+
+    #[test]
+    fn a_metric_gives_its_value_for_a_time() {
+        for lower_is_better in [false, true] {
+            let metric = CurveMetric { unit: "steps/s".to_owned(), lower_is_better };
+            let time_us = 1e6 / metric.rate(40.0);
+            assert!((metric.value(time_us) - 40.0).abs() < 1e-9, "{lower_is_better}");
+        }
     }
 
     #[test]

@@ -34,7 +34,7 @@ mod store;
 pub use applied::Applied;
 pub use arm::{Arm, ArmKind, Part, ceilings};
 pub use arrival::Arrival;
-pub use curve::{Curve, CurvePoint, CurveRequest, CurveShape, curve, curve_with};
+pub use curve::{Curve, CurveMetric, CurvePoint, CurveRequest, CurveShape, curve, curve_with};
 pub use goal::Goal;
 pub use green_ctx::resource::UnitSizes;
 pub use job::{Job, JobError};

@@ -32,7 +32,7 @@ fn commands_on_pages_run() {
     for page in ["README.md", "docs/requirements.md", "green-ctx/cli/README.md"] {
         for mut arguments in commands(page) {
             // It runs another program, on a driver library.
-            if arguments[0] == "run" {
+            if arguments.iter().any(|argument| argument == "--") {
                 continue;
             }
             for argument in &mut arguments {

@@ -1,6 +1,8 @@
 //! `green-ctx run`, on the simulated `libcuda.so.1`. `cargo xtask clients` runs these tests; without the library in
 //! `LD_LIBRARY_PATH`, they are skipped and say so.
 
+mod curve;
+
 use std::env;
 use std::fs::{self, Permissions};
 use std::io::{BufRead, BufReader};
@@ -272,7 +274,11 @@ fn what_cannot_be_held_is_refused() {
     bench.refused(&["--sms", "8", "--driver", "sim"], 2, "cannot be given to a program");
     bench.refused(&["--sms", "8", "--driver", "cuda:/nowhere.so"], 3, "no CUDA driver library");
     for (simulated, status, part) in [
-        ("h200@12.4", 3, "green-ctx run needs CUDA 12.5, but the driver supports only 12.4"),
+        (
+            "h200@12.4",
+            3,
+            "a limit for a program needs CUDA 12.5, but the driver supports only 12.4",
+        ),
         ("h200@12.3", 3, "cuInit failed"),
         ("h200@12.5", 0, ""),
     ] {

@@ -76,8 +76,10 @@ pub(super) fn speeds(canvas: &mut Canvas, curves: &[Curve], top: f64) -> f64 {
             }
             path(canvas, "spread", (at.0, low), (at.0, high), &format!(r#"stroke="{colour}""#));
             let (x, y) = axes.at(at);
-            let time = point.median_us.unwrap_or_default();
-            let figures = format!("{}: {} SMs, {time:.1} us, {:.1} %", curve.job, point.sms, at.1);
+            let value = crate::curve::figure(curve, point.median_us.unwrap_or_default());
+            let unit = curve.metric.as_ref().map_or("us", |metric| metric.unit.as_str());
+            let figures =
+                format!("{}: {} SMs, {value} {unit}, {:.1} %", curve.job, point.sms, at.1);
             canvas.put(format_args!(
                 r#"<circle class="point" cx="{}" cy="{}" r="4" fill="{colour}"><title>{}</title></circle>"#,
                 Number(x),

@@ -1,0 +1,208 @@
+//! `green-ctx curve` of a program.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use super::Bench;
+use crate::{Run, command};
+
+/// Appends the number of SMs to a file, and prints values that depend on it.
+const PROGRAM: &str = "
+import ctypes, sys, time
+driver, sms = ctypes.CDLL('libcuda.so.1'), ctypes.c_int()
+assert driver.cuInit(0) == 0
+assert driver.cuDeviceGetAttribute(ctypes.byref(sms), 16, 0) == 0
+sms, order, mode = sms.value, sys.argv[1], sys.argv[2]
+print(sms, file=open(order, 'a'))
+if mode == 'fail' and sms < 16:
+    sys.exit(f'a warning\\ntoo few: {sms}\\n')
+if mode == 'sleep':
+    time.sleep(4 / sms)
+print('warming up: 1 steps/s')
+print(f'µ: {10 * sms} steps/s')
+print(f'took {1000 / sms} ms, or nothing', file=sys.stderr)
+";
+
+struct Programs {
+    bench: Bench,
+    order: String,
+}
+
+impl Programs {
+    fn new(test: &str) -> Option<Programs> {
+        let bench = Bench::new(test)?;
+        let order = bench.cache.file("order");
+        Some(Programs { bench, order })
+    }
+
+    fn command(&self, options: &[&str], program: &[&str]) -> Command {
+        let mut command = command(&[&["curve"], options, &["--"], program].concat());
+        command.env("XDG_CACHE_HOME", &self.bench.cache.0).env_remove("GREEN_CTX_RESERVE");
+        command
+    }
+
+    fn run(&self, options: &[&str], mode: &str) -> Run {
+        let program = ["python3", "-c", PROGRAM, &self.order, mode];
+        Run::of(self.command(options, &program).output().expect("the command starts"))
+    }
+
+    /// Returns the numbers of SMs of all runs so far.
+    fn order(&self) -> Vec<u32> {
+        let text = fs::read_to_string(&self.order).unwrap_or_default();
+        text.lines().map(|line| line.parse().expect("a number")).collect()
+    }
+}
+
+macro_rules! programs {
+    ($name:literal) => {
+        match Programs::new($name) {
+            Some(programs) => programs,
+            None => return,
+        }
+    };
+}
+
+#[test]
+fn the_wall_time_is_measured_in_turn() {
+    let programs = programs!("curve-time");
+    let answer = programs.run(&["--sms", "32,8", "--repeat", "2"], "sleep");
+    assert_eq!((answer.status, answer.err.as_str()), (0, ""), "{}", answer.out);
+    assert_eq!(programs.order(), [132, 132, 32, 8, 8, 32, 132]);
+    let words = "(This curve comes from a program on a simulated driver, not from a GPU.)";
+    assert!(answer.out.contains("python3 ") && answer.out.contains(words), "{}", answer.out);
+    let rows = answer.out.lines().skip_while(|line| !line.starts_with("SMs"));
+    let rows: Vec<Vec<&str>> = rows.map(|row| row.split_whitespace().collect()).collect();
+    assert_eq!(rows[0][..2], ["SMs", "s"]);
+    let seconds: f64 = rows[1][1].parse().expect("a time");
+    assert!(rows[1][0] == "8" && (0.5..5.0).contains(&seconds), "{rows:?}");
+}
+
+#[test]
+fn a_metric_is_the_last_match() {
+    let programs = programs!("curve-metric");
+    let metric = ["--sms", "64", "--repeat", "2", "--warm-up", "0", "--metric"];
+    let rate = [&metric[..], &[r"^\S+ (\d+) steps/s$", "--unit", "steps/s"]].concat();
+    let answer = programs.run(&rate, "quick");
+    assert_eq!((answer.status, answer.err.as_str()), (0, ""), "{}", answer.out);
+    assert_eq!(programs.order(), [132, 64, 64, 132]);
+    let lines: Vec<&str> = answer.out.lines().collect();
+    assert!(lines.contains(&"SMs  steps/s  spread  speed  doubling"), "{lines:?}");
+    assert!(lines.contains(&" 64    640.0     0 %   48 %         -"), "{lines:?}");
+    assert!(lines.contains(&"132     1320     0 %  100 %    2.06 x"), "{lines:?}");
+    let answer = programs.run(&[&rate[..], &["--csv"]].concat(), "quick");
+    assert!(answer.out.starts_with("sms,median,spread,speed\n64,640.0000,"), "{}", answer.out);
+
+    let latency = [&metric[..], &["took ([0-9.]+) ms", "--lower-is-better", "--json"]].concat();
+    let value = programs.run(&latency, "quick").json();
+    assert_eq!(value["metric"]["lower_is_better"], true);
+    let medians = value["medians"].as_array().expect("medians");
+    assert_eq!(medians[0].as_f64().map(|it| (1000.0 * it).round()), Some(15625.0));
+    let speed = value["points"][0]["speed"].as_f64().expect("a speed");
+    assert!((speed - 64.0 / 132.0).abs() < 1e-9, "{speed}");
+}
+
+#[test]
+fn a_program_that_fails_on_few_sms_keeps_the_rest() {
+    let programs = programs!("curve-fail");
+    let answer = programs.run(&["--sms", "8,16", "--repeat", "2"], "fail");
+    assert_eq!((answer.status, answer.err.as_str()), (0, ""), "{}", answer.out);
+    let words = "8 SMs: it does not run: exit status: 1: too few: 8";
+    assert!(answer.out.lines().any(|line| line == words), "{}", answer.out);
+    assert_eq!(programs.order(), [132, 132, 16, 8, 16, 132]);
+    let fails = programs.command(&["--sms", "8"], &["sh", "-c", "exit 3"]).output();
+    let answer = Run::of(fails.expect("the command starts"));
+    assert_eq!((answer.status, answer.out.as_str()), (2, ""));
+    assert_eq!(answer.err, "error: sh does not run: exit status: 3\n");
+}
+
+#[test]
+fn a_run_that_takes_too_long_ends_with_its_children() {
+    let programs = programs!("curve-timeout");
+    let began = Instant::now();
+    // The child has the pipes, too, and would hold the command up.
+    let script = "echo $$ >> $0; sleep 300 & wait";
+    let slow = programs.command(&["--timeout", "0.3"], &["sh", "-c", script, &programs.order]);
+    let answer = Run::of({ slow }.output().expect("the command starts"));
+    assert!(began.elapsed() < Duration::from_secs(60));
+    assert_eq!((answer.status, answer.out.as_str()), (2, ""));
+    assert_eq!(answer.err, "error: sh does not run: it runs longer than 0.3 s\n");
+    assert_no_group(programs.order()[0]);
+    // A child that outlives its program is ended, too.
+    let daemon = ["sh", "-c", "echo $$ >> $0; sleep 300 & exit 0", &programs.order];
+    let answer = programs.command(&["--sms", "8", "--repeat", "1"], &daemon).output();
+    assert_eq!(Run::of(answer.expect("the command starts")).status, 0);
+    assert!(began.elapsed() < Duration::from_secs(60));
+    programs.order().into_iter().for_each(assert_no_group);
+}
+
+/// No process of a group is running.
+#[track_caller]
+fn assert_no_group(group: u32) {
+    let processes = fs::read_dir("/proc").expect("processes");
+    let stat = |path: &Path| fs::read_to_string(path.join("stat")).unwrap_or_default();
+    for process in processes.filter_map(Result::ok) {
+        let stat = stat(&process.path());
+        let mut fields = stat.rsplit(") ").next().unwrap_or_default().split(' ');
+        let (state, of) = (fields.next(), fields.nth(1).and_then(|it| it.parse().ok()));
+        assert!(of != Some(group) || state == Some("Z"), "{stat}");
+    }
+}
+
+#[test]
+fn an_interruption_keeps_the_runs_so_far() {
+    let programs = programs!("curve-interrupt");
+    let script = "echo $$ >> $0; test $(wc -l < $0) -lt 4 || sleep 300";
+    let options = ["--sms", "8,64", "--repeat", "9", "--warm-up", "0"];
+    let mut command = programs.command(&options, &["sh", "-c", script, &programs.order]);
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let child = command.spawn().expect("the command starts");
+    let began = Instant::now();
+    while programs.order().len() < 4 && began.elapsed() < Duration::from_secs(60) {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let id = child.id().to_string();
+    assert!(Command::new("kill").args(["-INT", &id]).status().expect("kill").success());
+    let answer = Run::of(child.wait_with_output().expect("the command ends"));
+    assert_eq!((answer.status, answer.err.as_str()), (0, ""), "{}", answer.out);
+    let words = "The measurement was interrupted: these are the blocks so far.";
+    assert!(answer.out.contains(words), "{}", answer.out);
+    programs.order().into_iter().for_each(assert_no_group);
+}
+
+#[test]
+fn wrong_requests_are_refused() {
+    let programs = programs!("curve-refused");
+    for (options, words) in [
+        (&["--metric", "("][..], "unclosed group"),
+        (&["--metric", "steps"], "it has no group for the number"),
+        (&["--metric", "(nowhere)"], "nothing that it prints matches (nowhere)"),
+        (&["--metric", "([a-z]+)/s"], "finds \"steps\", which is not a positive number"),
+        (&["--metric", "took (0)"], "nothing that it prints"),
+        (&["--unit", "ms"], "--metric"),
+        (&["--lower-is-better"], "--metric"),
+        (&["--job", "gemm"], "cannot be used with"),
+        (&["--budget", "1"], "cannot be used with"),
+        (&["--repeat", "0"], "--repeat"),
+        (&["--timeout", "-1"], "a number of seconds"),
+        (&["--driver", "sim"], "cannot be given to a program"),
+        (&["--device", "1"], "device 1"),
+    ] {
+        let answer = programs.run(&[&["--sms", "8", "--repeat", "1"], options].concat(), "quick");
+        assert!(answer.status == 2 && answer.err.contains(words), "{options:?}: {}", answer.err);
+    }
+    let repeated = crate::simulated(&["curve", "--job", "gemm", "--repeat", "2"]);
+    assert!(
+        repeated.status == 2 && repeated.err.contains("cannot be used with"),
+        "{}",
+        repeated.err
+    );
+    for (program, status) in [("no-such-program", 127), ("/etc/passwd", 126)] {
+        let output = programs.command(&["--sms", "8"], &[program]).output();
+        assert_eq!(Run::of(output.expect("the command starts")).status, status, "{program}");
+    }
+    let outer = ["--sms", "64", super::COMMAND, "curve", "--", "true"];
+    let answer = programs.bench.run(&outer);
+    assert!(answer.status == 2 && answer.err.contains("under green-ctx run --sms 64"));
+}
