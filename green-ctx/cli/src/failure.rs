@@ -16,7 +16,9 @@ pub(crate) const BAD_USAGE: u8 = 2;
 /// The exit status if the driver is missing, too old or broken.
 pub(crate) const NO_DRIVER: u8 = 3;
 /// The exit statuses if a program cannot be run, and if it is not found, as of `env` and `timeout`.
+#[cfg(target_os = "linux")]
 const NOT_RUN: u8 = 126;
+#[cfg(target_os = "linux")]
 const NOT_FOUND: u8 = 127;
 
 /// The reason why a command failed.
@@ -45,6 +47,7 @@ pub(crate) enum Failure {
     #[error("the program cannot be held to its SMs, so it does not run")]
     Unheld(#[from] green_ctx_reserve::program::Error),
     /// A program does not start.
+    #[cfg(target_os = "linux")]
     #[error("cannot run {}", program.display())]
     Program {
         /// The program.
@@ -84,10 +87,8 @@ impl Failure {
                 kind(error).as_str()
             }
             #[cfg(target_os = "linux")]
-            Failure::Unheld(error) if error.is_of_driver() => "driver",
-            #[cfg(target_os = "linux")]
-            Failure::Unheld(_) => "io",
-            Failure::Program { .. } | Failure::File { .. } | Failure::Output(_) => "io",
+            Failure::Unheld(_) | Failure::Program { .. } => "io",
+            Failure::File { .. } | Failure::Output(_) => "io",
         }
     }
 
@@ -110,11 +111,10 @@ impl Failure {
                 _ => NO_DRIVER,
             },
             #[cfg(target_os = "linux")]
-            Failure::Unheld(error) if error.is_of_driver() => NO_DRIVER,
-            Failure::Program { source, .. } if source.kind() == io::ErrorKind::NotFound => {
-                NOT_FOUND
-            }
-            Failure::Program { .. } => NOT_RUN,
+            Failure::Program { source, .. } => match source.kind() {
+                io::ErrorKind::NotFound => NOT_FOUND,
+                _ => NOT_RUN,
+            },
             _ => BAD_USAGE,
         }
     }

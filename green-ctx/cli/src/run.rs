@@ -60,6 +60,7 @@ fn amount(text: &str) -> Result<Amount, String> {
 }
 
 /// The variable that makes devices visible to a program.
+#[cfg(target_os = "linux")]
 pub(crate) const DEVICES: &str = "CUDA_VISIBLE_DEVICES";
 
 #[cfg(target_os = "linux")]
@@ -140,6 +141,8 @@ mod linux {
     struct Limit {
         devices: Vec<Device>,
         of_program: program::Limit,
+        /// The number of SMs of each visible device that the program gets.
+        sms: Vec<u32>,
     }
 
     impl Limit {
@@ -149,53 +152,45 @@ mod linux {
                 Some(ordinal) => vec![driver.device(ordinal)?],
                 None => driver.devices().collect(),
             };
-            let (option, amount) = match (amounts.sms, amounts.reserve) {
+            let (option, mut amount) = match (amounts.sms, amounts.reserve) {
                 (Some(amount), _) => ("--sms", Amount { of_rest: true, ..amount }),
                 (None, Some(amount)) => ("--reserve", amount),
                 (None, None) => return Err(Failure::Request("the amount is missing".to_owned())),
             };
-            let seen = program::sms(path)?;
-            let mut numbers = Vec::new();
-            for device in &devices {
-                let sms = seen.get(device.ordinal() as usize).copied().unwrap_or(0);
-                numbers.push(number(device, sms, amount)?);
-            }
-            let amount = match program::outer() {
-                Some(outer) if !amount.of_rest => {
-                    let words = "a reserve cannot be made for a program under green-ctx run";
-                    return Err(Failure::Request(format!("{words} {outer}")));
+            let numbers = devices.iter().map(|device| number(device, amount));
+            let numbers = numbers.collect::<Result<Vec<_>, _>>()?;
+            if let Some(outer) = program::outer() {
+                let refused =
+                    |why| Err(Failure::Request(format!("{why} under green-ctx run {outer}")));
+                if !amount.of_rest {
+                    return refused("a reserve cannot be made for a program");
                 }
-                // The library knows only the whole device, and not the one that this process sees.
-                Some(outer) if amount.percent => match numbers.iter().max() == numbers.iter().min()
-                {
-                    true => Amount { number: numbers[0], percent: false, ..amount },
-                    false => {
-                        let words =
-                            "is not the same number of SMs on all devices under green-ctx run";
-                        let words = format!("{}% {words} {outer}", amount.number);
-                        return Err(Failure::Request(words));
-                    }
-                },
-                _ => amount,
-            };
+                if numbers.iter().max() != numbers.iter().min() {
+                    return refused("a percentage is not the same number of SMs on all devices");
+                }
+                // The library knows only whole devices, and not those that this process sees.
+                (amount.number, amount.percent) = (numbers[0], false);
+            }
             let percent = if amount.percent { "%" } else { "" };
             let text = format!("{option} {}{percent}", amount.number);
             let of_program = program::limit(path, amount, &text)?;
-            Ok(Limit { devices, of_program })
+            // To see that the library works here, and what it tells a program.
+            let front = open(&of_program.front)?;
+            let sms = front.devices().map(|device| device.sm_count()).collect::<Result<_, _>>()?;
+            Ok(Limit { devices, of_program, sms })
         }
 
         /// Returns a line for each device.
         fn text(&self) -> Result<String, Failure> {
-            let mut text = String::new();
-            for device in &self.devices {
+            let line = |device: &Device| {
                 let (ordinal, name, uuid) = (device.ordinal(), device.name()?, device.uuid()?);
-                let sms = self.of_program.sms.get(ordinal as usize).copied().unwrap_or(0);
+                let sms = self.sms.get(ordinal as usize).copied().unwrap_or(0);
                 let whole = device.sm_count()?;
-                text += &format!(
+                Ok(format!(
                     "green-ctx run: {sms} of {whole} SMs of device {ordinal}, {name}, {uuid}\n"
-                );
-            }
-            Ok(text)
+                ))
+            };
+            self.devices.iter().map(line).collect()
         }
     }
 
@@ -213,14 +208,7 @@ mod linux {
             }
             _ => Path::new("libcuda.so.1"),
         };
-        #[allow(
-            unsafe_code,
-            reason = "opens the installed driver, or the library that the user names"
-        )]
-        // SAFETY: the system's library of this name is the CUDA driver. If the user names another library, the user
-        // vouches that it is a CUDA driver.
-        let driver = unsafe { Driver::load_from(path) };
-        let driver = driver?;
+        let driver = open(path)?;
         if driver.version() < NEEDS {
             let (call, found) = ("a limit for a program", driver.version());
             return Err(Error::Unsupported { call, needs: NEEDS, found }.into());
@@ -228,8 +216,17 @@ mod linux {
         Ok((path, driver))
     }
 
-    /// Returns the number of SMs that an amount is of the SMs of a device, if the library can give so many.
-    fn number(device: &Device, sms: u32, amount: Amount) -> Result<u32, Failure> {
+    #[allow(unsafe_code, reason = "opens the installed driver, or the library that the user names")]
+    fn open(path: &Path) -> Result<Driver, Failure> {
+        // SAFETY: the system's library of this name is the CUDA driver, as is the library in front of it for its
+        // callers. If the user names another library, the user vouches that it is a CUDA driver.
+        Ok(unsafe { Driver::load_from(path) }?)
+    }
+
+    /// Returns the number of SMs that an amount is of those that work outside of partitions has on a device, if the
+    /// library can give so many.
+    fn number(device: &Device, amount: Amount) -> Result<u32, Failure> {
+        let sms = device.sm_count()? - device.reserved_sm_count()?;
         let part = u64::from(sms) * u64::from(amount.number);
         let number = match amount {
             Amount { percent: false, number, .. } => number,

@@ -106,7 +106,7 @@ fn loaded() -> Option<Library> {
     unsafe { Library::open(Some(LIBRARY), RTLD_NOW | libc::RTLD_NOLOAD) }.ok()
 }
 
-pub(crate) fn symbol<T: Copy>(library: &Library, name: &CStr) -> Option<T> {
+fn symbol<T: Copy>(library: &Library, name: &CStr) -> Option<T> {
     // SAFETY: each caller gives the type that the function of this name has.
     unsafe { library.get::<T>(name.to_bytes_with_nul()) }.ok().map(|symbol| *symbol)
 }

@@ -8,20 +8,17 @@
 //! its number could belong to something else in a child.
 
 use std::env;
-use std::ffi::{OsStr, OsString, c_int};
+use std::ffi::{OsStr, OsString};
 use std::fs::{self, DirBuilder, OpenOptions};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::{self, Write};
-use std::mem::ManuallyDrop;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
-
 use crate::Amount;
-use crate::linux::{files, symbol};
+use crate::linux::files;
 
 /// The library that the loader asks, and what the path of the library in front follows in it.
 static AUDIT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/audit.so"));
@@ -60,20 +57,14 @@ pub enum Error {
          front of the driver", .0.display()
     )]
     Path(PathBuf),
-    /// The library does not load here.
-    #[error("{} does not load", .0.display())]
-    Load(PathBuf, #[source] libloading::Error),
-    /// A call of the library failed. The library has written the reason to standard error.
-    #[error("{0} failed with status {1} in the library in front of the driver")]
-    Call(&'static str, c_int),
-}
-
-impl Error {
-    /// Returns whether the driver is the reason.
-    #[must_use]
-    pub fn is_of_driver(&self) -> bool {
-        matches!(self, Error::NotFound(_) | Error::Load(..) | Error::Call(..))
-    }
+    /// A folder cannot be written. The next one is tried.
+    #[error("{}: {source}", path.display())]
+    Folder {
+        /// The folder.
+        path: PathBuf,
+        /// The system's error.
+        source: io::Error,
+    },
 }
 
 /// A limit for programs that are yet to start.
@@ -81,8 +72,8 @@ impl Error {
 pub struct Limit {
     /// The environment variables that a program needs.
     pub variables: [(&'static str, OsString); 2],
-    /// The number of SMs of each visible device that the program gets.
-    pub sms: Vec<u32>,
+    /// The library in front of the driver that the program gets.
+    pub front: PathBuf,
 }
 
 /// Returns the limit under which this process runs, such as `--sms 32`.
@@ -93,8 +84,8 @@ pub fn outer() -> Option<String> {
         .then_some(text)
 }
 
-/// Makes a limit for programs: writes the files, and loads them here to see that they work. `driver` is the driver's path
-/// or name, and `text` the value of [`VARIABLE`].
+/// Makes a limit for programs, and writes the files for it. `driver` is the driver's path or name, and `text` the value of
+/// [`VARIABLE`].
 ///
 /// # Errors
 ///
@@ -106,7 +97,6 @@ pub fn limit(driver: &Path, amount: Amount, text: &str) -> Result<Limit, Error> 
     real.push(&driver);
     let [(_, front), _] = files(Path::new(&real), amount).map_err(|_| Error::Path(driver))?;
     let (front, audit) = place(&front)?;
-    let sms = sms(&front)?;
     // The limit of an outer command is replaced. The caller has seen to it that this one is not larger.
     let others = env::var_os(LOADER).unwrap_or_default();
     let own = own(&others);
@@ -114,7 +104,7 @@ pub fn limit(driver: &Path, amount: Amount, text: &str) -> Result<Limit, Error> 
     let others = others.filter(|path| !path.is_empty() && !own.contains(path));
     let audits: Vec<&[u8]> = [audit.as_os_str().as_bytes()].into_iter().chain(others).collect();
     let audits = OsStr::from_bytes(&audits.join(&b':')).to_owned();
-    Ok(Limit { variables: [(LOADER, audits), (VARIABLE, text.into())], sms })
+    Ok(Limit { variables: [(LOADER, audits), (VARIABLE, text.into())], front })
 }
 
 /// Returns the paths in `LD_AUDIT` that this module has put there.
@@ -130,42 +120,6 @@ fn own(audits: &OsStr) -> Vec<&[u8]> {
 /// process to an amount, a reserve is made within this amount, and needs a second library.
 pub(crate) fn is_reserved() -> bool {
     outer().is_some_and(|limit| limit.starts_with("--reserve"))
-}
-
-/// Returns the number of SMs of each device that a driver, or the library in front of it, tells a program.
-///
-/// # Errors
-///
-/// [`Error::Load`] and [`Error::Call`].
-pub fn sms(path: &Path) -> Result<Vec<u32>, Error> {
-    type Init = unsafe extern "C" fn(u32) -> c_int;
-    type Count = unsafe extern "C" fn(*mut c_int) -> c_int;
-    type Attribute = unsafe extern "C" fn(*mut c_int, c_int, c_int) -> c_int;
-    const MULTIPROCESSOR_COUNT: c_int = 16;
-    const NOT_FOUND: c_int = 500;
-    // SAFETY: the library is a driver, or the library in front of one.
-    let library = unsafe { Library::open(Some(path), RTLD_NOW | RTLD_LOCAL) };
-    let library = library.map_err(|error| Error::Load(path.to_owned(), error))?;
-    // The driver's threads outlive every handle.
-    let library = ManuallyDrop::new(library);
-    let missing = |call| Error::Call(call, NOT_FOUND);
-    let check = |call, status| if status == 0 { Ok(()) } else { Err(Error::Call(call, status)) };
-    let init = symbol::<Init>(&library, c"cuInit").ok_or(missing("cuInit"))?;
-    let count = symbol::<Count>(&library, c"cuDeviceGetCount");
-    let count = count.ok_or(missing("cuDeviceGetCount"))?;
-    let attribute = symbol::<Attribute>(&library, c"cuDeviceGetAttribute");
-    let attribute = attribute.ok_or(missing("cuDeviceGetAttribute"))?;
-    // SAFETY: 0 is the value that the function accepts.
-    check("cuInit", unsafe { init(0) })?;
-    let (mut number, mut sms) = (0, 0);
-    // SAFETY: `number` is a live local.
-    check("cuDeviceGetCount", unsafe { count(&raw mut number) })?;
-    let seen = (0..number).map(|device| {
-        // SAFETY: `sms` is a live local. Devices are numbered from 0 on.
-        let status = unsafe { attribute(&raw mut sms, MULTIPROCESSOR_COUNT, device) };
-        check("cuDeviceGetAttribute", status).map(|()| u32::try_from(sms).unwrap_or(0))
-    });
-    seen.collect()
 }
 
 /// Returns whether the loader ignores `LD_AUDIT` for a program, because it runs with the rights of another user.
@@ -217,44 +171,31 @@ fn place(front: &[u8]) -> Result<(PathBuf, PathBuf), Error> {
 fn place_in(folders: &[PathBuf], own: usize, front: &[u8]) -> Result<(PathBuf, PathBuf), Error> {
     let mut reasons = Vec::new();
     for (number, folder) in folders.iter().enumerate() {
-        let written = safe(folder).and_then(|()| {
+        let unwritten = |source| Error::Folder { path: folder.clone(), source };
+        let written = safe(folder).map_err(unwritten).and_then(|is_safe| is_safe).and_then(|()| {
             let front = file(folder, "green-ctx-front-", front)?;
             let audit = file(folder, NAME, &audit_of(&front)?)?;
             Ok((front, audit))
         });
         match written {
             Ok(paths) => return Ok(paths),
-            Err(Unplaced::For(error @ Error::Unsafe { .. })) if number >= own => {
-                reasons.push(error.to_string());
-            }
-            Err(Unplaced::For(error)) => return Err(error),
-            Err(Unplaced::By(error)) => reasons.push(format!("{}: {error}", folder.display())),
+            Err(error @ Error::Unsafe { .. }) if number >= own => reasons.push(error.to_string()),
+            Err(error @ Error::Folder { .. }) => reasons.push(error.to_string()),
+            Err(error) => return Err(error),
         }
     }
     Err(Error::Folders(reasons.join("; ")))
 }
 
-/// The reason why the files are not in a folder: the system's, or another.
-enum Unplaced {
-    By(io::Error),
-    For(Error),
-}
-
-impl From<io::Error> for Unplaced {
-    fn from(error: io::Error) -> Unplaced {
-        Unplaced::By(error)
-    }
-}
-
 /// Makes a folder, unless it exists. It must belong to the user, and no other user may be able to replace a file in it
 /// or the folder itself.
-fn safe(folder: &Path) -> Result<(), Unplaced> {
+fn safe(folder: &Path) -> io::Result<Result<(), Error>> {
     DirBuilder::new().mode(0o700).recursive(true).create(folder.parent().unwrap_or(folder))?;
     match DirBuilder::new().mode(0o700).create(folder) {
-        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error.into()),
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
         _ => {}
     }
-    let wrong = |path: &Path, why| Err(Unplaced::For(Error::Unsafe { path: path.to_owned(), why }));
+    let wrong = |path: &Path, why| Ok(Err(Error::Unsafe { path: path.to_owned(), why }));
     let found = folder.symlink_metadata()?;
     if !found.is_dir() || found.uid() != user() {
         return wrong(folder, "is not a folder of yours");
@@ -269,18 +210,18 @@ fn safe(folder: &Path) -> Result<(), Unplaced> {
             return wrong(above, "can be written by all users");
         }
     }
-    Ok(())
+    Ok(Ok(()))
 }
 
 /// Returns the path of a file with this content, whose name depends on the content. A file that differs, or that other
 /// users can write, is replaced; programs that have opened it keep the old one.
-fn file(folder: &Path, kind: &str, content: &[u8]) -> Result<PathBuf, Unplaced> {
+fn file(folder: &Path, kind: &str, content: &[u8]) -> Result<PathBuf, Error> {
     let mut hash = DefaultHasher::new();
     content.hash(&mut hash);
     let path = folder.join(format!("{kind}{:016x}.so", hash.finish()));
     // `LD_AUDIT` is split at colons, and the loader replaces words after a dollar sign.
     if path.as_os_str().as_bytes().iter().any(|byte| b":$".contains(byte)) {
-        return Err(Unplaced::For(Error::Path(path)));
+        return Err(Error::Path(path));
     }
     let is_intact = path
         .symlink_metadata()
@@ -290,23 +231,24 @@ fn file(folder: &Path, kind: &str, content: &[u8]) -> Result<PathBuf, Unplaced> 
     }
     let now = SystemTime::UNIX_EPOCH.elapsed().map_or(0, |time| time.as_nanos());
     let new = folder.join(format!("{kind}{}-{now}", std::process::id()));
-    let mut to = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&new)?;
-    let written = to.write_all(content).and_then(|()| fs::rename(&new, &path));
-    written.inspect_err(|_| {
+    let opened = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&new);
+    let written = opened.and_then(|mut to| to.write_all(content));
+    written.and_then(|()| fs::rename(&new, &path)).map_err(|source| {
         let _ = fs::remove_file(&new);
+        Error::Folder { path: folder.to_owned(), source }
     })?;
     Ok(path)
 }
 
 /// Returns the audit library for a library in front.
-fn audit_of(front: &Path) -> Result<Vec<u8>, Unplaced> {
+fn audit_of(front: &Path) -> Result<Vec<u8>, Error> {
     let text = front.as_os_str().as_bytes();
     let mut audit = AUDIT.to_vec();
     let place = env!("GREEN_CTX_RESERVE_PLACE").parse().unwrap_or(0);
     let begin = audit.windows(MARK.len()).position(|window| window == MARK);
     let begin = begin.map_or(audit.len(), |mark| mark + MARK.len());
     let to = audit.get_mut(begin..begin + text.len()).filter(|_| text.len() < place);
-    let to = to.ok_or_else(|| Unplaced::For(Error::Path(front.to_owned())))?;
+    let to = to.ok_or_else(|| Error::Path(front.to_owned()))?;
     to.copy_from_slice(text);
     Ok(audit)
 }

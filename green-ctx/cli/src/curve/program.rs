@@ -40,17 +40,6 @@ fn expression(text: &str) -> Result<Regex, String> {
     }
 }
 
-/// Returns the number that an expression finds: in the last match in the output, or otherwise in the errors.
-fn number(regex: &Regex, output: [&[u8]; 2]) -> Result<f64, String> {
-    let found = output.into_iter().find_map(|text| regex.captures_iter(text).last()?.get(1));
-    let Some(found) = found else {
-        return Err(format!("nothing that it prints matches {regex}"));
-    };
-    let text = String::from_utf8_lossy(found.as_bytes());
-    let number = text.trim().parse().ok().filter(|it: &f64| it.is_finite() && *it > 0.0);
-    number.ok_or_else(|| format!("{regex} finds {text:?}, which is not a positive number"))
-}
-
 #[cfg(not(target_os = "linux"))]
 pub(crate) fn curve(
     _: &crate::Options,
@@ -82,7 +71,9 @@ mod linux {
         curve_with,
     };
 
-    use super::{ProgramRequest, number};
+    use regex::bytes::Regex;
+
+    use super::ProgramRequest;
     use crate::Options;
     use crate::failure::Failure;
     use crate::run::{DEVICES, load, obeys, visible};
@@ -247,5 +238,16 @@ mod linux {
             let _: io::Result<_> = pipe.map_or(Ok(0), |mut pipe| pipe.read_to_end(&mut text));
             text
         })
+    }
+
+    /// Returns the number that an expression finds: in the last match in the output, or otherwise in the errors.
+    fn number(regex: &Regex, output: [&[u8]; 2]) -> Result<f64, String> {
+        let found = output.into_iter().find_map(|text| regex.captures_iter(text).last()?.get(1));
+        let Some(found) = found else {
+            return Err(format!("nothing that it prints matches {regex}"));
+        };
+        let text = String::from_utf8_lossy(found.as_bytes());
+        let number = text.trim().parse().ok().filter(|it: &f64| it.is_finite() && *it > 0.0);
+        number.ok_or_else(|| format!("{regex} finds {text:?}, which is not a positive number"))
     }
 }
