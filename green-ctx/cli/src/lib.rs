@@ -101,8 +101,8 @@ enum Command {
     /// without partitions.
     #[command(after_help = with_jobs())]
     Tune(tune::Arguments),
-    /// Runs a program on a number of SMs. The program and its children see a device with so many SMs, and all of their
-    /// work runs there.
+    /// Runs a program on a number of SMs. The program and its children see a device with this number of SMs, and all of
+    /// their work runs there.
     ///
     /// The program replaces the command, so its exit status, signals and terminal are its own.
     #[command(after_help = run::HELP)]

@@ -44,11 +44,11 @@ pub(crate) struct Arguments {
 #[derive(clap::Args)]
 #[group(required = true, multiple = false)]
 struct Amounts {
-    /// The program gets at most so many SMs of each device, rounded down to whole units.
+    /// The program gets at most this number of SMs of each device, rounded down to whole units.
     #[arg(long, value_name = "N|N%", value_parser = amount, allow_hyphen_values = true)]
     sms: Option<Amount>,
-    /// At least so many SMs of each device are only for the partitions that the program makes with green-ctx, as with
-    /// GREEN_CTX_RESERVE. All other work of the program runs on the other SMs.
+    /// At least this number of SMs of each device is only for the partitions that the program makes with green-ctx, as
+    /// with GREEN_CTX_RESERVE. All other work of the program runs on the other SMs.
     #[arg(long, value_name = "N|N%", value_parser = amount, allow_hyphen_values = true)]
     reserve: Option<Amount>,
 }
@@ -109,7 +109,7 @@ mod linux {
             command.env(DEVICES, visible(only)?);
         }
         if *verbose {
-            // If standard error is closed, nobody reads it.
+            // It does not matter if standard error is closed.
             let _ = io::stderr().write_all(limit.text()?.as_bytes());
         }
         // It returns only if the program does not start.

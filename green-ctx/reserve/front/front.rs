@@ -261,7 +261,7 @@ fn real() -> Result<&'static Real, Failed> {
     started().map(|started| &started.real)
 }
 
-/// Returns what is known of a device.
+/// Returns the entry of a device.
 fn known(device: Device) -> Result<&'static Known, Failed> {
     let place = usize::try_from(device).ok().and_then(|place| DEVICES.get(place));
     place.ok_or(("device", INVALID_DEVICE))

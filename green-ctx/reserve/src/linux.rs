@@ -18,7 +18,7 @@ use crate::{Amount, Error};
 static FRONT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/front.so"));
 static NAME: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/name.so"));
 
-/// What the amount follows in the library.
+/// The bytes before the amount in the library.
 const MARK: &[u8] = b"green-ctx amount";
 
 type Start = unsafe extern "C" fn(GetProcAddress, Amount) -> c_int;
@@ -54,7 +54,7 @@ pub fn reserve(amount: Amount) -> Result<(), Error> {
         return Err(Error::Unsupported(path));
     }
     let name = load(name)?;
-    // Another thread may have opened the driver meanwhile.
+    // Another thread may have opened the driver in the meantime.
     compare(&loaded().ok_or(Error::Loaded)?, amount)?;
     // They stay loaded, and their files open: another file with the same number would be taken for the same library.
     let _ = (ManuallyDrop::new(front), ManuallyDrop::new(name), ManuallyDrop::new(real));

@@ -20,7 +20,7 @@ use std::time::SystemTime;
 use crate::Amount;
 use crate::linux::files;
 
-/// The library that the loader asks, and what the path of the library in front follows in it.
+/// The library that the loader asks, and the bytes before the path of the library in front in it.
 static AUDIT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/audit.so"));
 const MARK: &[u8] = b"green-ctx front:";
 
@@ -42,7 +42,7 @@ pub enum Error {
     Unsafe {
         /// The folder.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The reason.
         why: &'static str,
     },
     /// The driver was loaded, but its file was not found.

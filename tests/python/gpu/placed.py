@@ -17,7 +17,7 @@ OUTSIDE = ""
 LONG = 80_000_000
 #: The reserve under which the checks run, or 0. It has room for `parts` and another 16 SMs.
 RESERVED = int(os.environ.get("GREEN_CTX_RESERVE", "0"))
-#: The number of SMs that are free for floors beside `parts`, at least.
+#: The least number of SMs that are free for floors while `parts` exists.
 FREE = RESERVED - 16 if RESERVED else 132 - 32 - 40
 #: torch's CUDA sanitizer is on from the start. torch then compiles nothing.
 SANITIZED = "TORCH_CUDA_SANITIZER" in os.environ
