@@ -8,7 +8,7 @@
 //! its number could belong to something else in a child.
 
 use std::env;
-use std::ffi::{OsStr, OsString};
+use std::ffi::{CString, OsStr, OsString};
 use std::fs::{self, DirBuilder, OpenOptions};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::{self, Write};
@@ -79,9 +79,9 @@ pub struct Limit {
 /// Returns the limit under which this process runs, such as `--sms 32`.
 #[must_use]
 pub fn outer() -> Option<String> {
-    let text = env::var(VARIABLE).ok()?;
-    (!text.is_empty() && env::var_os(LOADER).is_some_and(|audits| !own(&audits).is_empty()))
-        .then_some(text)
+    let is_limited = env::var_os(LOADER).is_some_and(|audits| !own(&audits).is_empty());
+    let text = || env::var(VARIABLE).unwrap_or_else(|_| "with an unknown amount".to_owned());
+    is_limited.then(text)
 }
 
 /// Makes a limit for programs, and writes the files for it. `driver` is the driver's path or name, and `text` the value of
@@ -125,20 +125,48 @@ pub(crate) fn is_reserved() -> bool {
 /// Returns whether the loader ignores `LD_AUDIT` for a program, because it runs with the rights of another user.
 #[must_use]
 pub fn is_privileged(program: &OsStr) -> bool {
-    let folders = env::var_os("PATH").unwrap_or_default();
+    // Without the variable, the C library searches these folders.
+    let folders = env::var_os("PATH").unwrap_or_else(|| "/bin:/usr/bin".into());
     let searched = env::split_paths(&folders).map(|folder| folder.join(program));
     let found = match program.as_bytes().contains(&b'/') {
-        true => fs::metadata(program).ok(),
+        true => fs::metadata(program).ok().map(|file| (PathBuf::from(program), file)),
         false => searched
-            .filter_map(|path| fs::metadata(path).ok())
-            .find(|file| file.is_file() && file.mode() & 0o111 != 0),
+            .filter_map(|path| fs::metadata(&path).ok().map(|file| (path, file)))
+            .find(|(_, file)| file.is_file() && file.mode() & 0o111 != 0),
     };
     // SAFETY: the function has no requirement.
     let group = unsafe { libc::getegid() };
-    found.is_some_and(|file| {
+    found.is_some_and(|(path, file)| {
         let (by_user, by_group) = (file.mode() & 0o4000 != 0, file.mode() & 0o2000 != 0);
-        by_user && file.uid() != user() || by_group && file.gid() != group
+        let other = by_user && file.uid() != user() || by_group && file.gid() != group;
+        other || user() != 0 && has_capabilities(&path)
     })
+}
+
+/// Returns whether a file gives its process capabilities.
+fn has_capabilities(path: &Path) -> bool {
+    let Ok(path) = CString::new(path.as_os_str().as_bytes()) else { return false };
+    let (path, name) = (path.as_ptr(), c"security.capability".as_ptr());
+    // SAFETY: both texts end with a NUL, and no bytes are written for a length of 0.
+    unsafe { libc::getxattr(path, name, std::ptr::null_mut(), 0) > 0 }
+}
+
+/// Puts this process, which is about to become a program, into a session and a group of its own, without a terminal.
+/// It ends when its parent does.
+///
+/// # Errors
+///
+/// The system's error.
+pub fn set_apart() -> io::Result<()> {
+    // SAFETY: the function has no requirement.
+    if unsafe { libc::setsid() } < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the arguments are those of this option.
+    match unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
 }
 
 /// Ends all processes of a group.
@@ -172,11 +200,12 @@ fn place_in(folders: &[PathBuf], own: usize, front: &[u8]) -> Result<(PathBuf, P
     let mut reasons = Vec::new();
     for (number, folder) in folders.iter().enumerate() {
         let unwritten = |source| Error::Folder { path: folder.clone(), source };
-        let written = safe(folder).map_err(unwritten).and_then(|is_safe| is_safe).and_then(|()| {
-            let front = file(folder, "green-ctx-front-", front)?;
-            let audit = file(folder, NAME, &audit_of(&front)?)?;
-            Ok((front, audit))
-        });
+        let written =
+            safe(folder).map_err(unwritten).and_then(|is_safe| is_safe).and_then(|folder| {
+                let front = file(&folder, "green-ctx-front-", front)?;
+                let audit = file(&folder, NAME, &audit_of(&front)?)?;
+                Ok((front, audit))
+            });
         match written {
             Ok(paths) => return Ok(paths),
             Err(error @ Error::Unsafe { .. }) if number >= own => reasons.push(error.to_string()),
@@ -187,9 +216,9 @@ fn place_in(folders: &[PathBuf], own: usize, front: &[u8]) -> Result<(PathBuf, P
     Err(Error::Folders(reasons.join("; ")))
 }
 
-/// Makes a folder, unless it exists. It must belong to the user, and no other user may be able to replace a file in it
-/// or the folder itself.
-fn safe(folder: &Path) -> io::Result<Result<(), Error>> {
+/// Makes a folder, unless it exists, and returns its path without links. It must belong to the user, and no other user
+/// may be able to replace a file in it, the folder itself, or a folder above it.
+fn safe(folder: &Path) -> io::Result<Result<PathBuf, Error>> {
     DirBuilder::new().mode(0o700).recursive(true).create(folder.parent().unwrap_or(folder))?;
     match DirBuilder::new().mode(0o700).create(folder) {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
@@ -203,14 +232,19 @@ fn safe(folder: &Path) -> io::Result<Result<(), Error>> {
     if found.mode() & 0o022 != 0 {
         return wrong(folder, "can be written by other users");
     }
-    for above in folder.canonicalize()?.ancestors().skip(1) {
-        let mode = above.metadata()?.mode();
-        let (by_all, sticky) = (mode & 0o002 != 0, mode & 0o1000 != 0);
-        if by_all && !sticky {
-            return wrong(above, "can be written by all users");
+    let folder = folder.canonicalize()?;
+    for above in folder.ancestors().skip(1) {
+        let found = above.metadata()?;
+        if found.uid() != 0 && found.uid() != user() {
+            return wrong(above, "belongs to another user");
+        }
+        // In a sticky folder, only the owner of a file can replace it.
+        let (by_others, sticky) = (found.mode() & 0o022 != 0, found.mode() & 0o1000 != 0);
+        if by_others && !sticky {
+            return wrong(above, "can be written by other users");
         }
     }
-    Ok(Ok(()))
+    Ok(Ok(folder))
 }
 
 /// Returns the path of a file with this content, whose name depends on the content. A file that differs, or that other

@@ -54,12 +54,13 @@ pub(crate) use self::linux::curve;
 
 #[cfg(target_os = "linux")]
 mod linux {
-    use std::io::{self, Read};
+    use std::io::Read;
     use std::os::unix::process::CommandExt;
     use std::path::{Path, PathBuf};
     use std::process::{Child, Command, Stdio};
-    use std::sync::Arc;
     use std::sync::atomic::{AtomicBool, Ordering};
+    use std::sync::mpsc::{self, Receiver};
+    use std::sync::{Arc, Mutex, PoisonError};
     use std::thread;
     use std::time::{Duration, Instant};
 
@@ -81,6 +82,13 @@ mod linux {
 
     /// The time between two looks at a running program.
     const EVERY: Duration = Duration::from_millis(1);
+    /// If more time is between two looks, the command was suspended, and the run does not count.
+    const SUSPENDED: Duration = Duration::from_secs(1);
+    /// The time for which output is read after a program has ended. A process that has left the program's group may keep
+    /// the output open.
+    const GRACE: Duration = Duration::from_millis(500);
+    /// The number of bytes at the end of the output that are searched.
+    const TAIL: usize = 1 << 20;
 
     /// Measures how a program scales with the SMs of one device.
     pub(crate) fn curve(
@@ -155,6 +163,11 @@ mod linux {
                 self.once(sms)?;
             }
             let rate = self.metric.rate(self.once(sms)?);
+            if !rate.is_normal() {
+                return Err(Refusal::Skip(
+                    "the measured number is too large or too small".to_owned(),
+                ));
+            }
             Ok(Sample {
                 jobs: vec![JobSample { rate, ..JobSample::default() }],
                 ..Sample::default()
@@ -173,6 +186,15 @@ mod linux {
     impl Programs<'_> {
         /// Runs the program once, and returns the measured value.
         fn once(&self, sms: u32) -> Result<f64, Refusal<Failure>> {
+            loop {
+                if let Some(value) = self.attempt(sms)? {
+                    return Ok(value);
+                }
+            }
+        }
+
+        /// Runs the program. Returns `None` if the command was suspended in the meantime.
+        fn attempt(&self, sms: u32) -> Result<Option<f64>, Refusal<Failure>> {
             let amount = Amount { number: sms, percent: false, of_rest: true };
             let limit = program::limit(self.driver, amount, &format!("--sms {sms}"));
             let limit = limit.map_err(|error| Refusal::Stop(error.into()))?;
@@ -182,9 +204,12 @@ mod linux {
             let mut command = Command::new(file);
             command.args(rest).envs(limit.variables).env(DEVICES, &self.visible);
             command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-            // In a group of its own, so that its children end with it.
-            let child = command.process_group(0).spawn();
+            // Apart, so that its children end with it, and that it does not wait for the terminal.
+            #[allow(unsafe_code, reason = "runs a function in the child before the program")]
+            // SAFETY: the function only makes system calls.
+            let command = unsafe { command.pre_exec(program::set_apart) };
             let began = Instant::now();
+            let child = command.spawn();
             let mut child = child.map_err(|source| {
                 Refusal::Stop(Failure::Program { program: file.into(), source })
             })?;
@@ -193,25 +218,33 @@ mod linux {
             let time = began.elapsed();
             // Children that outlive the program would disturb the next run.
             program::end(child.id());
-            let read = |reader: thread::JoinHandle<Vec<u8>>| reader.join().unwrap_or_default();
-            let (out, errors) = (read(out), read(errors));
+            let (out, errors) = (out.take(), errors.take());
             let last = String::from_utf8_lossy(&errors);
             let last = last.lines().map(str::trim).rfind(|line| !line.is_empty()).unwrap_or("");
-            ended.map_err(|why| match last {
+            let last: String = last.escape_debug().take(200).collect();
+            let was_suspended = ended.map_err(|why| match &*last {
                 "" => Refusal::Skip(why),
                 last => Refusal::Skip(format!("{why}: {last}")),
             })?;
-            match &self.arguments.metric {
+            if was_suspended {
+                return Ok(None);
+            }
+            let value = match &self.arguments.metric {
                 None => Ok(time.as_secs_f64()),
                 Some(regex) => number(regex, [&out, &errors]).map_err(Refusal::Skip),
-            }
+            };
+            value.map(Some)
         }
 
-        /// Waits for the program. Returns the reason if it does not succeed.
-        fn wait(&self, child: &mut Child, began: Instant) -> Result<(), String> {
+        /// Waits for the program. Returns whether the command was suspended, or the reason if the program does not
+        /// succeed.
+        fn wait(&self, child: &mut Child, began: Instant) -> Result<bool, String> {
+            let (mut seen, mut was_suspended) = (Instant::now(), false);
             loop {
+                was_suspended |= seen.elapsed() > SUSPENDED;
+                seen = Instant::now();
                 match child.try_wait() {
-                    Ok(Some(status)) if status.success() => return Ok(()),
+                    Ok(Some(status)) if status.success() => return Ok(was_suspended),
                     Ok(Some(status)) => return Err(status.to_string()),
                     Ok(None) => {}
                     Err(error) => return Err(error.to_string()),
@@ -230,24 +263,73 @@ mod linux {
         }
     }
 
+    /// The end of the output of a program, which another thread reads.
+    struct Output {
+        text: Arc<Mutex<Vec<u8>>>,
+        ended: Receiver<()>,
+    }
+
+    impl Output {
+        /// Returns what was read. Waits for the end of the output, but not for long.
+        fn take(self) -> Vec<u8> {
+            let _ = self.ended.recv_timeout(GRACE);
+            std::mem::take(&mut *self.text.lock().unwrap_or_else(PoisonError::into_inner))
+        }
+    }
+
     /// Reads a pipe to its end on another thread.
-    fn reader(pipe: Option<impl Read + Send + 'static>) -> thread::JoinHandle<Vec<u8>> {
+    fn reader(mut pipe: Option<impl Read + Send + 'static>) -> Output {
+        let (ends, ended) = mpsc::channel();
+        let output = Output { text: Arc::default(), ended };
+        let text = Arc::clone(&output.text);
         thread::spawn(move || {
-            let mut text = Vec::new();
-            // What was read before an error counts.
-            let _: io::Result<_> = pipe.map_or(Ok(0), |mut pipe| pipe.read_to_end(&mut text));
-            text
-        })
+            let mut chunk = vec![0; 1 << 16];
+            // The bytes before an error count.
+            while let Some(length) = pipe.as_mut().and_then(|pipe| pipe.read(&mut chunk).ok()) {
+                let mut text = text.lock().unwrap_or_else(PoisonError::into_inner);
+                text.extend_from_slice(&chunk[..length]);
+                if text.len() > 2 * TAIL {
+                    let spare = text.len() - TAIL;
+                    text.drain(..spare);
+                }
+                if length == 0 {
+                    break;
+                }
+            }
+            let _ = ends.send(());
+        });
+        output
     }
 
     /// Returns the number that an expression finds: in the last match in the output, or otherwise in the errors.
     fn number(regex: &Regex, output: [&[u8]; 2]) -> Result<f64, String> {
-        let found = output.into_iter().find_map(|text| regex.captures_iter(text).last()?.get(1));
-        let Some(found) = found else {
+        let found =
+            output.into_iter().find_map(|text| Some((text, regex.captures_iter(text).last()?)));
+        let Some((output, found)) = found else {
             return Err(format!("nothing that it prints matches {regex}"));
         };
+        let Some(found) = found.get(1) else {
+            return Err(format!("the last match of {regex} has nothing in its first group"));
+        };
         let text = String::from_utf8_lossy(found.as_bytes());
-        let number = text.trim().parse().ok().filter(|it: &f64| it.is_finite() && *it > 0.0);
+        let text = text.trim();
+        // In "1,234 tokens/s" or "-5 tokens/s", an expression such as ([0-9.]+) finds only a part.
+        let before = match &output[..found.start()] {
+            [.., digit, b',' | b'.' | b'e' | b'E'] => digit.is_ascii_digit(),
+            [.., last] => last.is_ascii_digit() || b"+-".contains(last),
+            [] => false,
+        };
+        let after = match &output[found.end()..] {
+            [b'.' | b',' | b'e' | b'E', next, ..] => next.is_ascii_digit() || b"+-".contains(next),
+            [next, ..] => next.is_ascii_digit(),
+            [] => false,
+        };
+        let is_part = after
+            || before && text.starts_with(|first: char| first.is_ascii_digit() || first == '.');
+        if is_part {
+            return Err(format!("{regex} finds {text:?}, which is only a part of a number"));
+        }
+        let number = text.parse().ok().filter(|it: &f64| it.is_normal() && *it > 0.0);
         number.ok_or_else(|| format!("{regex} finds {text:?}, which is not a positive number"))
     }
 }

@@ -364,14 +364,40 @@ fn a_cache_that_others_can_change_is_refused() {
     fs::set_permissions(&folder, Permissions::from_mode(0o755)).expect("it can be set");
     assert_eq!(bench.out(&["--sms", "8", "true"]), "");
     fs::set_permissions(&bench.cache.0, Permissions::from_mode(0o777)).expect("it can be set");
-    bench.refused(&["--sms", "8"], 2, "can be written by all users");
+    bench.refused(&["--sms", "8"], 2, "can be written by other users");
     fs::set_permissions(&bench.cache.0, Permissions::from_mode(0o700)).expect("it can be set");
     if chown(&folder, Some(1), None).is_ok() {
         bench.refused(&["--sms", "8"], 2, "green-ctx is not a folder of yours");
+        chown(&folder, Some(0), None).expect("it can be set");
+        chown(&bench.cache.0, Some(1), None).expect("it can be set");
+        bench.refused(&["--sms", "8"], 2, "belongs to another user");
+        chown(&bench.cache.0, Some(0), None).expect("it can be set");
     }
     fs::remove_dir_all(&folder).expect("it can be removed");
     std::os::unix::fs::symlink("/tmp", &folder).expect("a link");
     bench.refused(&["--sms", "8"], 2, "green-ctx is not a folder of yours");
+}
+
+/// The program gets the folder that was checked, and not a link that could lead elsewhere later.
+#[test]
+fn a_link_to_the_cache_is_resolved() {
+    let bench = bench!("linked");
+    let (there, link) = (bench.cache.0.join("there"), bench.cache.0.join("link"));
+    fs::create_dir(&there).expect("a folder");
+    std::os::unix::fs::symlink(&there, &link).expect("a link");
+    let mut command = bench.command(&["--sms", "8", "sh", "-c", "echo $LD_AUDIT"]);
+    let answer = Run::of(command.env("XDG_CACHE_HOME", &link).output().expect("it starts"));
+    let folder = there.canonicalize().expect("it is there").join("green-ctx");
+    let is_there = answer.out.starts_with(folder.to_str().expect("a name"));
+    assert!(is_there, "{} {}", answer.out, answer.err);
+}
+
+#[test]
+fn a_limit_without_its_variable_is_a_limit() {
+    let bench = bench!("without-variable");
+    let inner = [env!("CARGO_BIN_EXE_green-ctx"), "run", "--sms", "100%", "--"];
+    let outer = ["--sms", "64", "env", "-u", "GREEN_CTX_RUN"];
+    assert_eq!(bench.out(&[&outer[..], &inner, &["python3", "-c", SEEN]].concat()), "64\n");
 }
 
 #[test]

@@ -104,6 +104,38 @@ fn a_metric_is_the_last_match() {
     assert!((speed - 64.0 / 132.0).abs() < 1e-9, "{speed}");
 }
 
+/// A figure that silently lacks some digits would be worse than none.
+#[test]
+fn a_part_of_a_number_is_refused() {
+    let programs = programs!("curve-part");
+    let metric =
+        ["--sms", "64", "--repeat", "1", "--warm-up", "0", "--metric", "([0-9.]+) tokens/s"];
+    for printed in ["1,234.5", "-5", "1.5e3", "1e+03"] {
+        let program = ["echo", &format!("{printed} tokens/s")];
+        let done = Run::of(programs.command(&metric, &program).output().expect("it starts"));
+        let words = "which is only a part of a number";
+        assert!(done.out.contains(words) || done.err.contains(words), "{printed}: {}", done.out);
+    }
+    let program = ["echo", "rate=1234.5 tokens/s."];
+    let done = Run::of(programs.command(&metric, &program).output().expect("it starts"));
+    assert!(done.out.contains("1234"), "{}", done.out);
+    let huge = [&metric[..7], &["(.*)"]].concat();
+    let done = Run::of(programs.command(&huge, &["echo", "1e-320"]).output().expect("it starts"));
+    assert!(!done.out.contains("NaN"), "{}", done.out);
+}
+
+/// A daemon that the program leaves behind keeps its output open.
+#[test]
+fn a_daemon_of_the_program_is_not_awaited() {
+    let programs = programs!("curve-daemon");
+    let options = ["--sms", "64", "--repeat", "1", "--warm-up", "0", "--metric", "(1) step"];
+    let program = ["sh", "-c", "echo 1 step; setsid -f sleep 20"];
+    let began = Instant::now();
+    let done = Run::of(programs.command(&options, &program).output().expect("it starts"));
+    assert_eq!(done.status, 0, "{} {}", done.out, done.err);
+    assert!(began.elapsed() < Duration::from_secs(15));
+}
+
 #[test]
 fn a_program_that_fails_on_few_sms_keeps_the_rest() {
     let programs = programs!("curve-fail");
