@@ -43,6 +43,7 @@ const SCRIPTS: &[&str] = &[
     "tests/python/gpu/reserved_in_python.py",
     "tests/python/gpu/reserve/common.cuh",
     "tests/python/gpu/reserve/costs.cu",
+    "tests/python/gpu/reserve/graphs.cu",
     "tests/python/gpu/reserve/order.cu",
     "tests/python/gpu/reserve/reset.cu",
     "tests/python/gpu/reserve/threads.cu",

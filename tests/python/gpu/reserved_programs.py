@@ -18,7 +18,7 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 RESERVED = 32
 CURE = "cudaStreamNonBlocking"
-PROGRAMS = ["order", "threads", "reset", "costs"]
+PROGRAMS = ["order", "threads", "graphs", "reset", "costs"]
 CALLS = ["torch.cuda.synchronize", "cudaDeviceSynchronize", "cuCtxSynchronize", "cudaFree"]
 CALLS += ["cuCtxRecordEvent", "cuCtxWaitEvent"]
 WAITS = {"calls": dict.fromkeys(CALLS, "waits") | {"stream": "returns"}}
@@ -32,6 +32,7 @@ CASES = [
     ("order events", ORDERED, ORDERED),
     ("order none", {"wrong": [5, 5, 5, 5]}, {"wrong": [5, 5, 5, 5]}),
     ("threads", SUMS, SUMS),
+    ("graphs", {"wrong": 0}, {"wrong": 0}),
     ("reset", {"wrong": 0}, {"wrong": 0}),
     ("waits", WAITS, WAITS),
     ("cupy", CUPY | {"blocking": "right"}, CUPY | {"blocking": "refused with 801"}),
