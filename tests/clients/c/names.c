@@ -5,13 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#define CHECK(condition)                                                                         \
-    do {                                                                                         \
-        if (!(condition)) {                                                                      \
-            fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, #condition);                      \
-            exit(1);                                                                             \
-        }                                                                                        \
-    } while (0)
+#include "check.h"
 
 int (*cuInit)(unsigned);
 int (*cuDevicePrimaryCtxRetain)(void **, int);

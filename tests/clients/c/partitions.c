@@ -7,20 +7,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "check.h"
+
 #define SIZE ((size_t)1 << 16)
 
 /* The number of SMs that this program sees of the 132. */
 #ifndef SMS
 #define SMS 132
 #endif
-
-#define CHECK(condition)                                                                         \
-    do {                                                                                         \
-        if (!(condition)) {                                                                      \
-            fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, #condition);                      \
-            exit(1);                                                                             \
-        }                                                                                        \
-    } while (0)
 
 #define OK(call) CHECK((call) == CUDA_SUCCESS)
 
