@@ -7,7 +7,7 @@ use std::env;
 use std::fs::{self, Permissions};
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
-use std::os::unix::process::ExitStatusExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -206,9 +206,11 @@ fn status_and_signals_are_the_programs() {
     let crash = bench.command(&["--sms", "32", "--", "sh", "-c", "kill -SEGV $$"]).output();
     assert_eq!(crash.expect("it starts").status.signal(), Some(11));
 
-    let script = "trap 'echo interrupted; exit 5' INT; echo ready; while :; do sleep 0.01; done";
+    let script = "trap 'echo interrupted; exit 5' INT; echo ready; for i in $(seq 3000); do sleep 0.01; done";
     let mut command = bench.command(&["--sms", "32", "--", "sh", "-c", script]);
-    let mut program = command.stdout(Stdio::piped()).spawn().expect("it starts");
+    // In a group of its own, because the system does not stop a group without a parent in the session.
+    let command = command.process_group(0).stdout(Stdio::piped());
+    let mut program = command.spawn().expect("it starts");
     let mut lines = BufReader::new(program.stdout.take().expect("a pipe")).lines();
     let mut line = || lines.next().and_then(Result::ok);
     assert_eq!(line().as_deref(), Some("ready"));
