@@ -224,7 +224,7 @@ mod linux {
     }
 
     /// Returns the number of SMs that an amount is of those that work outside of partitions has on a device, if the
-    /// library can give so many.
+    /// library can give this number.
     fn number(device: &Device, amount: Amount) -> Result<u32, Failure> {
         let sms = device.sm_count()? - device.reserved_sm_count()?;
         let part = u64::from(sms) * u64::from(amount.number);

@@ -35,7 +35,7 @@ def parts():
 
 
 def capped(sm_count):
-    """Returns a share of so many SMs. Under a reserve, which is too small for it, it may use SMs of the rest."""
+    """Returns a share of this number of SMs. Under a reserve, which is too small, the share has no floor."""
     return f"..{sm_count}" if RESERVED else sm_count
 
 
