@@ -59,7 +59,8 @@ def run(case, reserved, folder, front, seconds):
     name, *arguments = case.split()
     in_python = [sys.executable, HERE / "reserved_in_python.py", name]
     command = [Path(folder, name), *arguments] if name in PROGRAMS else in_python
-    command += [str(seconds)] if name == "threads" else []
+    # Without a reserve it shows only that the program notices nothing.
+    command += [str(seconds if reserved else min(seconds, 10))] if name == "threads" else []
     environment = {name: value for name, value in os.environ.items() if name != "GREEN_CTX_RESERVE"}
     if reserved and name == "waits":
         # It uses partitions, so it has the reserve of green_ctx_torch.
