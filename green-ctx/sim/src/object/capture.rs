@@ -275,8 +275,9 @@ impl State {
     /// Begins a capture in a stream, into a new graph.
     fn begin_capture(&mut self, stream: usize, mode: CUstreamCaptureMode) -> Answer {
         invalid_if(mode.0 > CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED.0)?;
-        let context = self.streams[&stream].context;
-        if self.contexts[&context].legacy == stream {
+        let context = &self.contexts[&self.streams[&stream].context];
+        // A green context's default stream can be captured (seen on an H200 with driver 580.159.04).
+        if context.legacy == stream && !context.green {
             return Err(CUresult::CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
         }
         refuse_if(self.streams[&stream].capture.is_some(), CUresult::CUDA_ERROR_ILLEGAL_STATE)?;

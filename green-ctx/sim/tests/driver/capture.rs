@@ -55,6 +55,16 @@ fn a_capture_ends_where_it_began_and_with_every_stream_joined() {
 }
 
 #[test]
+fn a_green_contexts_default_stream_can_be_captured() {
+    let machine = Machine::with_primary();
+    ok(machine.push(machine.context(machine.green_of(16))));
+    ok(call!(machine, cuStreamBeginCapture(null_mut(), GLOBAL)));
+    ok(machine.launch(machine.kernel("nothing"), 1, null_mut(), &[]));
+    ok(ask!(machine, null_mut(), cuStreamEndCapture(null_mut();)).0);
+    assert!(machine.sim.launches().is_empty());
+}
+
+#[test]
 fn a_destroyed_stream_leaves_its_work_to_be_joined() {
     for (joined, ended) in [(true, OK), (false, UNJOINED)] {
         let bench = Bench::new();
