@@ -1,5 +1,5 @@
-//! `cargo xtask regen-bindings`: generates `bindings.rs` and `api.rs` of green-ctx-sys, and the simulator's
-//! list of all driver functions, from NVIDIA's headers.
+//! `cargo xtask regen-bindings`: generates `bindings.rs` and `api.rs` of green-ctx-sys, the simulator's
+//! list of all driver functions, and the reserve's list of those that put work on a stream, from NVIDIA's headers.
 
 mod api;
 mod bindings;
@@ -36,11 +36,12 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     let wrapper = sys.join("wrapper.h");
     let bindings = bindings::generate(&wrapper, &include, &symbols)?;
     let api = api::generate(&bindings, &symbols)?;
-    let functions = functions::generate(&wrapper, &include, &bindings)?;
+    let (functions, ordered) = functions::generate(&wrapper, &include, &bindings)?;
     let outputs = [
         (sys.join("src/bindings.rs"), bindings::render(&bindings)),
         (sys.join("src/api.rs"), api),
         (workspace_root().join("green-ctx/sim/src/entry/functions/generated.rs"), functions),
+        (workspace_root().join("green-ctx/reserve/front/ordered.rs"), ordered),
     ];
     if options.check { check(&outputs) } else { write(&outputs) }
 }

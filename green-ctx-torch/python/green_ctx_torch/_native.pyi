@@ -128,9 +128,8 @@ def reserve(amount: SupportsIndex | str, device: _Device = None) -> Reserve:
 
     Default streams, autograd, cuBLAS, cuDNN and NCCL run on the other SMs, and are told their number.
     `amount` is a number of SMs, rounded up to whole units like a floor, or a percentage such as "25%". It cannot be
-    changed afterwards. A stream that waits for the default stream (`cudaStreamCreate`, CuPy's `Stream()`) is refused, and
-    so is `cuCtxCreate`. The environment variable GREEN_CTX_RESERVE=32 reserves when this module is imported, without a
-    call of the driver, so processes that fork CUDA workers can use it.
+    changed afterwards. `cuCtxCreate` is refused. The environment variable GREEN_CTX_RESERVE=32 reserves when this module is
+    imported, without a call of the driver, so processes that fork CUDA workers can use it.
 
     Returns the counts of `device`. Needs Linux and CUDA 12.5.
 

@@ -14,6 +14,7 @@
 #![allow(non_snake_case)]
 
 mod functions;
+mod order;
 
 use core::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use core::ptr;
@@ -40,15 +41,19 @@ const OUT_OF_MEMORY: Status = 2;
 const NOT_INITIALIZED: Status = 3;
 const INVALID_DEVICE: Status = 101;
 const INVALID_CONTEXT: Status = 201;
+const INVALID_HANDLE: Status = 400;
 const NOT_FOUND: Status = 500;
 const NOT_PERMITTED: Status = 800;
 const NOT_SUPPORTED: Status = 801;
+const CAPTURE_UNSUPPORTED: Status = 900;
 const INVALID_RESOURCE_CONFIGURATION: Status = 915;
 const SM_RESOURCE: c_int = 1;
 const CONTEXT_OF_POINTER: c_int = 1;
 const DEFAULT_STREAM: c_uint = 1;
 const NON_BLOCKING: c_uint = 1;
 const MULTIPROCESSOR_COUNT: c_int = 16;
+/// `CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM`.
+const PER_THREAD: u64 = 2;
 /// The largest number of devices, and of units per device.
 const MOST: usize = 64;
 const UNITS: usize = 128;
@@ -113,6 +118,13 @@ real! {
     record = c"cuCtxRecordEvent", 12050: fn(Context, Handle);
     wait = c"cuCtxWaitEvent", 12050: fn(Context, Handle);
     create_stream = c"cuStreamCreateWithPriority", 5050: fn(*mut Handle, c_uint, c_int);
+    destroy_stream = c"cuStreamDestroy", 4000: fn(Handle);
+    is_capturing = c"cuStreamIsCapturing", 10000: fn(Handle, *mut c_int);
+    capture = c"cuStreamBeginCapture", 10010: fn(Handle, c_int);
+    create_event = c"cuEventCreate", 2000: fn(*mut Handle, c_uint);
+    destroy_event = c"cuEventDestroy", 4000: fn(Handle);
+    record_event = c"cuEventRecord", 2000: fn(Handle, Handle);
+    wait_event = c"cuStreamWaitEvent", 3020: fn(Handle, Handle, c_uint);
     attribute = c"cuDeviceGetAttribute", 2000: fn(*mut c_int, c_int, Device);
     resource = c"cuDeviceGetDevResource", 12040: fn(Device, *mut Resource, c_int);
     split = c"cuDevSmResourceSplitByCount", 12040: fn(*mut Resource, *mut c_uint, *const Resource, *mut Resource, c_uint, c_uint);
@@ -460,10 +472,11 @@ unsafe fn concealed(status: Status, context: *mut Context) -> Status {
     status
 }
 
-/// Returns the status of a call that failed, after a line on standard error. Three statuses need no line, since a program
-/// gets them from any driver: for a call before `cuInit`, and for a device or a context that does not exist.
+/// Returns the status of a call that failed, after a line on standard error. Four statuses need no line, since a program
+/// gets them from any driver: for a call before `cuInit`, for a device or a context that does not exist, and for a
+/// function that the driver lacks.
 fn refused((call, status): Failed) -> Status {
-    if ![NOT_INITIALIZED, INVALID_DEVICE, INVALID_CONTEXT].contains(&status) {
+    if ![NOT_INITIALIZED, INVALID_DEVICE, INVALID_CONTEXT, NOT_FOUND].contains(&status) {
         let digit = |by: Status| DIGITS.get((status / by % 10) as usize).copied().unwrap_or("?");
         let digits = [digit(100), digit(10), digit(1)];
         let words = ": work outside of partitions cannot be confined, so it does not run";

@@ -2,7 +2,7 @@
 
 use core::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use core::ptr;
-use core::sync::atomic::Ordering;
+use core::sync::atomic::{AtomicPtr, Ordering};
 
 use super::*;
 
@@ -63,6 +63,7 @@ functions! {
             if let Some(rest) = rest {
                 let earlier = known.ended.swap(ptr::from_ref(rest).cast_mut(), Ordering::AcqRel);
                 rest.earlier.store(earlier, Ordering::Release);
+                order::end(rest);
                 // SAFETY: the rest was made here. The next use makes another.
                 unsafe {
                     (started.real.destroy)(rest.green);
@@ -151,13 +152,49 @@ functions! {
 
     b"cuStreamCreateWithPriority" 0..99999 = cuStreamCreateWithPriority(stream: *mut Handle, flags: c_uint, priority: c_int) {
         match real().and_then(|real| Ok((real, current()?))) {
-            Ok((_, Some(_))) if flags & NON_BLOCKING == 0 => {
-                say(&["a stream that waits for the default stream is not possible under a reserve: create it with \
-                      cudaStreamNonBlocking (CuPy: Stream(non_blocking=True)), and order the work with events"]);
-                NOT_SUPPORTED
+            Ok((real, Some(rest))) if flags & NON_BLOCKING == 0 && !stream.is_null() => {
+                match order::create(real, rest, priority) {
+                    Ok(created) => {
+                        // SAFETY: as for the driver's function.
+                        unsafe { stream.write(created) };
+                        SUCCESS
+                    }
+                    Err(failed) => refused(failed),
+                }
             }
             // SAFETY: as for the driver's function.
             Ok((real, _)) => unsafe { (real.create_stream)(stream, flags, priority) },
+            Err(failed) => refused(failed),
+        }
+    }
+
+    b"cuStreamDestroy" 0..99999 = cuStreamDestroy_v2(stream: Handle) {
+        on_real(|real| order::destroy(real, stream))
+    }
+
+    // A green context's default stream can be captured, and the primary context's cannot (measured on driver 580.159.04).
+    b"cuStreamBeginCapture" 10010..99999 = cuStreamBeginCapture_v2(stream: Handle, mode: c_int) {
+        match real().and_then(|real| Ok((real, order::is_default(stream, false)?))) {
+            Ok((_, Some(_))) => CAPTURE_UNSUPPORTED,
+            // SAFETY: as for the driver's function.
+            Ok((real, None)) => unsafe { (real.capture)(stream, mode) },
+            Err(failed) => refused(failed),
+        }
+    }
+
+    b"cuStreamBeginCaptureToGraph" 0..99999 = cuStreamBeginCaptureToGraph(
+        stream: Handle, graph: Handle, nodes: *const Handle, edges: *const c_void, count: usize, mode: c_int
+    ) {
+        type Begin = unsafe extern "C" fn(Handle, Handle, *const Handle, *const c_void, usize, c_int) -> Status;
+        static KEPT: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
+        let begin = order::real_function(&KEPT, c"cuStreamBeginCaptureToGraph", 12030, false);
+        match begin.and_then(|begin| Ok((begin, order::is_default(stream, false)?))) {
+            Ok((_, Some(_))) => CAPTURE_UNSUPPORTED,
+            // SAFETY: the driver's function has this signature (cuda.h). Otherwise as for that function.
+            Ok((begin, None)) => unsafe {
+                let begin = core::mem::transmute::<Handle, Begin>(begin);
+                begin(stream, graph, nodes, edges, count, mode)
+            },
             Err(failed) => refused(failed),
         }
     }
@@ -304,10 +341,12 @@ functions! {
         let status = unsafe { (started.entry)(name, to, version, flags, found) };
         // SAFETY: the driver has read the name and written to `to`.
         unsafe {
-            if status == SUCCESS && !to.is_null() && !(*to).is_null()
-                && let Some(ours) = ours(CStr::from_ptr(name).to_bytes(), version.max(0))
-            {
-                to.write(ours);
+            if status == SUCCESS && !to.is_null() && !(*to).is_null() {
+                let (name, version) = (CStr::from_ptr(name), version.max(0));
+                let ordered = || order::ours(name, version, flags & PER_THREAD != 0);
+                if let Some(ours) = ours(name.to_bytes(), version).or_else(ordered) {
+                    to.write(ours);
+                }
             }
         }
         status
@@ -336,6 +375,7 @@ also! {
     cuCtxCreate_v3 = cuCtxCreate_v4();
     cuGLCtxCreate = cuGLCtxCreate_v2();
     cuVDPAUCtxCreate = cuVDPAUCtxCreate_v2();
+    cuStreamDestroy = cuStreamDestroy_v2(stream: Handle);
     cuStreamGetCtx_ptsz = cuStreamGetCtx(stream: Handle, context: *mut Context);
     cuStreamGetCtx_v2_ptsz = cuStreamGetCtx_v2(stream: Handle, context: *mut Context, green: *mut Handle);
 }

@@ -7,7 +7,7 @@
 )]
 
 use std::env;
-use std::ffi::{c_char, c_int, c_uint, c_void};
+use std::ffi::{c_int, c_uint};
 use std::process::Command;
 use std::ptr;
 
@@ -25,8 +25,12 @@ use green_ctx::{
 use green_ctx_reserve::Error as Reserve;
 use libloading::os::unix::{Library as Loaded, RTLD_LOCAL, RTLD_NOW};
 
+mod foreign;
+mod order;
+
+use foreign::{Entry, Foreign, Handle, Lookup};
+
 type Tested = Result<(), Box<dyn std::error::Error>>;
-type Handle = *mut c_void;
 
 /// Names the test that a child process runs.
 const CHILD: &str = "GREEN_CTX_RESERVED_TEST";
@@ -44,88 +48,6 @@ fn alone(name: &str, test: fn() -> Tested) -> Tested {
     // The child's own lines for users.
     eprint!("{said}");
     Ok(())
-}
-
-/// The driver as a library sees it that knows nothing of partitions.
-struct Foreign(Loaded);
-
-type Retain = unsafe extern "C" fn(*mut Handle, c_int) -> c_int;
-type Lookup = unsafe extern "C" fn(*const c_char, *mut Handle, c_int, u64, *mut c_int) -> c_int;
-type Entry = unsafe extern "C" fn(Lookup) -> Lookup;
-
-impl Foreign {
-    /// Opens the driver like such a library, and makes the device's primary context current.
-    fn begin(name: &str) -> Result<(Foreign, Handle), Box<dyn std::error::Error>> {
-        let foreign = Foreign::open(name)?;
-        let mut context = ptr::null_mut();
-        assert_eq!(foreign.init(), 0);
-        assert_eq!(foreign.retain(0, &mut context), 0);
-        assert_eq!(foreign.on_context("cuCtxSetCurrent", context), 0);
-        Ok((foreign, context))
-    }
-
-    fn open(name: &str) -> Result<Foreign, Box<dyn std::error::Error>> {
-        Ok(Foreign(unsafe { Loaded::open(Some(name), RTLD_NOW | RTLD_LOCAL) }?))
-    }
-
-    fn init(&self) -> c_int {
-        self.call("cuInit", |it: unsafe extern "C" fn(c_uint) -> c_int| unsafe { it(0) })
-    }
-
-    /// Calls a function that has the type `F`.
-    fn call<F: Copy>(&self, name: &str, call: impl FnOnce(F) -> c_int) -> c_int {
-        let function = unsafe { self.0.get::<F>(name.as_bytes()) };
-        call(*function.unwrap_or_else(|error| panic!("{name}: {error}")))
-    }
-
-    fn retain(&self, device: c_int, context: &mut Handle) -> c_int {
-        self.call("cuDevicePrimaryCtxRetain", |it: Retain| unsafe { it(context, device) })
-    }
-
-    /// Returns the current context.
-    fn current(&self) -> Handle {
-        type Current = unsafe extern "C" fn(*mut Handle) -> c_int;
-        let mut current = ptr::null_mut();
-        self.call("cuCtxGetCurrent", |it: Current| unsafe { it(&mut current) });
-        current
-    }
-
-    /// Returns a device's own primary context, as the runtime gets it from the driver's private table.
-    fn primary(&self, device: c_int) -> Handle {
-        let (mut retain, mut context) = (ptr::null_mut(), ptr::null_mut());
-        let entry = unsafe { self.0.get::<Entry>(b"greenCtxReserveEntry") }.expect("a front");
-        let found = unsafe {
-            let name = c"cuDevicePrimaryCtxRetain".as_ptr();
-            let own = *self.0.get::<Lookup>(b"cuGetProcAddress_v2").expect("an entry point");
-            entry(own)(name, &mut retain, 12000, 0, ptr::null_mut())
-        };
-        assert_eq!(found, 0);
-        unsafe { std::mem::transmute::<Handle, Retain>(retain)(&mut context, device) };
-        context
-    }
-
-    fn on_context(&self, name: &str, context: Handle) -> c_int {
-        self.call(name, |it: unsafe extern "C" fn(Handle) -> c_int| unsafe { it(context) })
-    }
-
-    fn plain(&self, name: &str) -> c_int {
-        self.call(name, |it: unsafe extern "C" fn() -> c_int| unsafe { it() })
-    }
-
-    /// Returns the number of SMs that the device has according to the driver.
-    fn sm_count(&self) -> (c_int, c_int) {
-        type Attribute = unsafe extern "C" fn(*mut c_int, c_int, c_int) -> c_int;
-        let mut sms = 0;
-        let status =
-            self.call("cuDeviceGetAttribute", |it: Attribute| unsafe { it(&mut sms, 16, 0) });
-        (status, sms)
-    }
-
-    fn create_stream(&self, flags: c_uint) -> c_int {
-        type Create = unsafe extern "C" fn(*mut Handle, c_uint, c_int) -> c_int;
-        let mut stream = ptr::null_mut();
-        self.call("cuStreamCreateWithPriority", |it: Create| unsafe { it(&mut stream, flags, 0) })
-    }
 }
 
 #[test]
@@ -191,11 +113,10 @@ fn percentages_are_of_the_device() -> Tested {
 }
 
 #[test]
-fn what_would_change_in_silence_is_refused() -> Tested {
-    alone("what_would_change_in_silence_is_refused", || {
+fn contexts_on_all_sms_are_refused() -> Tested {
+    alone("contexts_on_all_sms_are_refused", || {
         Driver::reserve(Amount::Sms(32))?;
         let (foreign, _) = Foreign::begin("libcuda.so.1")?;
-        assert_eq!((foreign.create_stream(0), foreign.create_stream(1)), (801, 0));
         for name in ["cuCtxCreate_v2", "cuGLCtxCreate_v2", "cuVDPAUCtxCreate"] {
             assert_eq!(foreign.plain(name), 801, "{name}");
         }
@@ -235,7 +156,7 @@ fn a_reset_device_is_divided_again() -> Tested {
         let reset = |it: unsafe extern "C" fn(c_int) -> c_int| unsafe { it(0) };
         assert_eq!(foreign.call("cuDevicePrimaryCtxReset_v2", reset), 0);
         let (foreign, _) = Foreign::begin("libcuda.so.1")?;
-        assert_eq!((foreign.create_stream(0), foreign.create_stream(1)), (801, 0));
+        assert_eq!((foreign.create_stream(0), foreign.create_stream(1)), (0, 0));
         Ok(())
     })
 }
@@ -302,7 +223,7 @@ fn a_refused_reset_keeps_the_rest() -> Tested {
         assert_eq!((reset(), foreign.current()), (0, ptr::null_mut()));
         // A primary context stays valid when it is reset, so programs may use it again.
         assert_eq!(foreign.on_context("cuCtxSetCurrent", rest), 0);
-        assert_eq!((foreign.create_stream(0), foreign.create_stream(1)), (801, 0));
+        assert_eq!((foreign.create_stream(0), foreign.create_stream(1)), (0, 0));
         Ok(())
     })
 }
@@ -383,8 +304,8 @@ fn a_fault_leaves_nothing_unconfined() -> Tested {
             };
             let set = foreign.on_context("cuCtxSetCurrent", context);
             let current = foreign.current();
-            // Whatever is current refuses streams that only a primary context has.
-            let is_confined = current.is_null() || foreign.create_stream(0) != 0;
+            // In a green context, no stream is a blocking one.
+            let is_confined = current.is_null() || foreign.flags_of_new_stream() != Ok(0);
             (retained == 0 && set == 0 && !current.is_null(), is_confined)
         };
         let tries = [(); 3].map(|()| confined(&foreign));
@@ -461,7 +382,7 @@ fn the_primary_context_of_a_private_table_is_replaced() -> Tested {
             let primary = foreign.primary(device);
             assert_eq!(foreign.on_context("cuCtxPushCurrent_v2", primary), 0);
             assert_ne!(foreign.current(), primary);
-            assert_eq!((foreign.create_stream(0), foreign.create_stream(1)), (801, 0));
+            assert_eq!((foreign.create_stream(0), foreign.create_stream(1)), (0, 0));
         }
         Ok(())
     })
