@@ -17,7 +17,7 @@ def waits():
 
     cuda, runtime = ctypes.CDLL("libcuda.so.1"), ctypes.CDLL("libcudart.so.13")
     parts = green_ctx_torch.partition({"urgent": 32})
-    one = torch.ones(1, device="cuda")
+    one, other = torch.ones(1, device="cuda"), torch.cuda.Stream()
     context, event, memory = ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_void_p()
 
     def check(status):
@@ -43,8 +43,8 @@ def waits():
         "cudaFree": lambda done: check(runtime.cudaFree(memory)),
         "cuCtxRecordEvent": record,
         "cuCtxWaitEvent": wait,
-        # A control: a wait for the default stream covers no partition.
-        "stream": lambda done: torch.cuda.current_stream().synchronize(),
+        # A control: a wait for another stream covers no partition.
+        "stream": lambda done: other.synchronize(),
     }
 
     def outcome(call):
@@ -105,10 +105,7 @@ def cupy():
     result(other, 3, ordered=True)
     found["non_blocking"] = result(other, 4, ordered=True)
     found["unordered"] = result(other, 5, ordered=False)
-    try:
-        blocking = cp.cuda.Stream()
-    except cp.cuda.runtime.CUDARuntimeError as error:
-        return found | {"blocking": f"refused with {error.status}"}
+    blocking = cp.cuda.Stream()
     result(blocking, 5, ordered=False)
     return found | {"blocking": result(blocking, 6, ordered=False)}
 

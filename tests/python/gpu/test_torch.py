@@ -3,12 +3,11 @@
 Needs torch 2.11. Uses CuPy and cuda.core if they are installed. Exits with 1 if a check fails.
 """
 
+import green_ctx_torch  # First, so that GREEN_CTX_RESERVE applies.
 import torch
 import torch.cuda.green_contexts
 from harness import check, main, program, raises, skip
 from probe import blocks, launch, sms
-
-import green_ctx_torch
 from green_ctx_torch import GreenContext, flashinfer, sglang
 
 TOTAL = torch.cuda.get_device_properties(0).multi_processor_count

@@ -97,8 +97,12 @@ for part in $parts; do
                 step reserved "$python" "$here/torch/reserved.py" "$results/reserved.json"
                 step reserved-programs "$python" "$here/torch/reserved_programs.py" "$results/reserved_programs.json" \
                     --in-front "$here/in_front" --seconds "${GREEN_CTX_SECONDS:-60}"
+                step reserved-clients "$python" "$here/torch/reserved_clients.py" "$results/reserved_clients.json" \
+                    --in-front "$here/in_front"
             else
                 step distributed "$python" "$here/torch/distributed.py" "$results/distributed.json"
+                step reserved-clients "$python" "$here/torch/reserved_clients.py" "$results/reserved_clients_2.json" \
+                    --in-front "$here/in_front" --two
             fi
             unset PYTHONPATH
             rm -rf "$site"

@@ -1,0 +1,66 @@
+// A library that the driver loads by CUDA_INJECTION64_PATH. At the end of the process, it writes one line for each
+// context in which kernels ran to the file `$CONTEXTS.<pid>`: device, 1 for a green context, SMs, kernels.
+#include <cupti.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <map>
+#include <mutex>
+#include <string>
+#include <unistd.h>
+
+namespace {
+
+struct Context {
+    unsigned device = 0, green = 0, sms = 0;
+    unsigned long kernels = 0;
+};
+
+std::mutex lock;
+std::map<unsigned, Context>& contexts = *new std::map<unsigned, Context>;
+
+void CUPTIAPI give(uint8_t** buffer, size_t* size, size_t* most) {
+    *size = 1 << 20;
+    *most = 0;
+    *buffer = static_cast<uint8_t*>(aligned_alloc(8, *size));
+}
+
+void CUPTIAPI take(CUcontext, uint32_t, uint8_t* buffer, size_t, size_t valid) {
+    const std::lock_guard<std::mutex> held(lock);
+    CUpti_Activity* record = nullptr;
+    while (valid && cuptiActivityGetNextRecord(buffer, valid, &record) == CUPTI_SUCCESS) {
+        if (record->kind == CUPTI_ACTIVITY_KIND_CONTEXT) {
+            const auto& found = *reinterpret_cast<CUpti_ActivityContext3*>(record);
+            auto& context = contexts[found.contextId];
+            context.device = found.deviceId;
+            context.green = found.isGreenContext;
+            context.sms = found.numMultiprocessors;
+        } else {
+            const auto& found = *reinterpret_cast<CUpti_ActivityKernel10*>(record);
+            contexts[found.contextId].device = found.deviceId;
+            contexts[found.contextId].kernels++;
+        }
+    }
+    free(buffer);
+}
+
+void write() {
+    cuptiActivityFlushAll(1);
+    const auto name = std::string(getenv("CONTEXTS")) + "." + std::to_string(getpid());
+    const std::lock_guard<std::mutex> held(lock);
+    auto file = fopen(name.c_str(), "w");
+    for (const auto& [id, each] : contexts)
+        if (each.kernels) fprintf(file, "%u %u %u %lu\n", each.device, each.green, each.sms, each.kernels);
+    fclose(file);
+}
+
+}  // namespace
+
+extern "C" int InitializeInjection() {
+    if (!getenv("CONTEXTS")) return 1;
+    cuptiActivityRegisterCallbacks(give, take);
+    cuptiActivityEnable(CUPTI_ACTIVITY_KIND_CONTEXT);
+    cuptiActivityEnable(CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL);
+    atexit(write);
+    return 1;
+}

@@ -1,0 +1,179 @@
+"""An urgent job of our own in the process of an unmodified SGLang server, on a GPU.
+
+    python sglang_urgent.py measure OUT.jsonl --seeds 7 11 [--arms plain "reserve 16"]
+    python sglang_urgent.py table OUT.jsonl.xz
+
+SGLang runs as it is, with chunks of 512 tokens that prefill and decode share, and loads this file as a plug-in. The
+urgent job is a captured encoder of some 0.2 ms, 200 times a second, on a thread of the scheduler's process:
+
+- none: no urgent job.
+- plain: on a stream of torch. priority: on one of the highest priority.
+- reserve N: in a partition of N SMs, under a reserve of N.
+"""
+
+import argparse
+import json
+import lzma
+import os
+import statistics
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+ARMS = ("none", "plain", "priority", "reserve 16", "reserve 32")
+RATES = (6, 9)
+PERIOD = 0.005
+
+
+def plugin():
+    """What SGLang calls: starts the urgent job when the scheduler is ready."""
+    from sglang.srt.plugins.hook_registry import HookRegistry, HookType
+
+    loop = "sglang.srt.managers.scheduler.Scheduler.run_event_loop"
+    if os.environ["URGENT"] != "none":
+        HookRegistry.register(loop, start, HookType.BEFORE)
+
+
+def start(scheduler):
+    import torch
+
+    import green_ctx_torch
+
+    arm = os.environ["URGENT"]
+    if arm.startswith("reserve"):
+        # The parts must live as long as the process.
+        start.parts = green_ctx_torch.partition({"urgent": int(arm.split()[1])})
+        ours = start.parts["urgent"]
+    else:
+        ours = torch.cuda.stream(torch.cuda.Stream(priority=-5 if arm == "priority" else 0))
+    threading.Thread(target=urgent, args=(ours, torch), daemon=True).start()
+
+
+def urgent(ours, torch):
+    layer = torch.nn.TransformerEncoderLayer(768, 12, 3072, batch_first=True, device="cuda", dtype=torch.bfloat16)
+    encoder = torch.nn.TransformerEncoder(layer, 4).eval()
+    image = torch.randn(1, 197, 768, device="cuda", dtype=torch.bfloat16)
+    begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+    with ours, torch.no_grad(), open(os.environ["URGENT_TIMES"], "a", buffering=1, encoding="utf-8") as file:
+        encoder(image)
+        torch.cuda.current_stream().synchronize()
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, capture_error_mode="thread_local"):
+            encoder(image)
+        due = time.time()
+        while True:
+            due += PERIOD
+            time.sleep(max(0.0, due - time.time()))
+            woken = time.time()
+            begin.record()
+            graph.replay()
+            end.record()
+            end.synchronize()
+            # When the job was due, and its times in us: from then on, from the thread's wake-up on, and on the GPU.
+            now = time.time()
+            times = (now - due, now - woken, begin.elapsed_time(end) / 1e3)
+            file.write(f"{due:.3f} " + " ".join(f"{1e6 * each:.0f}" for each in times) + "\n")
+
+
+def measured(arm, options):
+    """Yields one entry for each seed and rate."""
+    import sglang_shares as shares
+
+    with tempfile.TemporaryDirectory() as folder:
+        times = Path(folder, "times")
+        times.touch()
+        known = Path(folder, "urgent-0.dist-info")
+        known.mkdir()
+        (known / "METADATA").write_text("Metadata-Version: 2.1\nName: urgent\nVersion: 0\n")
+        (known / "entry_points.txt").write_text("[sglang.srt.plugins]\nurgent = sglang_urgent:plugin\n")
+        # Every process of SGLang reserves before it imports torch.
+        Path(folder, "sitecustomize.py").write_text("import green_ctx_torch\n")
+        variables = {"URGENT": arm, "URGENT_TIMES": str(times)}
+        os.environ.pop("GREEN_CTX_RESERVE", None)
+        if arm.startswith("reserve"):
+            variables["GREEN_CTX_RESERVE"] = arm.split()[1]
+        paths = (folder, str(Path(__file__).parent), os.environ.get("PYTHONPATH", ""))
+        os.environ.update(variables, PYTHONPATH=":".join(paths))
+        try:
+            server = shares.Server("mixed 512", options)
+        finally:
+            os.environ["PYTHONPATH"] = paths[-1]
+
+        def between(begin, end):
+            lines = [line.split() for line in times.read_text().splitlines()]
+            return [[int(each) for each in words] for due, *words in lines if begin <= float(due) < end]
+
+        time.sleep(3)
+        now = time.time()
+        alone = between(now - 2, now)
+        shares.run(server.port, shares.load(max(RATES), 5, 1000))
+        for seed in options.seeds:
+            for rate in RATES:
+                requests, begin = shares.load(rate, options.seconds, seed), time.time()
+                answers = shares.run(server.port, requests)
+                end = time.time()
+                rows = []
+                for (arrival, prompt, _), (_, found) in zip(requests, answers, strict=True):
+                    ticks = [round(each * 10) for each in found]
+                    rows.append([round(arrival, 3), len(prompt), ticks[0], *(b - a for a, b in zip(ticks, ticks[1:]))])
+                entry = {**shares.about(), "arm": arm, "seed": seed, "rate": rate, "ready": server.ready}
+                # The urgent job counts while requests arrive.
+                urgent = between(begin + 0.5, begin + options.seconds)
+                yield entry | {"seconds": end - begin, "alone": alone, "urgent": urgent, "requests": rows}
+        server.stop()
+
+
+def measure(options):
+    for arm in options.arms:
+        for entry in measured(arm, options):
+            with options.out.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(entry, separators=(",", ":")) + "\n")
+            print(summary([entry]), flush=True)
+
+
+def percentiles(values):
+    if len(values) < 100:
+        return "-"
+    cuts = statistics.quantiles(values, n=100)
+    return f"{cuts[49]:.2f} {cuts[98]:.2f}"
+
+
+def summary(entries):
+    """Returns a row: the urgent job's p50 and p99 in ms, on the GPU and for its thread, then the server's figures."""
+    column = [lambda entry, index=index: [each[index] / 1e3 for each in entry] for index in range(3)]
+    urgent, alone = ([each for entry in entries for each in entry[key]] for key in ("urgent", "alone"))
+    rows = [row for entry in entries for row in entry["requests"]]
+    gaps = [gap / 10 for row in rows for gap in row[3:]]
+    tokens = sum(len(row) - 2 for row in rows) / sum(entry["seconds"] for entry in entries)
+    cells = [entries[0]["arm"], entries[0]["rate"], percentiles(column[2](alone)), percentiles(column[2](urgent))]
+    cells += [percentiles(column[1](urgent)), f"{tokens:.0f}", percentiles([row[2] / 10 for row in rows])]
+    return "| " + " | ".join(map(str, [*cells, percentiles(gaps)])) + " |"
+
+
+def table(options):
+    together = {}
+    for path in options.files:
+        for line in (lzma.open if path.suffix == ".xz" else open)(path, "rt"):
+            entry = json.loads(line)
+            together.setdefault((entry["rate"], ARMS.index(entry["arm"])), []).append(entry)
+    print("| arm | requests/s | alone, on the GPU | on the GPU | for the thread | tokens/s | first token | gaps |")
+    print("|---" * 8 + "|")
+    for key in sorted(together):
+        print(summary(together[key]))
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    commands = parser.add_subparsers(required=True)
+    (command := commands.add_parser("measure")).set_defaults(function=measure)
+    command.add_argument("out", type=Path)
+    command.add_argument("--seeds", type=int, nargs="+", required=True)
+    command.add_argument("--arms", nargs="+", choices=ARMS, default=list(ARMS))
+    command.add_argument("--seconds", type=float, default=10)
+    command.add_argument("--port", type=int, default=30000)
+    command.add_argument("--memory", type=float, default=0.8, help="SGLang's --mem-fraction-static")
+    (command := commands.add_parser("table")).set_defaults(function=table)
+    command.add_argument("files", type=Path, nargs="+")
+    options = parser.parse_args()
+    options.function(options)
