@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use super::Bench;
@@ -163,48 +163,111 @@ fn a_run_that_takes_too_long_ends_with_its_children() {
     assert!(began.elapsed() < Duration::from_secs(20));
     assert_eq!((answer.status, answer.out.as_str()), (2, ""));
     assert_eq!(answer.err, "error: sh does not run: it runs longer than 0.3 s\n");
-    assert_no_group(programs.order()[0]);
+    assert!(!is_group(programs.order()[0]));
     // A child that outlives its program is ended, too.
     let daemon = ["sh", "-c", "echo $$ >> $0; sleep 30 & exit 0", &programs.order];
     let answer = programs.command(&once, &daemon).output();
     assert_eq!(Run::of(answer.expect("the command starts")).status, 0);
     assert!(began.elapsed() < Duration::from_secs(20));
-    programs.order().into_iter().for_each(assert_no_group);
+    programs.order().into_iter().for_each(|group| assert!(!is_group(group)));
 }
 
-/// No process of a group is running.
-#[track_caller]
-fn assert_no_group(group: u32) {
+/// Returns whether a process of a group is running.
+fn is_group(group: u32) -> bool {
     let processes = fs::read_dir("/proc").expect("processes");
     let stat = |path: &Path| fs::read_to_string(path.join("stat")).unwrap_or_default();
-    for process in processes.filter_map(Result::ok) {
+    processes.filter_map(Result::ok).any(|process| {
         let stat = stat(&process.path());
         let mut fields = stat.rsplit(") ").next().unwrap_or_default().split(' ');
         let (state, of) = (fields.next(), fields.nth(1).and_then(|it| it.parse().ok()));
-        assert!(of != Some(group) || state == Some("Z"), "{stat}");
+        of == Some(group) && state != Some("Z")
+    })
+}
+
+/// Writes its process to a file, and takes long in its `$1`th run.
+const LONG: &str = "echo $$ >> $0; test $(wc -l < $0) -ne $1 || sleep $2";
+
+impl Programs {
+    /// Starts a curve on 8, 64 and all SMs, and waits for the run that takes long.
+    fn start(&self, repeat: &str, run: usize, seconds: &str) -> Child {
+        let options = ["--sms", "8,64", "--repeat", repeat, "--warm-up", "0"];
+        let program = ["sh", "-c", LONG, &self.order, &run.to_string(), seconds];
+        let mut command = self.command(&options, &program);
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        let child = command.spawn().expect("the command starts");
+        soon(|| self.order().len() >= run);
+        child
     }
 }
 
-#[test]
-fn an_interruption_keeps_the_runs_so_far() {
-    let programs = programs!("curve-interrupt");
-    let script = "echo $$ >> $0; test $(wc -l < $0) -ne 4 || sleep 30";
-    let options = ["--sms", "8,64", "--repeat", "9", "--warm-up", "0"];
-    let mut command = programs.command(&options, &["sh", "-c", script, &programs.order]);
-    command.stdout(Stdio::piped()).stderr(Stdio::piped());
-    let child = command.spawn().expect("the command starts");
+/// Waits until something holds.
+#[track_caller]
+fn soon(holds: impl Fn() -> bool) {
     let began = Instant::now();
-    while programs.order().len() < 4 && began.elapsed() < Duration::from_secs(20) {
+    while !holds() {
+        assert!(began.elapsed() < Duration::from_secs(20));
         std::thread::sleep(Duration::from_millis(5));
     }
-    let id = child.id().to_string();
-    assert!(Command::new("kill").args(["-INT", &id]).status().expect("kill").success());
+}
+
+fn signal(child: &Child, name: &str) {
+    let (flag, id) = (format!("-{name}"), child.id().to_string());
+    assert!(Command::new("kill").args([&flag, &id]).status().expect("kill").success());
+}
+
+/// The program ends with its children, whichever signal ends the command.
+#[test]
+fn an_interruption_keeps_the_runs_so_far() {
+    for name in ["INT", "TERM", "HUP"] {
+        let programs = programs!("curve-interrupt");
+        let child = programs.start("9", 4, "30");
+        let began = Instant::now();
+        signal(&child, name);
+        let answer = Run::of(child.wait_with_output().expect("the command ends"));
+        assert!(began.elapsed() < Duration::from_secs(20));
+        assert_eq!((answer.status, answer.err.as_str()), (0, ""), "{name}: {}", answer.out);
+        let words = "The measurement was interrupted: these are the blocks so far.";
+        assert!(answer.out.contains(words), "{}", answer.out);
+        programs.order().into_iter().for_each(|group| assert!(!is_group(group)));
+    }
+}
+
+/// The program goes on while the command is stopped, so its time would be wrong.
+#[test]
+fn a_run_during_which_the_command_was_stopped_is_repeated() {
+    let programs = programs!("curve-stopped");
+    let child = programs.start("1", 2, "0.3");
+    signal(&child, "STOP");
+    std::thread::sleep(Duration::from_millis(1500));
+    signal(&child, "CONT");
     let answer = Run::of(child.wait_with_output().expect("the command ends"));
-    assert!(began.elapsed() < Duration::from_secs(20));
     assert_eq!((answer.status, answer.err.as_str()), (0, ""), "{}", answer.out);
-    let words = "The measurement was interrupted: these are the blocks so far.";
-    assert!(answer.out.contains(words), "{}", answer.out);
-    programs.order().into_iter().for_each(assert_no_group);
+    assert_eq!(programs.order().len(), 4, "three runs, and one again");
+}
+
+#[test]
+fn a_program_ends_with_a_command_that_is_killed() {
+    let programs = programs!("curve-killed");
+    let command = programs
+        .command(&["--sms", "8"], &["sh", "-c", "echo $$ >> $0; exec sleep 30", &programs.order])
+        .spawn();
+    let mut child = command.expect("the command starts");
+    soon(|| !programs.order().is_empty());
+    let group = programs.order()[0];
+    assert!(is_group(group));
+    signal(&child, "KILL");
+    assert!(!child.wait().expect("it ends").success());
+    soon(|| !is_group(group));
+}
+
+#[test]
+fn a_program_has_no_terminal_and_no_input() {
+    let programs = programs!("curve-apart");
+    let script = "import os, sys; assert os.getsid(0) == os.getpid() and not sys.stdin.read()";
+    let once = ["--sms", "8", "--repeat", "1", "--warm-up", "0"];
+    let done = programs.command(&once, &["python3", "-c", script]).output();
+    let answer = Run::of(done.expect("the command starts"));
+    assert_eq!((answer.status, answer.err.as_str()), (0, ""), "{}", answer.out);
 }
 
 #[test]
