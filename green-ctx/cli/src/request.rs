@@ -27,7 +27,7 @@ pub(crate) const SHARES: &str = "Shares:
 
 Examples:
   green-ctx split --counts 16,24
-  green-ctx split --dry-run --counts 32..,16..48
+  green-ctx split --counts 32..,16..48
   green-ctx verify --group decode=32.. --group prefill=..100 --svg shares.svg";
 
 /// The options that split and verify have in common.

@@ -12,9 +12,6 @@ use crate::request::Request;
 pub(crate) struct Arguments {
     #[command(flatten)]
     request: Request,
-    /// Has no effect, because split never creates anything. The option exists for older scripts.
-    #[arg(long)]
-    dry_run: bool,
 }
 
 pub(crate) fn run(options: &Options, arguments: &Arguments) -> Result<Outcome, Failure> {

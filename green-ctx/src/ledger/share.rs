@@ -408,6 +408,9 @@ impl FromStr for Share {
 /// Returns the reason why `text` is not a share.
 fn wrong(text: &str, error: &std::num::ParseIntError) -> String {
     use std::num::IntErrorKind::PosOverflow;
+    if let Some(part) = text.parse::<f64>().ok().filter(|part| (0.005..=1.0).contains(part)) {
+        return format!("{text:?} is not a share; did you mean {:.0}%?", 100.0 * part);
+    }
     match error.kind() {
         _ if text.is_empty() => {
             "a share is missing; ask for SMs as in 16, 32.., 16..48, ..100 or 25%".to_owned()
@@ -464,6 +467,8 @@ mod tests {
             ("16...48", "is not a share"),
             ("16..=", "is not a share"),
             ("+16", "is not a share"),
+            ("0.25", "did you mean 25%?"),
+            ("1.5", "ask for SMs as in"),
             ("", "missing"),
             ("4294967296", "more SMs than any device has"),
         ] {
