@@ -19,7 +19,7 @@
 //! 17. [`coming_from`]: this crate compared with the driver API, cuda.core, torch, FlashInfer, SGLang and cudarc.
 //! 18. [`glossary`]: the terms that the manual uses, with their meanings.
 //!
-//! The crate [`green-ctx-tune`](https://docs.rs/green-ctx-tune) measures which division is best, and whether to divide
+//! The crate `green-ctx-tune` measures which division is best, and whether to divide
 //! at all.
 //!
 //! Statements about the driver name their source: the header (`cuda.h`), NVIDIA's documentation, or a record of the

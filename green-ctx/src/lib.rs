@@ -39,7 +39,7 @@
 //! | know how many blocks fit | [`Kernel::fit`] |
 //! | find work outside its partition | [`Watch`](watch::Watch), [`Driver::check_launches`] |
 //! | prove where partitions run | [`verify`] |
-//! | find out how to divide, and whether to | the crate [`green-ctx-tune`](https://docs.rs/green-ctx-tune) |
+//! | find out how to divide, and whether to | the crate `green-ctx-tune` |
 //! | work one layer below | [`SmResource::split`](resource::SmResource::split), [`SmGroup`](resource::SmGroup), [`Device::create_context`], [`Context`](context::Context) |
 //!
 //! The [manual](guide) explains each of these tasks. It has one page per concept.

@@ -38,7 +38,7 @@ enum Task {
     Wheel,
     /// Check that the packages can be published: contents, features, oldest Rust, dependencies.
     CheckPackages,
-    /// Check that no file imports from a later room (a top-level module), and that there are no import cycles.
+    /// Check that no file imports from a later room (a top-level module), and that no import cycle has more than two files.
     CheckRooms,
     /// Collect the programs for a GPU host without Rust in target/gpu-bundle.
     GpuBundle,

@@ -104,7 +104,7 @@ impl SmResource {
         self.sms.smCount
     }
 
-    /// Returns the size of the smallest group that the driver makes, in SMs.
+    /// Returns the size of the smallest group that the driver makes by default, in SMs. Fine groups are smaller.
     /// [`limits_from`](SmResource::limits_from) returns the source of this number.
     #[must_use]
     #[doc(alias = "minSmPartitionSize")]
@@ -112,8 +112,8 @@ impl SmResource {
         self.min_partition
     }
 
-    /// Returns the number of SMs that are scheduled together by default. The SM count of a group is a
-    /// multiple of this number. [`limits_from`](SmResource::limits_from) returns the source of this number.
+    /// Returns the number of SMs that are scheduled together by default. Most units have this size; an H200 has one of
+    /// 12 SMs beside those of 8, so a group need not be a multiple of it. [`limits_from`](SmResource::limits_from) returns the source of this number.
     #[must_use]
     #[doc(alias = "smCoscheduledAlignment")]
     pub fn alignment(&self) -> u32 {
