@@ -23,7 +23,7 @@ mod texts {
         `auto` uses the installed NVIDIA driver. If no driver library is installed, `auto` simulates an H200, and every \
         output contains a note. An installed driver that does not work is an error. `cuda` uses only the installed \
         driver, and `cuda:PATH` uses the driver library at PATH. `sim:h200@12.4` simulates an H200 with a driver for \
-        CUDA 12.4. If a profile or version is unknown, the error message lists the known profiles or versions.";
+        CUDA 12.4, and `sim:36sm,cc12.0` a GPU with 36 SMs and compute capability 12.0. If a profile or version is unknown, the error message lists the known profiles or versions.";
     pub(crate) const WITHOUT_A_GPU: &str = "use --driver sim for a simulated GPU";
 }
 

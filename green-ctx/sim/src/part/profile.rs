@@ -9,12 +9,14 @@ mod h200;
 mod l40s;
 mod provenance;
 mod rtx5080;
+mod rule;
 mod thor;
 mod transfer;
 
 pub(crate) use h200::H200;
 pub(crate) use provenance::dotted;
 pub use provenance::{Origin, Provenance, Record, Source};
+pub(crate) use rule::by_rule;
 pub use transfer::{TransferRate, TransferRates};
 
 use crate::topology::Topology;

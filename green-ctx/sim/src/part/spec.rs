@@ -4,16 +4,23 @@ use std::fmt;
 use std::str::FromStr;
 
 use crate::Profile;
-use crate::profile::{H200, dotted};
+use crate::profile::{H200, by_rule, dotted};
 
 /// The driver versions that can be simulated, as `cuDriverGetVersion` returns them.
 pub const VERSIONS: &[u32] = &[12_040, 12_050, 12_080, 13_000, 13_010, 13_040, 13_050];
+
+/// Further versions that a [`Spec`] may name. They behave as the version before them, except for the functions that
+/// they add.
+const BETWEEN: &[u32] = &[12_060, 12_090, 13_020, 13_030];
 
 /// The driver version of a [`Spec`] that names no version. This version was recorded, and it supports
 /// every profile.
 const DEFAULT_VERSION: u32 = 13_000;
 
 /// A profile and a driver version, written `h200@13.0` or just `h200`.
+///
+/// A GPU without a profile is written as its number of SMs and its compute capability: `36sm,cc12.0` is an RTX 5060 Ti.
+/// All else is then as on another GPU of the same generation, and was recorded on none.
 ///
 /// The driver must be new enough for the GPU, so `b200@12.4` is an error.
 ///
@@ -42,13 +49,24 @@ pub struct Spec {
 #[non_exhaustive]
 pub enum SpecError {
     /// No profile has this name.
-    #[error("unknown profile {name:?}; the profiles are {}", list(Profile::names()))]
+    #[error(
+        "unknown profile {name:?}; the profiles are {}, or a number of SMs and a compute capability as in 36sm,cc12.0",
+        list(Profile::names())
+    )]
     Profile {
         /// The name in the spec.
         name: String,
     },
+    /// A number of SMs or a compute capability that no GPU can have.
+    #[error("{name:?} is no GPU that can be simulated: {why}")]
+    Rule {
+        /// The name in the spec.
+        name: String,
+        /// The reason.
+        why: &'static str,
+    },
     /// This driver version is not simulated.
-    #[error("unknown driver version {version:?}; the versions are {}", list(VERSIONS.iter().map(|&version| dotted(version))))]
+    #[error("unknown driver version {version:?}; the versions are {}", list(versions().map(dotted)))]
     Version {
         /// The version in the spec.
         version: String,
@@ -66,6 +84,13 @@ pub enum SpecError {
 }
 
 green_ctx_sys::debug_as_text!(SpecError);
+
+/// Returns all versions, in order.
+fn versions() -> impl Iterator<Item = u32> {
+    let mut all = [VERSIONS, BETWEEN].concat();
+    all.sort_unstable();
+    all.into_iter()
+}
 
 fn list(items: impl Iterator<Item = impl fmt::Display>) -> String {
     items.map(|item| item.to_string()).collect::<Vec<_>>().join(", ")
@@ -118,8 +143,8 @@ impl Spec {
     /// # Ok::<(), green_ctx_sim::SpecError>(())
     /// ```
     pub fn with_version(self, version: &str) -> Result<Spec, SpecError> {
-        let known = VERSIONS.iter().find(|&&known| dotted(known) == version);
-        let version = *known.ok_or_else(|| SpecError::Version { version: version.to_owned() })?;
+        let known = versions().find(|&known| dotted(known) == version);
+        let version = known.ok_or_else(|| SpecError::Version { version: version.to_owned() })?;
         let Profile { name: profile, first_driver: first, .. } = *self.profile;
         if version < first {
             return Err(SpecError::TooOld { profile, version, first });
@@ -151,7 +176,10 @@ impl FromStr for Spec {
             None => (text, None),
         };
         let unknown = || SpecError::Profile { name: name.to_owned() };
-        let profile = Profile::by_name(name).ok_or_else(unknown)?;
+        let profile = match by_rule(name) {
+            Some(made) => made.map_err(|why| SpecError::Rule { name: name.to_owned(), why })?,
+            None => Profile::by_name(name).ok_or_else(unknown)?,
+        };
         let spec = Spec { profile, version: DEFAULT_VERSION };
         match version {
             Some(version) => spec.with_version(version),
@@ -206,6 +234,9 @@ mod tests {
             assert_eq!((spec.profile().name, spec.version()), (name, DEFAULT_VERSION));
         }
         assert_eq!(Spec::default(), "h200@13.0".parse().expect("a spec"));
+        let made: Spec = "36sm,cc12.0@13.2".parse().expect("a spec");
+        assert_eq!((made.to_string().as_str(), made.version()), ("36sm,cc12.0@13.2", 13_020));
+        assert_eq!(made.to_string().parse(), Ok(made));
     }
 
     /// One spec per GPU and version, without GPUs that are newer than the driver.
@@ -230,13 +261,17 @@ mod tests {
     fn errors_list_what_there_is() {
         assert_eq!(
             message("h201@13.0"),
-            "unknown profile \"h201\"; the profiles are a100, b200, h100, h200, l40s, rtx5080, thor"
+            "unknown profile \"h201\"; the profiles are a100, b200, h100, h200, l40s, rtx5080, thor, or a number of \
+             SMs and a compute capability as in 36sm,cc12.0"
         );
         assert_eq!(
             message("h200@9.9"),
-            "unknown driver version \"9.9\"; the versions are 12.4, 12.5, 12.8, 13.0, 13.1, 13.4, 13.5"
+            "unknown driver version \"9.9\"; the versions are 12.4, 12.5, 12.6, 12.8, 12.9, 13.0, 13.1, \
+             13.2, 13.3, 13.4, 13.5"
         );
         assert!(message("h200@").starts_with("unknown driver version \"\""));
+        assert!(message("35sm,cc12.0").ends_with("so their number must be even"));
+        assert!(message("36sm,cc12.0@12.4").ends_with("use CUDA 12.8 or newer"));
         assert!(message("").starts_with("unknown profile \"\""));
     }
 }
