@@ -92,9 +92,17 @@ functions! {
         replaced(context, |real, context| unsafe { (real.set_current)(context) })
     }
 
-    b"cuCtxPushCurrent" 0..99999 = cuCtxPushCurrent_v2(context: Context) {
+    b"cuCtxPushCurrent" 4000..99999 = cuCtxPushCurrent_v2(context: Context) {
         // SAFETY: as for the driver's function.
         replaced(context, |real, context| unsafe { (real.push)(context) })
+    }
+
+    // The form of before CUDA 4 has a pop of its own, and must stay apart: cuDNN uses both.
+    b"cuCtxPushCurrent" 0..4000 = cuCtxPushCurrent(context: Context) {
+        static KEPT: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
+        let push = older(&KEPT, c"cuCtxPushCurrent");
+        // SAFETY: as for the driver's function.
+        replaced(context, |real, context| unsafe { push.unwrap_or(real.push)(context) })
     }
 
     b"cuCtxSynchronize" 0..13000 = cuCtxSynchronize() {
@@ -168,8 +176,14 @@ functions! {
         }
     }
 
-    b"cuStreamDestroy" 0..99999 = cuStreamDestroy_v2(stream: Handle) {
-        on_real(|real| order::destroy(real, stream))
+    b"cuStreamDestroy" 4000..99999 = cuStreamDestroy_v2(stream: Handle) {
+        on_real(|real| order::destroy(stream, real.destroy_stream))
+    }
+
+    b"cuStreamDestroy" 0..4000 = cuStreamDestroy(stream: Handle) {
+        static KEPT: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
+        let destroy = older(&KEPT, c"cuStreamDestroy");
+        on_real(|real| order::destroy(stream, destroy.unwrap_or(real.destroy_stream)))
     }
 
     // A green context's default stream can be captured, and the primary context's cannot (measured on driver 580.159.04).
@@ -353,6 +367,20 @@ functions! {
     }
 }
 
+/// Returns the driver's form of a function of before CUDA 4, which only its symbol gives.
+fn older(kept: &AtomicPtr<c_void>, name: &CStr) -> Option<unsafe extern "C" fn(Handle) -> Status> {
+    if kept.load(Ordering::Acquire).is_null() {
+        // SAFETY: the name ends with a NUL. Among the libraries after this one, only the driver has such a function.
+        kept.store(unsafe { dlsym(NEXT, name.as_ptr()) }, Ordering::Release);
+    }
+    // SAFETY: both functions with such a form take one handle (cuda.h), and null means none.
+    unsafe {
+        core::mem::transmute::<Handle, Option<unsafe extern "C" fn(Handle) -> Status>>(
+            kept.load(Ordering::Acquire),
+        )
+    }
+}
+
 /// Defines other names of functions, which programs link.
 macro_rules! also {
     ($($name:ident = $same:ident($($argument:ident: $kind:ty),*);)*) => {$(
@@ -368,14 +396,12 @@ macro_rules! also {
 }
 
 also! {
-    cuCtxPushCurrent = cuCtxPushCurrent_v2(context: Context);
     cuDevicePrimaryCtxReset = cuDevicePrimaryCtxReset_v2(device: Device);
     cuCtxCreate = cuCtxCreate_v4();
     cuCtxCreate_v2 = cuCtxCreate_v4();
     cuCtxCreate_v3 = cuCtxCreate_v4();
     cuGLCtxCreate = cuGLCtxCreate_v2();
     cuVDPAUCtxCreate = cuVDPAUCtxCreate_v2();
-    cuStreamDestroy = cuStreamDestroy_v2(stream: Handle);
     cuStreamGetCtx_ptsz = cuStreamGetCtx(stream: Handle, context: *mut Context);
     cuStreamGetCtx_v2_ptsz = cuStreamGetCtx_v2(stream: Handle, context: *mut Context, green: *mut Handle);
 }

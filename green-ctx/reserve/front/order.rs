@@ -116,14 +116,14 @@ pub(super) fn create(real: &Real, rest: &'static Rest, priority: c_int) -> Resul
     ))
 }
 
-/// Destroys a stream.
-pub(super) fn destroy(real: &Real, stream: Handle) -> Status {
+/// Destroys a stream, with the driver's function if it is not a blocking one.
+pub(super) fn destroy(stream: Handle, real: unsafe extern "C" fn(Handle) -> Status) -> Status {
     match blocking(stream) {
         // Work that was put on it still comes before that on the default stream.
         Some(known) if known.used.swap(false, AcqRel) => SUCCESS,
         Some(_) => INVALID_HANDLE,
         // SAFETY: as for the driver's function.
-        None => unsafe { (real.destroy_stream)(stream) },
+        None => unsafe { real(stream) },
     }
 }
 

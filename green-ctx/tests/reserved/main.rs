@@ -161,6 +161,22 @@ fn a_reset_device_is_divided_again() -> Tested {
     })
 }
 
+/// cuDNN pushes and pops contexts with functions of before CUDA 4. Those that the simulated driver has only by name
+/// answer 801, so the newer forms were not called in their place.
+#[test]
+fn old_forms_of_functions_are_not_mixed_with_new_ones() -> Tested {
+    alone("old_forms_of_functions_are_not_mixed_with_new_ones", || {
+        Driver::reserve(Amount::Sms(32))?;
+        let (foreign, rest) = Foreign::begin("libcuda.so.1")?;
+        assert_eq!(foreign.on_context("cuCtxPushCurrent", rest), 801);
+        assert_eq!(foreign.on_context("cuCtxPushCurrent_v2", rest), 0);
+        let ((_, blocking), (_, other)) = (foreign.new_stream(0), foreign.new_stream(1));
+        let destroy = |stream| foreign.on_context("cuStreamDestroy", stream);
+        assert_eq!((destroy(blocking), destroy(blocking), destroy(other)), (0, 400, 801));
+        Ok(())
+    })
+}
+
 /// A program never gets a primary context, or a context on all SMs.
 #[test]
 fn other_code_cannot_obtain_the_primary_context() -> Tested {
