@@ -6,7 +6,33 @@ use crate::Options;
 use crate::failure::Failure;
 use crate::output::Outcome;
 
-pub(crate) fn run(options: &Options) -> Result<Outcome, Failure> {
+#[derive(clap::Args)]
+pub(crate) struct Arguments {
+    /// Shows a table of all GPUs that can be simulated instead: their SMs, units, and what percentages give.
+    #[cfg(feature = "sim")]
+    #[arg(long, conflicts_with_all = ["device", "driver"])]
+    all: bool,
+    /// Prints the table as comma-separated values.
+    #[cfg(feature = "sim")]
+    #[arg(long, requires = "all", conflicts_with = "json")]
+    csv: bool,
+}
+
+pub(crate) fn run(options: &Options, arguments: &Arguments) -> Result<Outcome, Failure> {
+    #[cfg(feature = "sim")]
+    if arguments.all {
+        let gpus = green_ctx_report::Gpu::all()?;
+        if options.json {
+            return Outcome::json(&serde_json::json!({ "gpus": gpus }), 0);
+        }
+        let text = match arguments.csv {
+            true => green_ctx_report::gpus_csv(&gpus),
+            false => green_ctx_report::gpus_text(&gpus),
+        };
+        return Ok(Outcome { text, status: 0 });
+    }
+    #[cfg(not(feature = "sim"))]
+    let Arguments {} = arguments;
     let driver = options.driver.load()?;
     let info = Info::of(&driver, options.device)?;
     if options.json {

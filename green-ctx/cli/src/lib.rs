@@ -77,7 +77,7 @@ struct Options {
 enum Command {
     /// Shows the driver, the devices, and the units of SMs that each device can be split into.
     #[command(after_help = EXIT_STATUS)]
-    Info,
+    Info(info::Arguments),
     /// Computes a split of a device into groups of SMs, and shows what each group would get. The command creates no
     /// partitions.
     #[command(after_help = with_shares())]
@@ -186,7 +186,7 @@ fn parse(arguments: Vec<OsString>) -> Result<Arguments, clap::Error> {
 fn answer(arguments: &Arguments) -> Result<Outcome, Failure> {
     let Arguments { options, command } = arguments;
     match command {
-        Command::Info => info::run(options),
+        Command::Info(arguments) => info::run(options, arguments),
         Command::Split(arguments) => split::run(options, arguments),
         Command::Verify(arguments) => verify::run(options, arguments),
         Command::Curve(arguments) => curve::run(options, arguments),

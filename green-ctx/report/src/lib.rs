@@ -21,6 +21,8 @@
 pub mod canvas;
 mod curve;
 mod findings;
+#[cfg(feature = "sim")]
+mod gpus;
 mod info;
 mod objects;
 mod split;
@@ -30,6 +32,8 @@ mod tuning;
 mod verification;
 
 pub use self::curve::{CurveObject, curve_csv, curve_text};
+#[cfg(feature = "sim")]
+pub use self::gpus::{Gpu, gpus_csv, gpus_text};
 pub use self::info::Info;
 pub use self::objects::{DeviceObject, DriverObject, ReserveObject, heading};
 pub use self::split::Split;

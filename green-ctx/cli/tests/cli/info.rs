@@ -29,6 +29,30 @@ fn info_shows_what_there_is() {
 }
 
 #[test]
+fn info_lists_all_gpus() {
+    let text = run(&["info", "--all"]);
+    assert_eq!((text.status, text.err.as_str()), (0, ""));
+    let row = text.out.lines().find(|line| line.starts_with("h200 ")).expect("an H200");
+    let cells: Vec<&str> = row.split("  ").filter(|cell| !cell.is_empty()).map(str::trim).collect();
+    let expected =
+        ["h200", "NVIDIA H200", "9.0", "132", "15 of 8, 1 of 12", "2", "16", "32", "64", "100"];
+    assert_eq!(cells, expected);
+    assert!(text.out.contains("recorded on hardware: h100, h200."), "{}", text.out);
+    let csv = run(&["info", "--all", "--csv"]).out;
+    let json = run(&["info", "--all", "--json"]).json();
+    let gpus = json["gpus"].as_array().expect("GPUs");
+    assert_eq!((csv.lines().count(), gpus.len()), (8, 7));
+    for (line, gpu) in csv.lines().skip(1).zip(gpus) {
+        let cells: Vec<&str> = line.split(',').collect();
+        assert_eq!((cells[0], cells.len()), (gpu["profile"].as_str().expect("a name"), 10));
+        assert_eq!(cells[9], gpu["percent_75"].to_string());
+    }
+    for wrong in [&["--csv"][..], &["--all", "--device", "0"], &["--all", "--csv", "--json"]] {
+        assert_eq!(run(&[&["info"], wrong].concat()).status, 2, "{wrong:?}");
+    }
+}
+
+#[test]
 fn info_says_the_same_in_json() {
     let value = simulated(&["info", "--json", "--device", "0"]).json();
     assert_eq!(value["driver"], json!({"kind": "simulated", "version": "13.0", "profile": "h200"}));
