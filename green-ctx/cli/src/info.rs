@@ -10,7 +10,7 @@ use crate::output::Outcome;
 pub(crate) struct Arguments {
     /// Shows a table of all GPUs that can be simulated instead: their SMs, units, and what percentages give.
     #[cfg(feature = "sim")]
-    #[arg(long, conflicts_with_all = ["device", "driver"])]
+    #[arg(long, conflicts_with = "device")]
     all: bool,
     /// Prints the table as comma-separated values.
     #[cfg(feature = "sim")]

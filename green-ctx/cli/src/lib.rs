@@ -51,6 +51,8 @@ struct Options {
         long,
         global = true,
         value_name = "DRIVER",
+        env = "GREEN_CTX_DRIVER",
+        hide_env_values = true,
         default_value = "auto",
         display_order = 100,
         help = format!("The driver to use: {}", driver::CHOICES),

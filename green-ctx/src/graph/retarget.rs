@@ -30,7 +30,7 @@ use crate::handle::context::Context;
 use crate::handle::current::Scope;
 use crate::handle::driver::Driver;
 use crate::handle::error::call;
-use crate::handle::error::{Error, Result};
+use crate::handle::error::{Error, ErrorKind, Result};
 use crate::handle::listing::NodeKind;
 use crate::handle::raw::Raw;
 use crate::handle::trace;
@@ -100,6 +100,28 @@ pub enum RetargetError {
 }
 
 green_ctx_sys::debug_as_text!(RetargetError);
+
+impl RetargetError {
+    /// Returns the kind of the error, like [`Error::kind`]. A graph that cannot be moved can be captured in the partition
+    /// instead, so the kind is [`ErrorKind::InvalidRequest`] unless the driver failed.
+    #[must_use]
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            RetargetError::Error(error) => error.kind(),
+            _ => ErrorKind::InvalidRequest,
+        }
+    }
+}
+
+impl From<RetargetError> for Error {
+    /// Keeps the message and the kind.
+    fn from(error: RetargetError) -> Error {
+        match error {
+            RetargetError::Error(error) => error,
+            error => Error::InvalidRequest(error.to_string()),
+        }
+    }
+}
 
 impl Graph {
     /// Returns a copy of the graph whose kernels, copies and memsets run on the SMs of another context, including

@@ -3,6 +3,7 @@
 use std::ptr;
 use std::sync::Arc;
 
+use green_ctx::error::ErrorKind;
 use green_ctx::sys::{CUDA_MEM_ALLOC_NODE_PARAMS, CUgraph, CUmemAllocationType, CUmemLocationType};
 use green_ctx::{
     Error, Graph, Kernel, LaunchConfig, Stream, call,
@@ -364,6 +365,10 @@ fn what_no_copy_can_have_is_named() -> Outcome {
             error.to_string().starts_with("node 0 (memory allocation) cannot be moved"),
             "{error}"
         );
+        let (kind, text) = (error.kind(), error.to_string());
+        let error = green_ctx::Error::from(error);
+        assert_eq!((kind, error.kind()), (ErrorKind::InvalidRequest, ErrorKind::InvalidRequest));
+        assert_eq!(error.to_string(), text);
         assert_eq!(machine.sim.live(), live, "an object was created");
         assert_eq!(graph.audit()?.to_string(), "0  memory allocation  no SMs\n");
 

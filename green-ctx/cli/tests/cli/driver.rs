@@ -19,6 +19,25 @@ fn a_file_that_is_not_a_driver_is_refused() {
     refused(&["--driver", &format!("cuda:{missing}"), "info"], 3, "no_driver", &part);
 }
 
+/// The examples read the same variable.
+#[test]
+fn a_variable_names_the_driver() {
+    let named = |name: &str, arguments: &[&str]| {
+        let output = crate::command(arguments).env("GREEN_CTX_DRIVER", name).output();
+        crate::Run::of(output.expect("the command starts"))
+    };
+    assert!(named("sim:a100@12.8", &["info"]).out.starts_with("driver  simulated a100, CUDA 12.8"));
+    let both = named("sim:a100", &["--driver", "sim:thor", "info"]);
+    assert!(both.out.starts_with("driver  simulated thor"), "{}", both.out);
+    let wrong = named("gpu", &["info"]);
+    assert!(
+        wrong.status == 2 && wrong.err.contains("invalid value 'gpu' for '--driver"),
+        "{}",
+        wrong.err
+    );
+    assert_eq!(named("sim:a100", &["info", "--all"]).status, 0);
+}
+
 #[test]
 fn cuda_never_falls_back() {
     if driver_is_here("cuda_never_falls_back") {
