@@ -186,7 +186,7 @@ fn executable(message: &Value) -> Option<(String, String, PathBuf)> {
     Some((name.to_owned(), kind.to_owned(), PathBuf::from(path)))
 }
 
-/// Writes the script, which contains the commit for the names of the results.
+/// Writes the script, which contains the commit for the names of the results, and the processor that it is for.
 fn write_script(folder: &Path) -> Result<(), Failure> {
     let commit = Command::new("git")
         .args(["describe", "--always", "--dirty"])
@@ -195,6 +195,7 @@ fn write_script(folder: &Path) -> Result<(), Failure> {
         .map(|output| String::from_utf8_lossy(&output.stdout).trim().to_owned())
         .unwrap_or_default();
     let script = include_str!("bundle/run.sh").replace("@COMMIT@", &commit);
+    let script = script.replace("@HOST@", std::env::consts::ARCH);
     let path = folder.join("run.sh");
     std::fs::write(&path, script).map_err(|error| Failure::io("writing", &path, error))?;
     make_executable(&path)

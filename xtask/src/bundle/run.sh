@@ -4,6 +4,10 @@
 # The parts torch, reserve and distributed run only if named. They need a Python with torch, as python3 or
 # $TORCH_PYTHON; reserve also needs CuPy and nvcc, and distributed two GPUs.
 set -uo pipefail
+if [ "$(uname -m)" != @HOST@ ]; then
+    echo "this bundle was built for @HOST@, and this host is $(uname -m): build it there" >&2
+    exit 1
+fi
 here=$(cd "$(dirname "$0")" && pwd)
 results=${1:-results}
 shift || true

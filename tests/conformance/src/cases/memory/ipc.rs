@@ -43,7 +43,8 @@ pub(in crate::cases) fn cases() -> Vec<Case> {
         Case::new("ipc/device-by-its-bus", |gpu, answer| {
             let mut text: [c_char; 32] = [0; 32];
             answer.add("text", gpu.cuDeviceGetPCIBusId(&mut text, gpu.device)?);
-            let bytes = text.map(|byte| byte.cast_unsigned());
+            // The sign of a C character depends on the machine.
+            let bytes = text.map(|byte| byte.to_ne_bytes()[0]);
             let text = CStr::from_bytes_until_nul(&bytes).unwrap_or(c"");
             let found = gpu.cuDeviceGetByPCIBusId(text)?;
             answer.add("device", found);
