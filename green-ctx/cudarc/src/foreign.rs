@@ -3,8 +3,8 @@
 
 use std::sync::Arc;
 
-use cudarc::driver::{CudaContext, CudaStream, DriverError, result};
-use green_ctx::{CUresult, Device, Driver, Error, Result, Stream, context::Context};
+use cudarc::driver::{CudaContext, CudaGraph, CudaStream, DriverError, result};
+use green_ctx::{CUresult, Device, Driver, Error, Graph, Result, Stream, context::Context};
 
 /// Returns the device of a cudarc context.
 ///
@@ -67,6 +67,66 @@ pub fn stream_of(driver: &Driver, stream: &Arc<CudaStream>) -> Result<Stream> {
     // is dropped. For a borrowed stream, the caller of `CudaContext::wrap_borrowed_stream` guarantees that the stream
     // stays alive until that time.
     unsafe { Stream::from_raw_borrowed(driver, stream.cu_stream().cast(), Arc::clone(stream)) }
+}
+
+/// Converts a graph that cudarc has captured to a green-ctx graph, which can be audited, and
+/// [moved](Graph::retarget) to another partition. Launch the result instead of cudarc's graph. It keeps cudarc's graph,
+/// and the stream on which it was captured, until the last handle of the result, of its copies and of its executables is
+/// dropped. `context` is a cudarc context of the graph's device.
+///
+/// # Errors
+///
+/// The same errors as [`device_of`]. The graph is then dropped.
+///
+/// # Safety
+///
+/// The modules of the graph's kernels must stay loaded, and the memory that the graph uses must stay allocated, while the
+/// result, a copy or an executable of it exists. cudarc's own graph has the same requirement, although its functions
+/// are safe.
+///
+/// # Examples
+///
+/// ```no_run
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// use cudarc::driver::{CudaContext, sys};
+/// use green_ctx::{Driver, SplitRequest};
+/// use green_ctx_cudarc::{CudarcStream, device_of, graph_of};
+///
+/// let (driver, cuda) = (Driver::load()?, CudaContext::new(0)?);
+/// let device = device_of(&driver, &cuda)?;
+/// let parts = device.partition(SplitRequest::new().group("day", 96).group("night", 16))?;
+///
+/// // cudarc's waits for other streams cannot be captured (CUDA_ERROR_STREAM_CAPTURE_ISOLATION).
+/// // SAFETY: the memory below is used on one stream.
+/// unsafe { cuda.disable_event_tracking() };
+/// let stream = CudarcStream::new(parts["day"].stream(), &cuda)?;
+/// let mut memory = stream.alloc_zeros::<f32>(1000)?;
+/// stream.begin_capture(sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL)?;
+/// stream.memset_zeros(&mut memory)?;
+/// let captured = stream.end_capture(sys::CUgraphInstantiate_flags(0))?.ok_or("nothing was captured")?;
+///
+/// // SAFETY: the graph has no kernels, and the memory lives as long as the graph.
+/// let graph = unsafe { graph_of(&driver, &cuda, captured) }?;
+/// let moved = graph.retarget(parts["night"].context())?.instantiate()?;
+/// // SAFETY: no other work uses the memory.
+/// unsafe { parts["night"].stream().launch_graph(&moved) }?;
+/// parts["night"].stream().synchronize()?;
+/// # Ok(())
+/// # }
+/// ```
+pub unsafe fn graph_of(driver: &Driver, context: &CudaContext, graph: CudaGraph) -> Result<Graph> {
+    /// Is never used, and drops the graph.
+    struct Owner(#[allow(dead_code, reason = "it is only dropped")] CudaGraph);
+    // SAFETY: no thread reads the graph. Its drop destroys the two handles, which a driver allows on any thread.
+    unsafe impl Send for Owner {}
+    // SAFETY: as above.
+    unsafe impl Sync for Owner {}
+
+    let (device, _) = shared(driver, context)?;
+    let raw = graph.cu_graph().cast();
+    // SAFETY: `shared` has checked that the graph belongs to this driver, and the caller vouches for what its nodes
+    // use. cudarc destroys the graph when the owner is dropped, and no other code has it.
+    unsafe { Graph::from_raw_borrowed(&device, raw, Owner(graph)) }
 }
 
 /// Returns the device of a cudarc context, and the device's primary context. Fails if cudarc and `driver` get

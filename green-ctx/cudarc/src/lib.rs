@@ -86,6 +86,13 @@
 //! The example `cudarc_gemm` runs a product of bf16 matrices through cuBLAS while a memory-bound addition runs in
 //! another partition, and shows that each stays on the SMs of its own partition.
 //!
+//! # Capturing graphs
+//!
+//! cudarc makes a stream wait for the last work on each memory object, and such a wait within a capture fails with
+//! `CUDA_ERROR_STREAM_CAPTURE_ISOLATION`. Call `CudaContext::disable_event_tracking` before the memory is allocated, and
+//! order work on several streams with events. [`graph_of`] has an example, and converts the graph, so that it can move
+//! to another partition.
+//!
 //! # The current context
 //!
 //! Before most of its calls, cudarc makes its own context current on the thread, and leaves it current. For a context
@@ -120,5 +127,5 @@
 mod foreign;
 mod stream;
 
-pub use foreign::{context_of, device_of, stream_of};
+pub use foreign::{context_of, device_of, graph_of, stream_of};
 pub use stream::{CudarcStream, reclaim};

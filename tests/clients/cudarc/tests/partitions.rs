@@ -17,7 +17,7 @@ use green_ctx::{
     event::EventOptions,
     stream::DefaultStream,
 };
-use green_ctx_cudarc::{CudarcStream, context_of, device_of, reclaim, stream_of};
+use green_ctx_cudarc::{CudarcStream, context_of, device_of, graph_of, reclaim, stream_of};
 
 type Result<T = ()> = std::result::Result<T, Box<dyn Error>>;
 
@@ -161,6 +161,37 @@ fn a_graph_of_a_partition_is_captured() -> Result {
     drop(graph);
     assert_eq!(reclaim(device.driver()), 1);
     drop(memory);
+    finish(cuda, &device)
+}
+
+#[test]
+fn a_captured_graph_moves_to_another_partition() -> Result {
+    let (cuda, device) = machine()?;
+    // SAFETY: the streams are ordered below.
+    unsafe { cuda.disable_event_tracking() };
+    let (first, second) = (partition(&device, scaled(16))?, partition(&device, scaled(32))?);
+    let stream = shared(&first, &cuda)?;
+    let mut memory = stream.clone_htod(&[1u8; 64])?;
+    stream.begin_capture(CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL)?;
+    stream.memset_zeros(&mut memory)?;
+    let captured = stream.end_capture(sys::CUgraphInstantiate_flags(0))?.ok_or("no graph")?;
+    // SAFETY: the graph has no kernels, and the memory outlives it.
+    let graph = unsafe { graph_of(device.driver(), &cuda, captured) }?;
+    assert_eq!(graph.audit()?.nodes.len(), 1);
+    let moved = graph.retarget(&second)?;
+    let other = second.create_stream(StreamOptions::default())?;
+    let exec = moved.instantiate()?;
+    // SAFETY: the work that the graph follows has ended.
+    unsafe { other.launch_graph(&exec) }?;
+    other.synchronize()?;
+    drop(exec);
+    assert_eq!(stream.clone_dtoh(&memory)?, [0; 64]);
+    drop((moved, other, second));
+    // cudarc's graph holds its stream until the last handle of ours is dropped.
+    drop((memory, stream, first));
+    assert_eq!(reclaim(device.driver()), 1);
+    drop(graph);
+    assert_eq!(reclaim(device.driver()), 0);
     finish(cuda, &device)
 }
 
