@@ -20,7 +20,9 @@ use core::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use core::ptr;
 use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 
-use functions::{cuGetProcAddress_v2, cuGreenCtxDestroy};
+use functions::{
+    cuGetProcAddress_v2, cuGreenCtxDestroy, cuStreamBeginCapture_v2, cuStreamDestroy_v2,
+};
 
 #[panic_handler]
 fn panic(_: &core::panic::PanicInfo<'_>) -> ! {
@@ -46,6 +48,7 @@ const NOT_FOUND: Status = 500;
 const NOT_PERMITTED: Status = 800;
 const NOT_SUPPORTED: Status = 801;
 const CAPTURE_UNSUPPORTED: Status = 900;
+const CAPTURE_IMPLICIT: Status = 906;
 const INVALID_RESOURCE_CONFIGURATION: Status = 915;
 const SM_RESOURCE: c_int = 1;
 const CONTEXT_OF_POINTER: c_int = 1;
@@ -119,6 +122,10 @@ real! {
     wait = c"cuCtxWaitEvent", 12050: fn(Context, Handle);
     create_stream = c"cuStreamCreateWithPriority", 5050: fn(*mut Handle, c_uint, c_int);
     destroy_stream = c"cuStreamDestroy", 4000: fn(Handle);
+    query = c"cuStreamQuery", 2000: fn(Handle);
+    exchange_mode = c"cuThreadExchangeStreamCaptureMode", 10010: fn(*mut c_int);
+    end_capture = c"cuStreamEndCapture", 10000: fn(Handle, *mut Handle);
+    destroy_graph = c"cuGraphDestroy", 10000: fn(Handle);
     is_capturing = c"cuStreamIsCapturing", 10000: fn(Handle, *mut c_int);
     capture = c"cuStreamBeginCapture", 10010: fn(Handle, c_int);
     create_event = c"cuEventCreate", 2000: fn(*mut Handle, c_uint);
@@ -162,8 +169,18 @@ impl<T> Published<T> {
         unsafe { self.0.load(Ordering::Acquire).as_ref() }
     }
 
+    /// Publishes a value in place of another one, unless another thread was first. Returns whether it is published.
+    fn replace(&self, before: Option<&'static T>, value: T) -> Result<bool, Failed> {
+        let before = before.map_or(ptr::null_mut(), |before| ptr::from_ref(before).cast_mut());
+        self.exchange(before, value).map(|(_, is_this)| is_this)
+    }
+
     /// Publishes a value, unless another thread was first. Returns the published value, and whether it is this one.
     fn offer(&self, value: T) -> Result<(&'static T, bool), Failed> {
+        self.exchange(ptr::null_mut(), value)
+    }
+
+    fn exchange(&self, before: *mut T, value: T) -> Result<(&'static T, bool), Failed> {
         // SAFETY: `malloc` aligns memory for every type here, and nothing else uses the memory before the exchange.
         unsafe {
             let memory = malloc(size_of::<T>()).cast::<T>();
@@ -171,8 +188,7 @@ impl<T> Published<T> {
                 return Err(("malloc", OUT_OF_MEMORY));
             }
             memory.write(value);
-            let (none, acquire) = (ptr::null_mut(), Ordering::Acquire);
-            match self.0.compare_exchange(none, memory, Ordering::AcqRel, acquire) {
+            match self.0.compare_exchange(before, memory, Ordering::AcqRel, Ordering::Acquire) {
                 Ok(_) => Ok((&*memory, true)),
                 Err(first) => {
                     free(memory.cast());
@@ -472,11 +488,13 @@ unsafe fn concealed(status: Status, context: *mut Context) -> Status {
     status
 }
 
-/// Returns the status of a call that failed, after a line on standard error. Four statuses need no line, since a program
-/// gets them from any driver: for a call before `cuInit`, for a device or a context that does not exist, and for a
-/// function that the driver lacks.
+/// Returns the status of a call that failed, after a line on standard error. These statuses need no line, since a program
+/// gets them from any driver: for a call before `cuInit`, for a device or a context that does not exist, for a function
+/// that the driver lacks, and for work that would wait for a capture.
 fn refused((call, status): Failed) -> Status {
-    if ![NOT_INITIALIZED, INVALID_DEVICE, INVALID_CONTEXT, NOT_FOUND].contains(&status) {
+    if ![NOT_INITIALIZED, INVALID_DEVICE, INVALID_CONTEXT, NOT_FOUND, CAPTURE_IMPLICIT]
+        .contains(&status)
+    {
         let digit = |by: Status| DIGITS.get((status / by % 10) as usize).copied().unwrap_or("?");
         let digits = [digit(100), digit(10), digit(1)];
         let words = ": work outside of partitions cannot be confined, so it does not run";
@@ -575,7 +593,17 @@ unsafe extern "C" fn partitions_entry(
             match CStr::from_ptr(name).to_bytes() {
                 b"cuGreenCtxCreate" => to.write(counted as *mut c_void),
                 b"cuGreenCtxDestroy" => to.write(cuGreenCtxDestroy as *mut c_void),
-                _ => {}
+                b"cuStreamDestroy" if version >= 4000 => {
+                    to.write(cuStreamDestroy_v2 as *mut c_void)
+                }
+                b"cuStreamBeginCapture" => to.write(cuStreamBeginCapture_v2 as *mut c_void),
+                _ => {
+                    // Its work on the default stream and on streams of programs has the order, too.
+                    let ours = order::ours(CStr::from_ptr(name), version, flags & PER_THREAD != 0);
+                    if let Some(ours) = ours {
+                        to.write(ours);
+                    }
+                }
             }
         }
         status

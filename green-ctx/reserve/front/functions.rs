@@ -61,8 +61,16 @@ functions! {
             let known = known(device)?;
             let rest = known.rest.withdraw();
             if let Some(rest) = rest {
-                let earlier = known.ended.swap(ptr::from_ref(rest).cast_mut(), Ordering::AcqRel);
-                rest.earlier.store(earlier, Ordering::Release);
+                let ended = ptr::from_ref(rest).cast_mut();
+                let mut earlier = known.ended.load(Ordering::Acquire);
+                // Published with what it leads to.
+                loop {
+                    rest.earlier.store(earlier, Ordering::Release);
+                    match known.ended.compare_exchange(earlier, ended, Ordering::AcqRel, Ordering::Acquire) {
+                        Ok(_) => break,
+                        Err(other) => earlier = other,
+                    }
+                }
                 order::end(rest);
                 // SAFETY: the rest was made here. The next use makes another.
                 unsafe {
@@ -160,7 +168,7 @@ functions! {
 
     b"cuStreamCreateWithPriority" 0..99999 = cuStreamCreateWithPriority(stream: *mut Handle, flags: c_uint, priority: c_int) {
         match real().and_then(|real| Ok((real, current()?))) {
-            Ok((real, Some(rest))) if flags & NON_BLOCKING == 0 && !stream.is_null() => {
+            Ok((real, Some(rest))) if flags == 0 && !stream.is_null() => {
                 match order::create(real, rest, priority) {
                     Ok(created) => {
                         // SAFETY: as for the driver's function.
@@ -177,13 +185,13 @@ functions! {
     }
 
     b"cuStreamDestroy" 4000..99999 = cuStreamDestroy_v2(stream: Handle) {
-        on_real(|real| order::destroy(stream, real.destroy_stream))
+        on_real(|real| order::destroy(real, stream, real.destroy_stream))
     }
 
     b"cuStreamDestroy" 0..4000 = cuStreamDestroy(stream: Handle) {
         static KEPT: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
         let destroy = older(&KEPT, c"cuStreamDestroy");
-        on_real(|real| order::destroy(stream, destroy.unwrap_or(real.destroy_stream)))
+        on_real(|real| order::destroy(real, stream, destroy.unwrap_or(real.destroy_stream)))
     }
 
     // A green context's default stream can be captured, and the primary context's cannot (measured on driver 580.159.04).
@@ -191,7 +199,10 @@ functions! {
         match real().and_then(|real| Ok((real, order::is_default(stream, false)?))) {
             Ok((_, Some(_))) => CAPTURE_UNSUPPORTED,
             // SAFETY: as for the driver's function.
-            Ok((real, None)) => unsafe { (real.capture)(stream, mode) },
+            Ok((real, None)) => unsafe {
+                order::capture_begins(stream);
+                (real.capture)(stream, mode)
+            },
             Err(failed) => refused(failed),
         }
     }
@@ -206,6 +217,7 @@ functions! {
             Ok((_, Some(_))) => CAPTURE_UNSUPPORTED,
             // SAFETY: the driver's function has this signature (cuda.h). Otherwise as for that function.
             Ok((begin, None)) => unsafe {
+                order::capture_begins(stream);
                 let begin = core::mem::transmute::<Handle, Begin>(begin);
                 begin(stream, graph, nodes, edges, count, mode)
             },
@@ -356,7 +368,8 @@ functions! {
         // SAFETY: the driver has read the name and written to `to`.
         unsafe {
             if status == SUCCESS && !to.is_null() && !(*to).is_null() {
-                let (name, version) = (CStr::from_ptr(name), version.max(0));
+                // A negative version means the newest one.
+                let (name, version) = (CStr::from_ptr(name), if version < 0 { 99_998 } else { version });
                 let ordered = || order::ours(name, version, flags & PER_THREAD != 0);
                 if let Some(ours) = ours(name.to_bytes(), version).or_else(ordered) {
                     to.write(ours);

@@ -3,8 +3,8 @@
 //! Work on the default stream waits for all earlier work of blocking streams, which `cudaStreamCreate` makes, and they
 //! for its earlier work. In a green context all created streams are non-blocking (measured on driver 580.159.04), and
 //! the rest is one. So the library makes the order: before work on one of the two sides, it has that side wait for the
-//! other's work, with an event. Streams that were destroyed are kept and given out again, so that no thread uses the
-//! handle of one that another thread destroys.
+//! other's work, with an event. Streams that were destroyed are kept, and given out again when their work is done, so
+//! that no thread uses the handle of one that another thread destroys.
 
 use core::ffi::{CStr, c_int, c_uchar, c_uint, c_ulonglong, c_ushort, c_void};
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering::*};
@@ -21,6 +21,7 @@ type cuuint64_t = u64;
 /// The default stream of the current context, whatever a program's null stream means.
 pub(super) const LEGACY: Handle = ptr::without_provenance_mut(1);
 const WITHOUT_TIME: c_uint = 2;
+const RELAXED: c_int = 2;
 
 /// A stream that a program created as a blocking one.
 struct Blocking {
@@ -30,6 +31,8 @@ struct Blocking {
     /// Whether the program has not destroyed the stream, and whether its device was reset.
     used: AtomicBool,
     ended: AtomicBool,
+    /// Whether a capture of the stream has begun. It may have ended since.
+    captured: AtomicBool,
     /// Records the stream for the default stream, and the default stream for this one.
     event: Handle,
     of_default: Handle,
@@ -49,6 +52,19 @@ impl Blocking {
         let mut status = 0;
         // SAFETY: the stream is never destroyed, and `status` is a live local.
         unsafe { (real.is_capturing)(self.stream, &raw mut status) != SUCCESS || status != 0 }
+    }
+
+    /// Returns whether all work of the stream is done.
+    fn is_done(&self, real: &Real) -> bool {
+        let mut mode = RELAXED;
+        // A query ends captures of the program, unless the thread's mode allows it.
+        // SAFETY: the stream is never destroyed, and `mode` is a live local.
+        unsafe {
+            (real.exchange_mode)(&raw mut mode);
+            let status = (real.query)(self.stream);
+            (real.exchange_mode)(&raw mut mode);
+            status == SUCCESS
+        }
     }
 
     /// Has the default stream of the current context wait for the work of this stream, or the reverse.
@@ -74,7 +90,7 @@ fn blocking(stream: Handle) -> Option<&'static Blocking> {
 /// Creates a blocking stream, or gives out one that was destroyed.
 pub(super) fn create(real: &Real, rest: &'static Rest, priority: c_int) -> Result<Handle, Failed> {
     let same = |known: &&Blocking| ptr::eq(known.rest, rest) && known.priority == priority;
-    let is_free = |known: &&Blocking| !known.used.load(Relaxed) && !known.is_capturing(real);
+    let is_free = |known: &&Blocking| !known.used.load(Relaxed) && known.is_done(real);
     for known in streams().filter(same).filter(is_free) {
         if known.used.compare_exchange(false, true, AcqRel, Relaxed).is_ok() {
             return Ok(known.stream);
@@ -99,16 +115,25 @@ pub(super) fn create(real: &Real, rest: &'static Rest, priority: c_int) -> Resul
         rest,
         used: AtomicBool::new(true),
         ended: AtomicBool::new(false),
+        captured: AtomicBool::new(false),
         event,
         of_default,
         works: AtomicUsize::new(0),
         waited: AtomicUsize::new(0),
         waits: AtomicUsize::new(0),
     };
-    for place in STREAMS.iter().filter(|place| place.get().is_none()) {
-        if place.offer(made())?.1 {
+    // A place is free if it had no stream, or one that the reset of a device has destroyed.
+    let is_ended = |known: &Blocking| known.ended.load(Acquire);
+    for place in STREAMS.iter().filter(|place| place.get().is_none_or(is_ended)) {
+        if place.replace(place.get().filter(|known| is_ended(known)), made())? {
             return Ok(stream);
         }
+    }
+    // SAFETY: they were created above.
+    unsafe {
+        (real.destroy_event)(event);
+        (real.destroy_event)(of_default);
+        (real.destroy_stream)(stream);
     }
     Err((
         "more than 1024 streams that wait for the default stream, so cuStreamCreate",
@@ -117,13 +142,34 @@ pub(super) fn create(real: &Real, rest: &'static Rest, priority: c_int) -> Resul
 }
 
 /// Destroys a stream, with the driver's function if it is not a blocking one.
-pub(super) fn destroy(stream: Handle, real: unsafe extern "C" fn(Handle) -> Status) -> Status {
-    match blocking(stream) {
-        // Work that was put on it still comes before that on the default stream.
-        Some(known) if known.used.swap(false, AcqRel) => SUCCESS,
-        Some(_) => INVALID_HANDLE,
+pub(super) fn destroy(
+    real: &Real,
+    stream: Handle,
+    destroy: unsafe extern "C" fn(Handle) -> Status,
+) -> Status {
+    let Some(known) = blocking(stream) else {
         // SAFETY: as for the driver's function.
-        None => unsafe { real(stream) },
+        return unsafe { destroy(stream) };
+    };
+    if known.captured.swap(false, AcqRel) && known.is_capturing(real) {
+        let mut graph = ptr::null_mut();
+        // The driver ends the capture of a stream that is destroyed.
+        // SAFETY: `graph` is a live local, and the captured graph, if there is one, belongs to nobody.
+        unsafe {
+            (real.end_capture)(stream, &raw mut graph);
+            if !graph.is_null() {
+                (real.destroy_graph)(graph);
+            }
+        }
+    }
+    // Work that was put on it still comes before that on the default stream.
+    if known.used.swap(false, AcqRel) { SUCCESS } else { INVALID_HANDLE }
+}
+
+/// Notes that a capture of a stream begins.
+pub(super) fn capture_begins(stream: Handle) {
+    if let Some(known) = blocking(stream) {
+        known.captured.store(true, Release);
     }
 }
 
@@ -139,7 +185,11 @@ pub(super) fn is_default(
     stream: Handle,
     per_thread: bool,
 ) -> Result<Option<&'static Rest>, Failed> {
-    if stream == LEGACY || (stream.is_null() && !per_thread) { current() } else { Ok(None) }
+    if is_legacy(stream, per_thread) { current() } else { Ok(None) }
+}
+
+fn is_legacy(stream: Handle, per_thread: bool) -> bool {
+    stream == LEGACY || (stream.is_null() && !per_thread)
 }
 
 /// The side of the order that work is on.
@@ -151,8 +201,14 @@ enum Side {
 
 /// Has a stream wait for what must come before its next work. Returns its side.
 fn before(stream: Handle, per_thread: bool) -> Result<Side, Failed> {
+    // Work counts before its call too, because it may have begun, and have been noticed, before the call returns. And work
+    // on the default stream counts before there is a blocking stream, because one may be created during the call.
+    if is_legacy(stream, per_thread) {
+        DEFAULT_WORKS.fetch_add(1, AcqRel);
+    }
     match STREAMS[0].get() {
         Some(_) => made_to_wait(stream, per_thread),
+        None if is_legacy(stream, per_thread) => Ok(Side::Default),
         None => Ok(Side::Neither),
     }
 }
@@ -177,12 +233,23 @@ fn made_to_wait(stream: Handle, per_thread: bool) -> Result<Side, Failed> {
             })?;
             known.waits.store(works, Release);
         }
+        known.works.fetch_add(1, AcqRel);
         return Ok(Side::Blocking(known));
     }
     let Some(rest) = is_default(stream, per_thread)? else { return Ok(Side::Neither) };
-    let is_behind = |known: &&Blocking| known.waited.load(Acquire) != known.works.load(Acquire);
-    let of_rest = |known: &&Blocking| ptr::eq(known.rest, rest) && !known.is_capturing(real);
-    for known in streams().filter(is_behind).filter(of_rest) {
+    for known in streams().filter(|known| ptr::eq(known.rest, rest)) {
+        if known.captured.load(Acquire) {
+            if known.is_capturing(real) {
+                return Err((
+                    "the default stream would wait for a capture, so the call",
+                    CAPTURE_IMPLICIT,
+                ));
+            }
+            known.captured.store(false, Release);
+        }
+        if known.waited.load(Acquire) == known.works.load(Acquire) {
+            continue;
+        }
         let works = known.works.load(Acquire);
         known.order(real, known.event, known.stream, LEGACY)?;
         known.waited.fetch_max(works, AcqRel);
@@ -252,8 +319,8 @@ macro_rules! ordered {
                 // SAFETY: the driver's function of this name and version has this signature (cuda.h). Otherwise as for
                 // that function.
                 unsafe {
-                    let real = real_function(&KEPT, $name, $from, $per_thread);
-                    match real.and_then(|real| Ok((real, before($stream, $per_thread)?))) {
+                    let side = before($stream, $per_thread);
+                    match side.and_then(|side| Ok((real_function(&KEPT, $name, $from, $per_thread)?, side))) {
                         Ok((real, side)) => {
                             let call: unsafe extern "C" fn($($kind),*) -> Status = mem::transmute(real);
                             let status = call($($argument),*);

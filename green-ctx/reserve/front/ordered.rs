@@ -19,8 +19,10 @@ ordered! {
     cuGraphicsMapResources_ptsz: c"cuGraphicsMapResources" 7000..99999 true {hStream} (count: c_uint, resources: P, hStream: P);
     cuGraphicsUnmapResources: c"cuGraphicsUnmapResources" 3000..99999 false {hStream} (count: c_uint, resources: P, hStream: P);
     cuGraphicsUnmapResources_ptsz: c"cuGraphicsUnmapResources" 7000..99999 true {hStream} (count: c_uint, resources: P, hStream: P);
+    cuLaunch: c"cuLaunch" 2000..99999 false {LEGACY} (f: P);
     cuLaunchCooperativeKernel: c"cuLaunchCooperativeKernel" 9000..99999 false {hStream} (f: P, gridDimX: c_uint, gridDimY: c_uint, gridDimZ: c_uint, blockDimX: c_uint, blockDimY: c_uint, blockDimZ: c_uint, sharedMemBytes: c_uint, hStream: P, kernelParams: P);
     cuLaunchCooperativeKernel_ptsz: c"cuLaunchCooperativeKernel" 9000..99999 true {hStream} (f: P, gridDimX: c_uint, gridDimY: c_uint, gridDimZ: c_uint, blockDimX: c_uint, blockDimY: c_uint, blockDimZ: c_uint, sharedMemBytes: c_uint, hStream: P, kernelParams: P);
+    cuLaunchGrid: c"cuLaunchGrid" 2000..99999 false {LEGACY} (f: P, grid_width: c_int, grid_height: c_int);
     cuLaunchGridAsync: c"cuLaunchGridAsync" 2000..99999 false {hStream} (f: P, grid_width: c_int, grid_height: c_int, hStream: P);
     cuLaunchHostFunc: c"cuLaunchHostFunc" 10000..13010 false {hStream} (hStream: P, fn_: P, userData: P);
     cuLaunchHostFunc_v2: c"cuLaunchHostFunc" 13010..99999 false {hStream} (hStream: P, fn_: P, userData: P, syncMode: c_uint);
@@ -124,10 +126,6 @@ ordered! {
     cuStreamBatchMemOp_v2: c"cuStreamBatchMemOp" 11070..99999 false {stream} (stream: P, count: c_uint, paramArray: P, flags: c_uint);
     cuStreamBatchMemOp_ptsz: c"cuStreamBatchMemOp" 8000..11070 true {stream} (stream: P, count: c_uint, paramArray: P, flags: c_uint);
     cuStreamBatchMemOp_v2_ptsz: c"cuStreamBatchMemOp" 11070..99999 true {stream} (stream: P, count: c_uint, paramArray: P, flags: c_uint);
-    cuStreamQuery: c"cuStreamQuery" 2000..99999 false {hStream} (hStream: P);
-    cuStreamQuery_ptsz: c"cuStreamQuery" 7000..99999 true {hStream} (hStream: P);
-    cuStreamSynchronize: c"cuStreamSynchronize" 2000..99999 false {hStream} (hStream: P);
-    cuStreamSynchronize_ptsz: c"cuStreamSynchronize" 7000..99999 true {hStream} (hStream: P);
     cuStreamWaitEvent: c"cuStreamWaitEvent" 3020..99999 false {hStream} (hStream: P, hEvent: P, Flags: c_uint);
     cuStreamWaitEvent_ptsz: c"cuStreamWaitEvent" 7000..99999 true {hStream} (hStream: P, hEvent: P, Flags: c_uint);
     cuStreamWaitValue32: c"cuStreamWaitValue32" 8000..11070 false {stream} (stream: P, addr: u64, value: cuuint32_t, flags: c_uint);

@@ -5,8 +5,10 @@ use std::ffi::{c_int, c_uint, c_void};
 use std::time::Duration;
 use std::{ptr, thread};
 
-use green_ctx::Driver;
+use green_ctx::event::EventOptions;
 use green_ctx::resource::Amount;
+use green_ctx::stream::DefaultStream;
+use green_ctx::{Driver, Stream};
 
 use crate::foreign::{Foreign, Handle, Lookup};
 use crate::{Tested, alone};
@@ -71,10 +73,6 @@ fn blocking_streams_and_the_default_stream_wait_for_each_other() -> Tested {
             // Two blocking streams have an order only through the default stream.
             assert!(!waits(stream, other) && !waits(stream, apart) && !waits(apart, stream));
             assert!(!waits(default, apart) && !waits(apart, default));
-            foreign.late(stream);
-            let query = |it: OnStream| unsafe { it(default) };
-            assert_eq!(foreign.call("cuStreamQuery", query), 600);
-            assert_eq!(foreign.plain("cuCtxSynchronize"), 0);
         }
         Ok(())
     })
@@ -116,10 +114,6 @@ fn all_kinds_of_work_have_the_order() -> Tested {
             assert!(foreign.waits(other), "{name}");
             assert_eq!(foreign.destroy(other), 0);
         }
-        foreign.late(stream);
-        let waited = foreign.call("cuStreamSynchronize", |it: OnStream| unsafe { it(DEFAULT) });
-        assert_eq!(waited, 0);
-        assert!(!foreign.waits(stream), "the wait covers the blocking stream");
         foreign.late(apart);
         assert!(!foreign.waits(stream));
         Ok(())
@@ -133,10 +127,19 @@ fn work_of_a_destroyed_stream_keeps_its_place() -> Tested {
         foreign.late(stream);
         assert_eq!((foreign.destroy(stream), foreign.destroy(stream)), (0, 400));
         assert!(foreign.waits(DEFAULT));
+        // Work of a new stream need not wait for that of a destroyed one.
+        let (_, busy) = foreign.new_stream(0);
+        foreign.late(busy);
+        assert_eq!(foreign.destroy(busy), 0);
+        let (_, other) = foreign.new_stream(0);
+        assert!(other != busy && foreign.destroy(other) == 0);
         let again: Vec<_> = (0..1030).map(|_| foreign.new_stream(0)).collect();
         let (made, refused): (Vec<_>, Vec<_>) = again.iter().partition(|(status, _)| *status == 0);
         assert_eq!((made.len(), refused.iter().all(|(status, _)| *status == 2)), (1024, true));
-        assert!(made.iter().any(|(_, known)| *known == stream), "it is given out again");
+        assert!(
+            made.iter().any(|(_, known)| *known == stream),
+            "it is given out again when its work is done"
+        );
         for (_, known) in &made {
             assert_eq!(foreign.destroy(*known), 0);
         }
@@ -193,20 +196,157 @@ fn captures_are_as_without_a_reserve() -> Tested {
         type Begin = unsafe extern "C" fn(Handle, c_int) -> c_int;
         type End = unsafe extern "C" fn(Handle, *mut Handle) -> c_int;
         let (foreign, stream) = begin()?;
-        let begin =
-            |stream| foreign.call("cuStreamBeginCapture_v2", |it: Begin| unsafe { it(stream, 2) });
-        assert_eq!((begin(DEFAULT), begin(LEGACY)), (900, 900));
-        // Work of other code on the default stream leaves a capture alone.
-        assert_eq!(begin(stream), 0);
+        let begin = |stream, mode| {
+            foreign.call("cuStreamBeginCapture_v2", |it: Begin| unsafe { it(stream, mode) })
+        };
+        assert_eq!((begin(DEFAULT, 2), begin(LEGACY, 2)), (900, 900));
+        // Work on the default stream would have to wait for the capture.
+        assert_eq!(begin(stream, 2), 0);
         foreign.late(stream);
-        foreign.late(DEFAULT);
+        let put = |it: Launch| unsafe { it(DEFAULT, sleep, ptr::null_mut()) };
+        assert_eq!(foreign.call("cuLaunchHostFunc", put), 906);
         let mut graph = ptr::null_mut();
-        assert_eq!(
-            foreign.call("cuStreamEndCapture", |it: End| unsafe { it(stream, &mut graph) }),
-            0
-        );
-        assert!(!graph.is_null() && foreign.waits(stream), "for the default stream's work");
+        let end = |it: End| unsafe { it(stream, &mut graph) };
+        assert_eq!((foreign.call("cuStreamEndCapture", end), graph.is_null()), (0, false));
         assert!(!foreign.waits(DEFAULT), "the captured work did not run");
+        foreign.late(DEFAULT);
+        assert!(foreign.waits(stream));
+        // A capture ends with its stream, so other calls are allowed again.
+        assert_eq!((begin(stream, 0), foreign.destroy(stream)), (0, 0));
+        type Allocate = unsafe extern "C" fn(*mut u64, usize) -> c_int;
+        let mut memory = 0;
+        let allocate = |it: Allocate| unsafe { it(&mut memory, 64) };
+        assert_eq!(foreign.call("cuMemAlloc_v2", allocate), 0);
+        Ok(())
+    })
+}
+
+/// What green-ctx does with the default stream, and with a stream of another library.
+#[test]
+fn partitions_have_the_order_too() -> Tested {
+    alone("order::partitions_have_the_order_too", || {
+        let driver = Driver::reserve(Amount::Sms(32))?;
+        let device = driver.device(0)?;
+        let (foreign, _) = Foreign::begin("libcuda.so.1")?;
+        let (_, stream) = foreign.new_stream(0);
+        let parts = device.partition([16])?;
+        let ours = parts[0].stream();
+        let late = || ours.launch_host(|| thread::sleep(Duration::from_millis(30)));
+        let event = || device.create_event(EventOptions::default());
+        let raw = ours.as_raw().cast();
+
+        // A partition that waits for the default stream waits for blocking streams.
+        let (before, after) = (event()?, event()?);
+        foreign.late(stream);
+        DefaultStream::Legacy.record(&before)?;
+        ours.wait(&before)?;
+        assert!(foreign.waits(raw));
+        // The default stream waits for a partition, and blocking streams for the default stream.
+        late()?;
+        ours.record(&after)?;
+        DefaultStream::Legacy.wait(&after)?;
+        assert!(foreign.waits(stream));
+        // A blocking stream waits for a partition, and the default stream for it.
+        // SAFETY: the stream lives as long as the process.
+        let borrowed = unsafe { Stream::from_raw_borrowed(&driver, stream.cast(), ()) }?;
+        late()?;
+        borrowed.wait_for(ours)?;
+        assert!(foreign.waits(DEFAULT));
+        drop(borrowed);
+        foreign.late(stream);
+        // SAFETY: nothing else destroys the stream.
+        drop(unsafe { Stream::from_raw_owned(&device.primary_context()?, stream.cast()) }?);
+        assert!(foreign.waits(DEFAULT), "its work comes first, after its end too");
+        Ok(())
+    })
+}
+
+/// All functions that put work on a stream.
+const ORDERED: &str = include_str!("../../reserve/front/ordered.rs");
+
+/// Each function finds its stream among its arguments: while a blocking stream is captured, work on the default stream is
+/// refused before the driver is called.
+#[test]
+fn all_functions_find_their_stream() -> Tested {
+    alone("order::all_functions_find_their_stream", || {
+        type Any = unsafe extern "C" fn(
+            usize,
+            usize,
+            usize,
+            usize,
+            usize,
+            usize,
+            usize,
+            usize,
+            usize,
+            usize,
+            usize,
+        ) -> c_int;
+        type Begin = unsafe extern "C" fn(Handle, c_int) -> c_int;
+        let (foreign, stream) = begin()?;
+        let begin = |it: Begin| unsafe { it(stream, 2) };
+        assert_eq!(foreign.call("cuStreamBeginCapture_v2", begin), 0);
+        let config = [1_usize << 32 | 1, 1 << 32 | 1, 1 << 32 | 1, 2, 1, 0, 0, 0];
+        let mut seen = 0;
+        for line in ORDERED.lines().filter(|line| line.starts_with("    cu")) {
+            let (name, rest) = line.trim().split_once(": ").expect("a name");
+            let list = rest.rsplit_once('(').expect("arguments").1;
+            let places =
+                list.split(", ").map(|argument| argument.split(':').next().expect("a name"));
+            let values: Vec<usize> = places
+                .map(|place| match place {
+                    "hStream" | "stream" => LEGACY.addr(),
+                    "config" => config.as_ptr().addr(),
+                    _ => 0x1000,
+                })
+                .chain([0; 11])
+                .collect();
+            let v: [usize; 11] = values[..11].try_into()?;
+            let call = |it: Any| unsafe {
+                it(v[0], v[1], v[2], v[3], v[4], v[5], v[6], v[7], v[8], v[9], v[10])
+            };
+            assert_eq!(foreign.call(name, call), 906, "{name}");
+            seen += 1;
+        }
+        assert!(seen > 130, "{seen}");
+        Ok(())
+    })
+}
+
+#[test]
+fn each_device_has_its_own_order() -> Tested {
+    alone("order::each_device_has_its_own_order", || {
+        let (foreign, stream) = begin()?;
+        // The default stream of another device does not wait.
+        let mut second = ptr::null_mut();
+        assert_eq!(foreign.retain(1, &mut second), 0);
+        foreign.late(stream);
+        assert_eq!(foreign.on_context("cuCtxSetCurrent", second), 0);
+        assert!(!foreign.waits(DEFAULT));
+        let (status, other) = foreign.new_stream(0);
+        assert!(status == 0 && other != stream);
+        foreign.late(DEFAULT);
+        assert!(foreign.waits(other));
+        Ok(())
+    })
+}
+
+#[test]
+fn places_of_a_reset_device_are_used_again() -> Tested {
+    alone("order::places_of_a_reset_device_are_used_again", || {
+        let (foreign, _) = begin()?;
+        let reset = |it: unsafe extern "C" fn(c_int) -> c_int| unsafe { it(0) };
+        for _ in 0..5 {
+            let made = (0..300).filter(|_| foreign.new_stream(0).0 == 0).count();
+            assert_eq!(made, 300);
+            assert_eq!(foreign.call("cuDevicePrimaryCtxReset_v2", reset), 0);
+            let mut context = ptr::null_mut();
+            assert_eq!(foreign.retain(0, &mut context), 0);
+            assert_eq!(foreign.on_context("cuCtxSetCurrent", context), 0);
+        }
+        let (_, stream) = foreign.new_stream(0);
+        foreign.late(DEFAULT);
+        assert!(foreign.waits(stream));
         Ok(())
     })
 }
