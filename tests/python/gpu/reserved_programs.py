@@ -29,6 +29,7 @@ CUPY = {"default": "right", "non_blocking": "right", "unordered": "wrong", "bloc
 CASES = [
     ("order blocking", ORDERED, ORDERED),
     ("order events", ORDERED, ORDERED),
+    ("order threads", {"wrong": 0}, {"wrong": 0}),
     ("order none", {"wrong": [5, 5, 5, 5]}, {"wrong": [5, 5, 5, 5]}),
     ("threads", SUMS, SUMS),
     ("graphs", {"wrong": 0}, {"wrong": 0}),

@@ -1,5 +1,6 @@
 // A library that the driver loads by CUDA_INJECTION64_PATH. At the end of the process, it writes one line for each
-// context in which kernels ran to the file `$CONTEXTS.<pid>`: device, 1 for a green context, SMs, kernels.
+// context in which work ran to the file `$CONTEXTS.<pid>`: device, 1 for a green context, SMs, kernels, and copies and
+// memsets.
 #include <cupti.h>
 
 #include <cstdio>
@@ -13,7 +14,7 @@ namespace {
 
 struct Context {
     unsigned device = 0, green = 0, sms = 0;
-    unsigned long kernels = 0;
+    unsigned long kernels = 0, copies = 0;
 };
 
 std::mutex lock;
@@ -35,10 +36,16 @@ void CUPTIAPI take(CUcontext, uint32_t, uint8_t* buffer, size_t, size_t valid) {
             context.device = found.deviceId;
             context.green = found.isGreenContext;
             context.sms = found.numMultiprocessors;
-        } else {
+        } else if (record->kind == CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL) {
             const auto& found = *reinterpret_cast<CUpti_ActivityKernel10*>(record);
             contexts[found.contextId].device = found.deviceId;
             contexts[found.contextId].kernels++;
+        } else if (record->kind == CUPTI_ACTIVITY_KIND_MEMCPY) {
+            contexts[reinterpret_cast<CUpti_ActivityMemcpy6*>(record)->contextId].copies++;
+        } else if (record->kind == CUPTI_ACTIVITY_KIND_MEMCPY2) {
+            contexts[reinterpret_cast<CUpti_ActivityMemcpyPtoP4*>(record)->contextId].copies++;
+        } else {
+            contexts[reinterpret_cast<CUpti_ActivityMemset4*>(record)->contextId].copies++;
         }
     }
     free(buffer);
@@ -50,7 +57,8 @@ void write() {
     const std::lock_guard<std::mutex> held(lock);
     auto file = fopen(name.c_str(), "w");
     for (const auto& [id, each] : contexts)
-        if (each.kernels) fprintf(file, "%u %u %u %lu\n", each.device, each.green, each.sms, each.kernels);
+        if (each.kernels || each.copies)
+            fprintf(file, "%u %u %u %lu %lu\n", each.device, each.green, each.sms, each.kernels, each.copies);
     fclose(file);
 }
 
@@ -60,7 +68,9 @@ extern "C" int InitializeInjection() {
     if (!getenv("CONTEXTS")) return 1;
     cuptiActivityRegisterCallbacks(give, take);
     cuptiActivityEnable(CUPTI_ACTIVITY_KIND_CONTEXT);
-    cuptiActivityEnable(CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL);
+    for (auto kind : {CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL, CUPTI_ACTIVITY_KIND_MEMCPY, CUPTI_ACTIVITY_KIND_MEMCPY2,
+                      CUPTI_ACTIVITY_KIND_MEMSET})
+        cuptiActivityEnable(kind);
     atexit(write);
     return 1;
 }

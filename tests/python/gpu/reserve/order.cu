@@ -4,7 +4,11 @@
 // - `order events`: the stream is non-blocking, and an event takes the place of the rule.
 // - `order none`: the stream is non-blocking, and nothing gives the order. The results must be wrong, which shows that
 //   the program notices a lost order.
+// - `order threads`: sixteen threads, each with blocking streams of its own that it creates and destroys.
 #include "common.cuh"
+
+#include <atomic>
+#include <thread>
 
 constexpr int ROUNDS = 5;
 
@@ -16,8 +20,42 @@ __global__ void write_late(int* to, int value) {
 
 __global__ void copy(int* to, const int* from) { *to = *from; }
 
+__global__ void set(int* to, int value) {
+    for (auto end = clock64() + 200'000; clock64() < end;) {}
+    *to = value;
+}
+
+// Writes values on blocking streams, and reads them through the default stream.
+static int in_threads() {
+    std::atomic<int> wrong = 0;
+    std::vector<std::thread> threads;
+    for (int thread = 0; thread < 16; thread++) {
+        threads.emplace_back([&wrong, thread] {
+            int *written, *copied, read;
+            CHECK(cudaMalloc(&written, sizeof *written));
+            CHECK(cudaMalloc(&copied, sizeof *copied));
+            for (int round = 0; round < 200; round++) {
+                const int value = 1000 * thread + round;
+                cudaStream_t stream;
+                CHECK(cudaStreamCreate(&stream));
+                copy<<<1, 1, 0, stream>>>(written, copied);
+                CHECK(cudaMemsetAsync(written, 0, sizeof *written, stream));
+                set<<<1, 1, 0, stream>>>(written, value);
+                copy<<<1, 1>>>(copied, written);
+                CHECK(cudaStreamDestroy(stream));
+                CHECK(cudaMemcpy(&read, copied, sizeof read, cudaMemcpyDeviceToHost));
+                wrong += read != value;
+            }
+        });
+    }
+    for (auto& thread : threads) thread.join();
+    printf("{\"told\": %d, \"sms\": [%d], \"wrong\": %d}\n", told(), sms(), wrong.load());
+    return wrong > 0;
+}
+
 int main(int count, char** arguments) {
     const std::string mode = count > 1 ? arguments[1] : "blocking";
+    if (mode == "threads") return in_threads();
     cudaStream_t other, third;
     // Programs that want no flags call the older function.
     if (mode == "blocking") CHECK(cudaStreamCreate(&other));
