@@ -154,7 +154,7 @@ pub(super) fn destroy(
     if known.captured.swap(false, AcqRel) && known.is_capturing(real) {
         let mut graph = ptr::null_mut();
         // The driver ends the capture of a stream that is destroyed.
-        // SAFETY: `graph` is a live local, and the captured graph, if there is one, belongs to nobody.
+        // SAFETY: `graph` is a live local, and the captured graph, if there is one, has no other owner.
         unsafe {
             (real.end_capture)(stream, &raw mut graph);
             if !graph.is_null() {

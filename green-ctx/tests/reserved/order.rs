@@ -166,7 +166,7 @@ fn the_order_holds_from_any_thread_and_context() -> Tested {
         foreign.late(stream);
         assert!(!foreign.waits(DEFAULT));
         assert_eq!(foreign.on_context("cuCtxSetCurrent", rest), 0);
-        // Many threads with streams of their own, beside the default stream.
+        // Many threads use streams of their own and the default stream.
         thread::scope(|scope| {
             for _ in 0..8 {
                 scope.spawn(|| {
@@ -221,7 +221,7 @@ fn captures_are_as_without_a_reserve() -> Tested {
     })
 }
 
-/// What green-ctx does with the default stream, and with a stream of another library.
+/// green-ctx uses the default stream, and a stream of another library.
 #[test]
 fn partitions_have_the_order_too() -> Tested {
     alone("order::partitions_have_the_order_too", || {

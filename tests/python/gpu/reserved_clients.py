@@ -394,12 +394,7 @@ def main():
                 print("FAILED" if found["problems"] else "ok    ", label, json.dumps(kept), flush=True)
                 if found["problems"]:
                     print(*found["problems"], done.stderr[-3000:], sep="\n       ", flush=True)
-    results["ok"] = not failed
-    with open(options.results, "w", encoding="utf-8") as file:
-        json.dump(results, file, indent=1)
-        file.write("\n")
-    print(f"{failed} unexpected")
-    sys.exit(failed > 0)
+    reserved_programs.finish(results, failed, options.results)
 
 
 def cupti():

@@ -122,6 +122,16 @@ def compared(runs):
     return table
 
 
+def finish(results, failed, path):
+    """Writes the results, and ends the process."""
+    results["ok"] = not failed
+    with open(path, "w", encoding="utf-8") as file:
+        json.dump(results, file, indent=1)
+        file.write("\n")
+    print(f"{failed} unexpected")
+    sys.exit(failed > 0)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("results")
@@ -166,12 +176,7 @@ def main():
         pairs = [[judged("costs", {}, reserved) for reserved in (False, True)] for _ in range(options.processes)]
         if not failed:
             results["costs"] = compared(pairs)
-    results["ok"] = not failed
-    with open(options.results, "w", encoding="utf-8") as file:
-        json.dump(results, file, indent=1)
-        file.write("\n")
-    print(f"{failed} unexpected")
-    sys.exit(failed > 0)
+    finish(results, failed, options.results)
 
 
 if __name__ == "__main__":

@@ -27,7 +27,7 @@ PERIOD = 0.005
 
 
 def plugin():
-    """What SGLang calls: starts the urgent job when the scheduler is ready."""
+    """Has SGLang start the urgent job when the scheduler is ready. SGLang calls this function."""
     from sglang.srt.plugins.hook_registry import HookRegistry, HookType
 
     loop = "sglang.srt.managers.scheduler.Scheduler.run_event_loop"

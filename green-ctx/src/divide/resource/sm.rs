@@ -112,8 +112,8 @@ impl SmResource {
         self.min_partition
     }
 
-    /// Returns the number of SMs that are scheduled together by default. Most units have this size; an H200 has one of
-    /// 12 SMs beside those of 8, so a group need not be a multiple of it. [`limits_from`](SmResource::limits_from) returns the source of this number.
+    /// Returns the number of SMs that are scheduled together by default. Most units have this size. An H200 also has one
+    /// unit of 12 SMs, so a group need not be a multiple of 8. [`limits_from`](SmResource::limits_from) returns the source of this number.
     #[must_use]
     #[doc(alias = "smCoscheduledAlignment")]
     pub fn alignment(&self) -> u32 {

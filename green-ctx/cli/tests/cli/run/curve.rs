@@ -232,7 +232,7 @@ fn an_interruption_keeps_the_runs_so_far() {
     }
 }
 
-/// The program goes on while the command is stopped, so its time would be wrong.
+/// The program continues while the command is stopped, so its time would be wrong.
 #[test]
 fn a_run_during_which_the_command_was_stopped_is_repeated() {
     let programs = programs!("curve-stopped");
