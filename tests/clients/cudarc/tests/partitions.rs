@@ -181,7 +181,8 @@ fn a_captured_graph_moves_to_another_partition() -> Result {
     let moved = graph.retarget(&second)?;
     let other = second.create_stream(StreamOptions::default())?;
     let exec = moved.instantiate()?;
-    // SAFETY: the work that the graph follows has ended.
+    stream.synchronize()?;
+    // SAFETY: the earlier work with the memory has ended.
     unsafe { other.launch_graph(&exec) }?;
     other.synchronize()?;
     drop(exec);
