@@ -315,6 +315,7 @@ def run(name):
 def told():
     """Returns the number of SMs that the driver says device 0 has."""
     device, count, cuda = ctypes.c_int(), ctypes.c_int(), ctypes.CDLL("libcuda.so.1")
+    cuda.cuInit(0)
     assert cuda.cuDeviceGet(ctypes.byref(device), 0) == cuda.cuDeviceGetAttribute(ctypes.byref(count), 16, device) == 0
     return count.value
 

@@ -1,11 +1,12 @@
-"""Runs programs that know nothing of green-ctx under `green-ctx run`, on a GPU: PyTorch, JAX, and C++.
+"""Runs programs that know nothing of green-ctx under `green-ctx run`, on a GPU: PyTorch, JAX, C++, and SGLang.
 
-    python run_programs.py RESULTS.json
+    python run_programs.py RESULTS.json             # PyTorch, JAX, C++
+    python run_programs.py RESULTS.json --sglang    # SGLang's offline benchmark, an 8B model with random weights
 
-Each program prints its rate, the SMs that it is told, and the SMs that its blocks saw. It runs on eight numbers of SMs
-and, in turn with those, without green-ctx. Then `curve --` and the curve within one process measure the same step. The
-exit status is 1 if a block ran on too many SMs, or if a rate at all SMs differs from the one without green-ctx by more
-than 6 % and more than the spread.
+Each program prints its rate; the first three also print the SMs that they are told, and those that their blocks saw. A
+program runs on some numbers of SMs and, in turn with those, without green-ctx. CUPTI reports the context of every kernel
+in one more run. `curve --` and the curve within one process measure the same step. The exit status is 1 if a block ran
+on too many SMs, or if a rate at all SMs differs from the one without green-ctx by more than 6 % and more than the spread.
 """
 
 import argparse
@@ -105,19 +106,54 @@ def report(rate, seen):
     print(f"rate: {rate:.3f} per s, told {told}, saw {len(seen)}", flush=True)
 
 
+def sglang(folder):
+    """Returns SGLang's offline benchmark, with a tokenizer of numbers and prompts of numbers."""
+    import sglang_shares
+    from tokenizers import Tokenizer, models, pre_tokenizers
+
+    (folder / "config.json").write_text(json.dumps(sglang_shares.MODEL))
+    words = {str(number): number for number in range(sglang_shares.MODEL["vocab_size"])}
+    tokenizer = Tokenizer(models.WordLevel(words, unk_token="0"))
+    tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    tokenizer.save(str(folder / "tokenizer.json"))
+    (folder / "tokenizer_config.json").write_text('{"tokenizer_class": "PreTrainedTokenizerFast"}')
+    texts = [" ".join(str(37 * prompt + each) for each in range(512)) for prompt in range(128)]
+    prompts = [{"conversations": [{"value": text}, {"value": "0"}]} for text in texts]
+    (folder / "prompts.json").write_text(json.dumps(prompts))
+    command = [sys.executable, "-m", "sglang.bench_offline_throughput", "--model-path", folder, "--dtype", "bfloat16"]
+    command += ["--load-format", "dummy", "--dataset-name", "random", "--dataset-path", folder / "prompts.json"]
+    command += "--num-prompts 128 --random-input-len 512 --random-output-len 128 --random-range-ratio 1".split()
+    command += "--attention-backend fa3 --sampling-backend pytorch --grammar-backend none --context-length 4096".split()
+    command += "--mem-fraction-static 0.6 --max-running-requests 128 --cuda-graph-bs 1 16 32 64 128".split()
+    return [*command, "--random-seed", "1"]
+
+
 def ran(command, environment=None):
-    """Returns rate, told, seen, seconds."""
+    """Returns rate, told, seen, seconds. SGLang tells the rate alone."""
     begin = time.perf_counter()
     done = subprocess.run([*map(str, command)], env=environment, capture_output=True, text=True, timeout=200)
     found = re.search(r"rate: ([0-9.]+) per s, told (\d+), saw (\d+)", done.stdout)
+    found = found or re.search(r"Total token throughput \(tok/s\): +([0-9.]+)()()", done.stdout)
     if done.returncode or not found:
-        sys.exit(f"{command} ended with {done.returncode}: {done.stdout[-2000:]} {done.stderr[-2000:]}")
-    return [float(found[1]), int(found[2]), int(found[3]), round(time.perf_counter() - begin, 2)]
+        sys.exit(f"{command} ended with {done.returncode}: {done.stdout[-2000:]} {done.stderr[-4000:]}")
+    return [float(found[1]), *(int(each or 0) for each in found.groups()[1:]), round(time.perf_counter() - begin, 2)]
+
+
+def curves(program, results):
+    """Measures the curve of one step by `curve --` and within one process."""
+    command = [GREEN_CTX, "--json", "curve", "--sms", ",".join(map(str, COUNTS)), "--repeat", "1", "--unit", "1/s"]
+    command += ["--metric", "rate: ([0-9.]+)", "--", *program]
+    done = subprocess.run([*map(str, command)], capture_output=True, text=True)
+    results["curve --"] = json.loads(done.stdout)
+    done = subprocess.run([sys.executable, __file__, "curve_"], capture_output=True, text=True)
+    print(done.stdout[-3000:], done.stderr[-2000:])
+    results["curve"] = json.loads(done.stdout.splitlines()[-1])["curve"]
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("results", type=Path)
+    parser.add_argument("--sglang", action="store_true")
     parser.add_argument("--nvcc", default=reserved_programs.NVCC)
     options = parser.parse_args()
     query = ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"]
@@ -128,12 +164,15 @@ def main():
         reserved_programs.compiled(folder, options.nvcc, ["contexts"], *reserved_clients.cupti())
         programs = {"torch": [sys.executable, __file__, "torch_"], "jax": [sys.executable, __file__, "jax_"]}
         programs["c++"] = [Path(folder, "rate")]
+        counts = COUNTS
+        if options.sglang:
+            programs, counts = {"sglang": sglang(Path(folder))}, [32, 64, 96, 132]
         for name, program in programs.items():
-            plain, held = [], {count: [] for count in COUNTS}
+            plain, held = [], {count: [] for count in counts}
             for repeat in range(3 if name == "c++" else 1):
-                for count in COUNTS:
+                for count in counts:
                     held[count].append(ran([GREEN_CTX, "run", "--sms", count, "--", *program]))
-                    if count in (32, 96) or count == COUNTS[-1]:
+                    if count in ((64,) if options.sglang else (32, 96, 132)):
                         plain.append(ran(program))
             # The whole device as often as nothing.
             held[132] += [ran([GREEN_CTX, "run", "--sms", 132, "--", *program]) for _ in range(len(plain) - len(held[132]))]
@@ -153,18 +192,12 @@ def main():
             watch = reserved_clients.watched(Path(folder))
             ran([GREEN_CTX, "run", "--sms", 32, "--", *program], dict(os.environ) | watch)
             results[name]["contexts on 32 SMs"] = found = reserved_clients.contexts(folder)
+            print(f"{name}: contexts on 32 SMs: {found}", flush=True)
             if not found or any(kernels and (not green or sms > 32) for _, green, sms, kernels, _ in found):
                 wrong.append(f"{name} on 32 SMs: kernels ran in {found}")
-        counts = ",".join(map(str, COUNTS))
-        program = [*programs["torch"]]
-        command = [GREEN_CTX, "--json", "curve", "--sms", counts, "--repeat", "1", "--metric", "rate: ([0-9.]+)"]
-        done = subprocess.run([*map(str, [*command, "--unit", "1/s", "--", *program])], capture_output=True, text=True)
-        results["curve --"] = json.loads(done.stdout)
-        done = subprocess.run([sys.executable, __file__, "curve_"], capture_output=True, text=True)
-        print(done.stdout[-3000:], done.stderr[-2000:])
-        results["curve"] = json.loads(done.stdout.splitlines()[-1])["curve"]
+        if not options.sglang:
+            curves(programs["torch"], results)
     results["wrong"] = wrong
-    options.results.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
     print(*wrong, f"{len(wrong)} unexpected", sep="\n")
     sys.exit(bool(wrong))
 

@@ -1,6 +1,6 @@
-// A library that the driver loads by CUDA_INJECTION64_PATH. At the end of the process, it writes one line for each
-// context in which work ran to the file `$CONTEXTS.<pid>`: device, 1 for a green context, SMs, kernels, and copies and
-// memsets.
+// A library that the driver loads by CUDA_INJECTION64_PATH. It writes one line for each context in which work ran to the
+// file `$CONTEXTS.<pid>`: device, 1 for a green context, SMs, kernels, and copies and memsets. It does so every second too,
+// because some programs kill their children.
 #include <cupti.h>
 
 #include <cstdio>
@@ -26,6 +26,15 @@ void CUPTIAPI give(uint8_t** buffer, size_t* size, size_t* most) {
     *buffer = static_cast<uint8_t*>(aligned_alloc(8, *size));
 }
 
+void write() {
+    const auto name = std::string(getenv("CONTEXTS")) + "." + std::to_string(getpid());
+    auto file = fopen(name.c_str(), "w");
+    for (const auto& [id, each] : contexts)
+        if (each.kernels || each.copies)
+            fprintf(file, "%u %u %u %lu %lu\n", each.device, each.green, each.sms, each.kernels, each.copies);
+    fclose(file);
+}
+
 void CUPTIAPI take(CUcontext, uint32_t, uint8_t* buffer, size_t, size_t valid) {
     const std::lock_guard<std::mutex> held(lock);
     CUpti_Activity* record = nullptr;
@@ -49,18 +58,10 @@ void CUPTIAPI take(CUcontext, uint32_t, uint8_t* buffer, size_t, size_t valid) {
         }
     }
     free(buffer);
+    write();
 }
 
-void write() {
-    cuptiActivityFlushAll(1);
-    const auto name = std::string(getenv("CONTEXTS")) + "." + std::to_string(getpid());
-    const std::lock_guard<std::mutex> held(lock);
-    auto file = fopen(name.c_str(), "w");
-    for (const auto& [id, each] : contexts)
-        if (each.kernels || each.copies)
-            fprintf(file, "%u %u %u %lu %lu\n", each.device, each.green, each.sms, each.kernels, each.copies);
-    fclose(file);
-}
+void finish() { cuptiActivityFlushAll(1); }
 
 }  // namespace
 
@@ -71,6 +72,7 @@ extern "C" int InitializeInjection() {
     for (auto kind : {CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL, CUPTI_ACTIVITY_KIND_MEMCPY, CUPTI_ACTIVITY_KIND_MEMCPY2,
                       CUPTI_ACTIVITY_KIND_MEMSET})
         cuptiActivityEnable(kind);
-    atexit(write);
+    cuptiActivityFlushPeriod(1000);
+    atexit(finish);
     return 1;
 }
