@@ -210,12 +210,6 @@ impl Api {
         self.entry
     }
 
-    /// Returns whether a library in front of the driver confines work outside of partitions.
-    #[must_use]
-    pub fn is_reserving(&self) -> bool {
-        self.reserve_rest.is_some()
-    }
-
     /// Returns the rest of a device, to which work outside of partitions is confined. Returns `None` if no SMs are
     /// reserved. If `make` is true, the first call for a device makes the context of the rest; otherwise, both contexts
     /// of the result are null. The function needs `cuInit`.

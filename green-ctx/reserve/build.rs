@@ -31,38 +31,25 @@ fn panic(_: &core::panic::PanicInfo<'_>) -> ! { loop {} }
 
 /// Compiles a library without std or libc that has the name `name`, and needs another library.
 fn compile(folder: &Path, source: &Path, file: &str, name: &str, needs: Option<&Path>) -> PathBuf {
-    let variable = |name: &str| env::var_os(name).unwrap_or_else(|| panic!("cargo sets {name}"));
+    let variable = |name: &str| env::var(name).unwrap_or_else(|_| panic!("cargo sets {name}"));
     let library = folder.join(file);
+    // Its own calls do not go to a function of the same name in the program.
+    let mut options = vec!["--no-as-needed".to_owned(), "-Bsymbolic".to_owned()];
+    options.push(format!("-soname={name}"));
+    // The loader gives this library no other one to call.
+    options.extend((file == "audit.so").then(|| "--no-undefined".to_owned()));
+    let mut target = vec!["-Clink-arg=-nostdlib".to_owned(), "-Clink-arg=-nostartfiles".to_owned()];
+    target.extend(env::var("RUSTC_LINKER").map(|linker| format!("-Clinker={linker}")));
+    let own = vec!["-Clinker=rust-lld".to_owned(), "-Clinker-flavor=ld.lld".to_owned()];
     let mut failures = String::new();
     // The target's linker, or the one that comes with Rust, which links for every target.
-    for own in [false, true] {
+    for (linker, prefix) in [(target, "-Wl,"), (own, "")] {
         let mut rustc = Command::new(variable("RUSTC"));
         rustc.args(["--edition=2024", "--crate-type=cdylib", "--crate-name=green_ctx_front"]);
         rustc.args(["-Copt-level=s", "-Cpanic=abort", "-Cstrip=symbols", "--target"]);
-        rustc.arg(variable("TARGET")).arg("-o").arg(&library).arg(source);
-        let prefix = if own { "" } else { "-Wl," };
-        if own {
-            rustc.args(["-Clinker=rust-lld", "-Clinker-flavor=ld.lld"]);
-        } else {
-            rustc.args(["-Clink-arg=-nostdlib", "-Clink-arg=-nostartfiles"]);
-            if let Some(linker) = env::var_os("RUSTC_LINKER") {
-                let mut option = std::ffi::OsString::from("-Clinker=");
-                option.push(linker);
-                rustc.arg(option);
-            }
-        }
-        rustc.arg(format!("-Clink-arg={prefix}-soname={name}"));
-        // Its own calls do not go to a function of the same name in the program.
-        for option in ["--no-as-needed", "-Bsymbolic"] {
-            rustc.arg(format!("-Clink-arg={prefix}{option}"));
-        }
-        if let Some(needs) = needs {
-            rustc.arg(format!("-Clink-arg={}", needs.display()));
-        }
-        // The loader gives this library no other one to call.
-        if file == "audit.so" {
-            rustc.arg(format!("-Clink-arg={prefix}--no-undefined"));
-        }
+        rustc.arg(variable("TARGET")).arg("-o").arg(&library).arg(source).args(linker);
+        rustc.args(options.iter().map(|option| format!("-Clink-arg={prefix}{option}")));
+        rustc.args(needs.map(|needs| format!("-Clink-arg={}", needs.display())));
         let done = rustc.output().expect("rustc starts");
         if done.status.success() {
             let bytes = std::fs::read(&library).expect("rustc wrote it");

@@ -13,13 +13,9 @@ use core::{mem, ptr};
 use super::*;
 
 type P = *mut c_void;
-#[allow(non_camel_case_types)]
-type cuuint32_t = u32;
-#[allow(non_camel_case_types)]
-type cuuint64_t = u64;
 
 /// The default stream of the current context, whatever a program's null stream means.
-pub(super) const LEGACY: Handle = ptr::without_provenance_mut(1);
+const LEGACY: Handle = ptr::without_provenance_mut(1);
 const WITHOUT_TIME: c_uint = 2;
 const RELAXED: c_int = 2;
 
@@ -28,15 +24,9 @@ struct Blocking {
     stream: Handle,
     priority: c_int,
     rest: &'static Rest,
-    /// Whether the program has not destroyed the stream, and whether its device was reset.
+    /// Whether the program has not destroyed the stream.
     used: AtomicBool,
-    ended: AtomicBool,
-    /// Whether a capture of the stream has begun. It may have ended since.
-    captured: AtomicBool,
-    /// Records the stream for the default stream, and the default stream for this one.
-    event: Handle,
-    of_default: Handle,
-    /// How many times work was put on the stream, and how many of these the default stream waits for.
+    /// How many times work or a capture was put on the stream, and how many of these the default stream waits for.
     works: AtomicUsize,
     waited: AtomicUsize,
     /// How much work on the default stream this stream waits for.
@@ -48,6 +38,11 @@ static STREAMS: [Published<Blocking>; 1024] = [const { Published::NONE }; 1024];
 static DEFAULT_WORKS: AtomicUsize = AtomicUsize::new(1);
 
 impl Blocking {
+    /// Returns whether a reset of its device has destroyed the stream.
+    fn has_ended(&self) -> bool {
+        self.rest.ended.load(Acquire)
+    }
+
     fn is_capturing(&self, real: &Real) -> bool {
         let mut status = 0;
         // SAFETY: the stream is never destroyed, and `status` is a live local.
@@ -66,20 +61,11 @@ impl Blocking {
             status == SUCCESS
         }
     }
-
-    /// Has the default stream of the current context wait for the work of this stream, or the reverse.
-    fn order(&self, real: &Real, event: Handle, first: Handle, then: Handle) -> Result<(), Failed> {
-        // SAFETY: the streams are this one and the default one. Both, and the event, exist until the device is reset.
-        unsafe {
-            check("cuEventRecord", (real.record_event)(event, first))?;
-            check("cuStreamWaitEvent", (real.wait_event)(then, event, 0))
-        }
-    }
 }
 
 /// Returns the blocking streams of devices that were not reset since.
 fn streams() -> impl Iterator<Item = &'static Blocking> {
-    STREAMS.iter().map_while(Published::get).filter(|known| !known.ended.load(Acquire))
+    STREAMS.iter().map_while(Published::get).filter(|known| !known.has_ended())
 }
 
 /// Returns the blocking stream that a handle means.
@@ -91,67 +77,37 @@ fn blocking(stream: Handle) -> Option<&'static Blocking> {
 pub(super) fn create(real: &Real, rest: &'static Rest, priority: c_int) -> Result<Handle, Failed> {
     let same = |known: &&Blocking| ptr::eq(known.rest, rest) && known.priority == priority;
     let is_free = |known: &&Blocking| !known.used.load(Relaxed) && known.is_done(real);
-    for known in streams().filter(same).filter(is_free) {
-        if known.used.compare_exchange(false, true, AcqRel, Relaxed).is_ok() {
-            return Ok(known.stream);
-        }
+    let free = streams().filter(same).filter(is_free).find(|known| !known.used.swap(true, AcqRel));
+    if let Some(known) = free {
+        return Ok(known.stream);
     }
-    let (mut stream, mut event, mut of_default) =
-        (ptr::null_mut(), ptr::null_mut(), ptr::null_mut());
-    // SAFETY: the pointers are to live locals.
-    unsafe {
-        check("cuStreamCreate", (real.create_stream)(&raw mut stream, NON_BLOCKING, priority))?;
-        let created = check("cuEventCreate", (real.create_event)(&raw mut event, WITHOUT_TIME))
-            .and_then(|()| {
-                let second =
-                    check("cuEventCreate", (real.create_event)(&raw mut of_default, WITHOUT_TIME));
-                second.inspect_err(|_| _ = (real.destroy_event)(event))
-            });
-        created.inspect_err(|_| _ = (real.destroy_stream)(stream))?;
-    }
-    let made = || Blocking {
-        stream,
-        priority,
-        rest,
-        used: AtomicBool::new(true),
-        ended: AtomicBool::new(false),
-        captured: AtomicBool::new(false),
-        event,
-        of_default,
-        works: AtomicUsize::new(0),
-        waited: AtomicUsize::new(0),
-        waits: AtomicUsize::new(0),
-    };
+    let mut stream = ptr::null_mut();
+    // SAFETY: `stream` is a live local.
+    let created = unsafe { (real.create_stream)(&raw mut stream, NON_BLOCKING, priority) };
+    check(c"cuStreamCreate", created)?;
     // A place is free if it had no stream, or one that the reset of a device has destroyed.
-    let is_ended = |known: &Blocking| known.ended.load(Acquire);
-    for place in STREAMS.iter().filter(|place| place.get().is_none_or(is_ended)) {
-        if place.replace(place.get().filter(|known| is_ended(known)), made())? {
+    for place in &STREAMS {
+        let known = place.get();
+        let (works, waited, waits) =
+            (AtomicUsize::new(0), AtomicUsize::new(0), AtomicUsize::new(0));
+        let used = AtomicBool::new(true);
+        let new = Blocking { stream, priority, rest, used, works, waited, waits };
+        if known.is_none_or(Blocking::has_ended) && place.replace(known, new)? {
             return Ok(stream);
         }
     }
-    // SAFETY: they were created above.
-    unsafe {
-        (real.destroy_event)(event);
-        (real.destroy_event)(of_default);
-        (real.destroy_stream)(stream);
-    }
+    // SAFETY: the stream was created above.
+    unsafe { (real.destroy_stream)(stream) };
     Err((
-        "more than 1024 streams that wait for the default stream, so cuStreamCreate",
+        c"more than 1024 streams that wait for the default stream, so cuStreamCreate",
         OUT_OF_MEMORY,
     ))
 }
 
-/// Destroys a stream, with the driver's function if it is not a blocking one.
-pub(super) fn destroy(
-    real: &Real,
-    stream: Handle,
-    destroy: unsafe extern "C" fn(Handle) -> Status,
-) -> Status {
-    let Some(known) = blocking(stream) else {
-        // SAFETY: as for the driver's function.
-        return unsafe { destroy(stream) };
-    };
-    if known.captured.swap(false, AcqRel) && known.is_capturing(real) {
+/// Destroys a blocking stream. Returns the status, or `None` if it is another stream.
+pub(super) fn destroyed(real: &Real, stream: Handle) -> Option<Status> {
+    let known = blocking(stream)?;
+    if known.is_capturing(real) {
         let mut graph = ptr::null_mut();
         // The driver ends the capture of a stream that is destroyed.
         // SAFETY: `graph` is a live local, and the captured graph, if there is one, has no other owner.
@@ -163,113 +119,74 @@ pub(super) fn destroy(
         }
     }
     // Work that was put on it still comes before that on the default stream.
-    if known.used.swap(false, AcqRel) { SUCCESS } else { INVALID_HANDLE }
+    Some(if known.used.swap(false, AcqRel) { SUCCESS } else { INVALID_HANDLE })
 }
 
-/// Notes that a capture of a stream begins.
-pub(super) fn capture_begins(stream: Handle) {
-    if let Some(known) = blocking(stream) {
-        known.captured.store(true, Release);
+/// Returns a stream that is to be captured. A green context's default stream can be captured, and the primary context's
+/// cannot (measured on driver 580.159.04).
+fn capturable(stream: Handle, per_thread: bool) -> Result<Handle, Failed> {
+    match is_legacy(stream, per_thread) && current()?.is_some() {
+        true => Err((c"cuStreamBeginCapture", CAPTURE_UNSUPPORTED)),
+        false => Ok(stream),
     }
-}
-
-/// Forgets the streams of a rest, which the reset of a device destroys.
-pub(super) fn end(rest: &Rest) {
-    for known in streams().filter(|known| ptr::eq(known.rest, rest)) {
-        known.ended.store(true, Release);
-    }
-}
-
-/// Returns whether a handle means the default stream of a rest that is current.
-pub(super) fn is_default(
-    stream: Handle,
-    per_thread: bool,
-) -> Result<Option<&'static Rest>, Failed> {
-    if is_legacy(stream, per_thread) { current() } else { Ok(None) }
 }
 
 fn is_legacy(stream: Handle, per_thread: bool) -> bool {
     stream == LEGACY || (stream.is_null() && !per_thread)
 }
 
-/// The side of the order that work is on.
-enum Side {
-    Neither,
-    Default,
-    Blocking(&'static Blocking),
-}
-
-/// Has a stream wait for what must come before its next work. Returns its side.
-fn before(stream: Handle, per_thread: bool) -> Result<Side, Failed> {
+/// Has a stream wait for what must come before its next work. Returns the number of works on its side of the order, if
+/// it is on one, for the caller to count this work.
+#[inline(never)]
+fn before(stream: Handle, per_thread: bool) -> Result<Option<&'static AtomicUsize>, Failed> {
+    let is_default = is_legacy(stream, per_thread);
     // Work counts before its call too, because it may have begun, and have been noticed, before the call returns. And work
     // on the default stream counts before there is a blocking stream, because one may be created during the call.
-    if is_legacy(stream, per_thread) {
+    if is_default {
         DEFAULT_WORKS.fetch_add(1, AcqRel);
     }
-    match STREAMS[0].get() {
-        Some(_) => made_to_wait(stream, per_thread),
-        None if is_legacy(stream, per_thread) => Ok(Side::Default),
-        None => Ok(Side::Neither),
+    if STREAMS[0].get().is_none() {
+        return Ok(is_default.then_some(&DEFAULT_WORKS));
     }
-}
-
-/// Counts work that was put on a side.
-fn after(side: Side) {
-    match side {
-        Side::Neither => {}
-        Side::Default => _ = DEFAULT_WORKS.fetch_add(1, AcqRel),
-        Side::Blocking(known) => _ = known.works.fetch_add(1, AcqRel),
-    }
-}
-
-#[inline(never)]
-fn made_to_wait(stream: Handle, per_thread: bool) -> Result<Side, Failed> {
     let real = real()?;
     if let Some(known) = blocking(stream) {
         let works = DEFAULT_WORKS.load(Acquire);
         if known.waits.load(Acquire) != works && !known.is_capturing(real) {
-            within(real, known.rest.context, || {
-                known.order(real, known.of_default, LEGACY, stream)
-            })?;
+            let order = || order(real, LEGACY, stream);
+            within(real, known.rest.context, order)??;
             known.waits.store(works, Release);
         }
         known.works.fetch_add(1, AcqRel);
-        return Ok(Side::Blocking(known));
+        return Ok(Some(&known.works));
     }
-    let Some(rest) = is_default(stream, per_thread)? else { return Ok(Side::Neither) };
+    let Some(rest) = (if is_default { current()? } else { None }) else { return Ok(None) };
     for known in streams().filter(|known| ptr::eq(known.rest, rest)) {
-        if known.captured.load(Acquire) {
-            if known.is_capturing(real) {
-                return Err((
-                    "the default stream would wait for a capture, so the call",
-                    CAPTURE_IMPLICIT,
-                ));
-            }
-            known.captured.store(false, Release);
-        }
-        if known.waited.load(Acquire) == known.works.load(Acquire) {
+        let works = known.works.load(Acquire);
+        if known.waited.load(Acquire) == works {
             continue;
         }
-        let works = known.works.load(Acquire);
-        known.order(real, known.event, known.stream, LEGACY)?;
+        if known.is_capturing(real) {
+            let call = c"the default stream would wait for a capture, so the call";
+            return Err((call, CAPTURE_IMPLICIT));
+        }
+        order(real, known.stream, LEGACY)?;
         known.waited.fetch_max(works, AcqRel);
     }
-    Ok(Side::Default)
+    Ok(Some(&DEFAULT_WORKS))
 }
 
-/// Calls a function with a context current.
-fn within(
-    real: &Real,
-    context: Context,
-    call: impl FnOnce() -> Result<(), Failed>,
-) -> Result<(), Failed> {
-    let mut other = ptr::null_mut();
-    // SAFETY: the context is a rest, which exists until the device is reset, and `other` is a live local.
+/// Has the default stream of the current context wait for the work of a blocking stream, or the reverse.
+fn order(real: &Real, first: Handle, then: Handle) -> Result<(), Failed> {
+    let mut event = ptr::null_mut();
+    // SAFETY: `event` is a live local, and the streams exist until the device is reset. The driver keeps an event that is
+    // destroyed until its work is done.
     unsafe {
-        check("cuCtxPushCurrent", (real.push)(context))?;
-        let called = call();
-        (real.pop)(&raw mut other);
-        called
+        check(c"cuEventCreate", (real.create_event)(&raw mut event, WITHOUT_TIME))?;
+        let recorded = check(c"cuEventRecord", (real.record_event)(event, first));
+        let waits = || check(c"cuStreamWaitEvent", (real.wait_event)(then, event, 0));
+        let ordered = recorded.and_then(|()| waits());
+        (real.destroy_event)(event);
+        ordered
     }
 }
 
@@ -285,7 +202,7 @@ unsafe fn config_stream(config: P) -> Handle {
 
 /// Returns a function of the real driver, and keeps it.
 #[inline(never)]
-pub(super) fn real_function(
+fn real_function(
     kept: &AtomicPtr<c_void>,
     name: &CStr,
     version: c_int,
@@ -295,53 +212,29 @@ pub(super) fn real_function(
     if found.is_null() {
         // The flags are CU_GET_PROC_ADDRESS_LEGACY_STREAM and _PER_THREAD_DEFAULT_STREAM.
         let (entry, flags) = (started()?.entry, 1 + u64::from(per_thread));
-        // SAFETY: the name ends with a NUL, and `found` is a live local.
-        let status =
-            unsafe { entry(name.as_ptr(), &raw mut found, version, flags, ptr::null_mut()) };
-        if status != SUCCESS || found.is_null() {
-            return Err(("cuGetProcAddress", NOT_FOUND));
-        }
+        found = look_up(entry, name, version, flags).ok_or((c"cuGetProcAddress", NOT_FOUND))?;
         kept.store(found, Release);
     }
     Ok(found)
 }
 
-/// Defines the functions that put work on a stream, and the list in which `cuGetProcAddress` finds them.
+/// Defines the functions that put work on a stream.
 macro_rules! ordered {
     ($($export:ident: $name:literal $from:literal..$to:literal $per_thread:literal {$stream:expr} ($($argument:ident: $kind:ty),*);)*) => {
-        $(
-            /// # Safety
-            ///
-            /// As for the driver's function.
-            #[unsafe(no_mangle)]
-            pub unsafe extern "C" fn $export($($argument: $kind),*) -> Status {
+        functions! { real; $(
+            $name $from..$to $per_thread = $export: ($($argument: $kind),*) {
                 static KEPT: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
-                // SAFETY: the driver's function of this name and version has this signature (cuda.h). Otherwise as for
-                // that function.
-                unsafe {
-                    let side = before($stream, $per_thread);
-                    match side.and_then(|side| Ok((real_function(&KEPT, $name, $from, $per_thread)?, side))) {
-                        Ok((real, side)) => {
-                            let call: unsafe extern "C" fn($($kind),*) -> Status = mem::transmute(real);
-                            let status = call($($argument),*);
-                            after(side);
-                            status
-                        }
-                        Err(failed) => refused(failed),
-                    }
+                let works = before($stream, $per_thread)?;
+                let found = real_function(&KEPT, $name, $from, $per_thread)?;
+                // The driver's function of this name and version has this signature (cuda.h).
+                let call = mem::transmute::<Handle, unsafe extern "C" fn($($kind),*) -> Status>(found);
+                let status = call($($argument),*);
+                if let Some(works) = works {
+                    works.fetch_add(1, AcqRel);
                 }
+                Ok(status)
             }
-        )*
-
-        /// Returns this library's function for a name, a version of CUDA, and a meaning of the null stream.
-        pub(super) fn ours(name: &CStr, version: c_int, per_thread: bool) -> Option<Handle> {
-            $(
-                if name == $name && ($from..$to).contains(&version) && per_thread == $per_thread {
-                    return Some($export as *mut c_void);
-                }
-            )*
-            None
-        }
+        )* }
     };
 }
 

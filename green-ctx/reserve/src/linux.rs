@@ -1,6 +1,5 @@
 //! Loads the library from memory, and writes it for files.
 
-use std::ffi::{CStr, c_int};
 use std::fs::File;
 use std::io::{self, Write};
 use std::mem::ManuallyDrop;
@@ -9,7 +8,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Mutex;
 
-use green_ctx_sys::{GetProcAddress, LIBRARY};
+use green_ctx_sys::LIBRARY;
 use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
 
 use crate::{Amount, Error};
@@ -21,7 +20,8 @@ static NAME: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/name.so"));
 /// The bytes before the amount in the library.
 const MARK: &[u8] = b"green-ctx amount";
 
-type Start = unsafe extern "C" fn(GetProcAddress, Amount) -> c_int;
+/// The library's function that compares the amount with its own.
+type Is = extern "C" fn(Amount) -> bool;
 
 /// Confines all work of this process outside of partitions to the SMs that are not reserved. This makes no driver call,
 /// and takes effect on each device at the first use.
@@ -42,31 +42,23 @@ pub fn reserve(amount: Amount) -> Result<(), Error> {
         return compare(&ManuallyDrop::new(front.map_err(Error::Load)?), amount);
     }
     // Both files, so that nothing is loaded if one of them cannot be written.
-    let (front, name) = (in_memory(&patched(FRONT, &path)?)?, in_memory(NAME)?);
+    let [(_, front), (_, name)] = files(&path, amount)?;
+    let (front, name) = (in_memory(&front)?, in_memory(&name)?);
     let front = load(front)?;
-    // SAFETY: the path is that of the driver, which the library above needs, so it is loaded already.
-    let real = unsafe { Library::open(Some(&path), RTLD_NOW | RTLD_LOCAL) }.map_err(Error::Load)?;
-    let entry = symbol::<GetProcAddress>(&real, c"cuGetProcAddress_v2");
-    let start = symbol::<Start>(&front.library, c"greenCtxReserveStart");
-    let (Some(entry), Some(start)) = (entry, start) else { return Err(Error::Unsupported(path)) };
-    // SAFETY: `entry` is the driver's, and the library is in front of it.
-    if unsafe { start(entry, amount) } != 0 {
-        return Err(Error::Unsupported(path));
-    }
+    compare(&front.0, amount).map_err(|_| Error::Unsupported(path))?;
     let name = load(name)?;
     // Another thread may have opened the driver in the meantime.
     compare(&loaded().ok_or(Error::Loaded)?, amount)?;
     // They stay loaded, and their files open: another file with the same number would be taken for the same library.
-    let _ = (ManuallyDrop::new(front), ManuallyDrop::new(name), ManuallyDrop::new(real));
+    let _ = (ManuallyDrop::new(front), ManuallyDrop::new(name));
     Ok(())
 }
 
 /// Checks that the library that programs get by the driver's name is in front of it, with this amount.
 fn compare(loaded: &Library, amount: Amount) -> Result<(), Error> {
-    let start = symbol::<Start>(loaded, c"greenCtxReserveStart").ok_or(Error::Loaded)?;
-    let entry = symbol::<GetProcAddress>(loaded, c"cuGetProcAddress_v2").ok_or(Error::Loaded)?;
-    // SAFETY: the library was started, so it only compares the amounts.
-    if unsafe { start(entry, amount) } == 0 { Ok(()) } else { Err(Error::Other) }
+    // SAFETY: only the library has this function, whose name contains the name of this project.
+    let is = unsafe { loaded.get::<Is>(c"greenCtxReserveIs") }.map_err(|_| Error::Loaded)?;
+    if is(amount) { Ok(()) } else { Err(Error::Other) }
 }
 
 /// Returns whether a file is the library in front of the driver, which is small.
@@ -94,21 +86,10 @@ pub fn files(real: &Path, amount: Amount) -> Result<[(&'static str, Vec<u8>); 2]
     Ok([(LIBRARY, front), ("libcuda.so", NAME.to_vec())])
 }
 
-/// A library that was loaded from memory. Its file is closed after it is unloaded.
-struct Loaded {
-    library: Library,
-    _file: File,
-}
-
 /// Returns the library that programs get by the driver's name, if one is loaded.
 fn loaded() -> Option<Library> {
     // SAFETY: with `RTLD_NOLOAD`, nothing is loaded or run.
     unsafe { Library::open(Some(LIBRARY), RTLD_NOW | libc::RTLD_NOLOAD) }.ok()
-}
-
-fn symbol<T: Copy>(library: &Library, name: &CStr) -> Option<T> {
-    // SAFETY: each caller gives the type that the function of this name has.
-    unsafe { library.get::<T>(name.to_bytes_with_nul()) }.ok().map(|symbol| *symbol)
 }
 
 /// Returns a library with a path in place of the name of the library that it needs.
@@ -139,10 +120,10 @@ fn in_memory(bytes: &[u8]) -> Result<File, Error> {
     Ok(file)
 }
 
-/// Loads a library from a file in memory. Libraries that are loaded later find it by its name.
-fn load(file: File) -> Result<Loaded, Error> {
+/// Loads a library from a file in memory, which is closed after it. Libraries that are loaded later find it by its name.
+fn load(file: File) -> Result<(Library, File), Error> {
     let path = format!("/proc/self/fd/{}", file.as_raw_fd());
-    // SAFETY: the library does nothing when it is loaded from memory.
+    // SAFETY: the library starts itself when it is loaded.
     let library = unsafe { Library::open(Some(path), RTLD_NOW | RTLD_LOCAL) };
-    Ok(Loaded { library: library.map_err(Error::Load)?, _file: file })
+    Ok((library.map_err(Error::Load)?, file))
 }

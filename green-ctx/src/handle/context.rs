@@ -211,6 +211,8 @@ impl Context {
     }
 
     pub(crate) fn retain_primary(device: &Device) -> Result<Context> {
+        // Under a reserve, work outside of partitions runs in the context of the rest.
+        let rest = device.unbound()?;
         let mut raw = ptr::null_mut();
         // Captures in other contexts stay valid, even if this call initialises the primary context or the release
         // takes it down (measured on an H200, driver 580.159.04).
@@ -218,14 +220,6 @@ impl Context {
         unsafe {
             call!(device.functions()?, cuDevicePrimaryCtxRetain(&raw mut raw, device.as_raw()))
         }?;
-        // Under a reserve, work outside of partitions runs in the context of the rest.
-        let rest = device.unbound().inspect_err(|_| {
-            let api = device.functions();
-            // SAFETY: the reference was taken above.
-            let released = api
-                .and_then(|api| unsafe { call!(api, cuDevicePrimaryCtxRelease(device.as_raw())) });
-            device.driver().report(released);
-        })?;
         let raw = Raw::new(rest.map_or(raw, |rest| rest.context))
             .ok_or_else(|| Error::null("cuDevicePrimaryCtxRetain"))?;
         // If another thread was first, this object is dropped, which releases its reference.

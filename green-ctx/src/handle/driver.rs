@@ -171,8 +171,7 @@ impl Driver {
     /// rest's context.
     ///
     /// No library may have opened the driver before. The amount is rounded up to whole units, like a floor, and cannot
-    /// be changed afterwards. Streams that wait for the default stream cannot be created in the rest, and
-    /// `cuCtxCreate` is refused. This function needs Linux and CUDA 12.5.
+    /// be changed afterwards. In the process, `cuCtxCreate` is refused. This function needs Linux and CUDA 12.5.
     ///
     /// # Errors
     ///
@@ -191,11 +190,7 @@ impl Driver {
         Driver::reserve_from_environment()?;
         let amount = green_ctx_reserve::Amount { number, percent, of_rest: false };
         green_ctx_reserve::reserve(amount).map_err(Error::Reserve)?;
-        let driver = Driver::load()?;
-        match driver.functions()?.is_reserving() {
-            true => Ok(driver),
-            false => Err(Error::Reserve(green_ctx_reserve::Error::Loaded)),
-        }
+        Driver::load()
     }
 
     /// Reserves the SMs in the environment variable `GREEN_CTX_RESERVE`, if it is set. Makes no driver call, so that

@@ -305,7 +305,9 @@ fn all_functions_find_their_stream() -> Tested {
             let call = |it: Any| unsafe {
                 it(v[0], v[1], v[2], v[3], v[4], v[5], v[6], v[7], v[8], v[9], v[10])
             };
-            assert_eq!(foreign.call(name, call), 906, "{name}");
+            // The default stream cannot be captured, and the other work would wait for the capture.
+            let refusal = if name.starts_with("cuStreamBegin") { 900 } else { 906 };
+            assert_eq!(foreign.call(name, call), refusal, "{name}");
             seen += 1;
         }
         assert!(seen > 130, "{seen}");

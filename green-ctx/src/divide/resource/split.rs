@@ -102,10 +102,7 @@ pub(super) fn hold_rest(sms: &SmResource) -> Result<()> {
     if is_held.load(Ordering::Acquire) {
         return Ok(());
     }
-    let Some(rest) = device.division()? else {
-        is_held.store(true, Ordering::Release);
-        return Ok(());
-    };
+    let Some(rest) = device.division()? else { return Ok(()) };
     let (cut, units) = smallest(sms, Granularity::default())?;
     let end = units.counts().counts().len() - usize::from(rest.odd_reserved);
     let members: Vec<usize> = (rest.first as usize..end).collect();
@@ -118,9 +115,8 @@ pub(super) fn hold_rest(sms: &SmResource) -> Result<()> {
     };
     let mut ledger = device.ledger()?;
     // Another thread may have been first.
-    if !is_held.load(Ordering::Acquire) {
+    if !is_held.swap(true, Ordering::AcqRel) {
         let taken = ledger.take(units.counts(), &group);
-        is_held.store(true, Ordering::Release);
         drop(ledger);
         drop(taken);
     }

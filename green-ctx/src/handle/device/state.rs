@@ -173,11 +173,8 @@ impl Device {
     }
 
     fn rest_with(&self, context: bool) -> Result<Option<Rest>> {
-        match self.functions()?.rest(self.as_raw(), context) {
-            None => Ok(None),
-            Some(Ok(rest)) => Ok(Some(rest)),
-            Some(Err(status)) => Err(Error::Driver { call: "greenCtxReserveRest", status }),
-        }
+        let rest = self.functions()?.rest(self.as_raw(), context).transpose();
+        rest.map_err(|status| Error::Driver { call: "greenCtxReserveRest", status })
     }
 
     /// Returns the units of `cut`. If the cut is not remembered, calls `make` to cut the device.
