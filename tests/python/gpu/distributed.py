@@ -19,6 +19,7 @@ from contextlib import nullcontext
 from datetime import timedelta
 from pathlib import Path
 
+import green_ctx_torch  # First, so that GREEN_CTX_RESERVE applies.
 import torch
 import torch.distributed as dist
 from harness import check, measurement, run
@@ -26,8 +27,6 @@ from kernels import recorded
 from torch import nn
 from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
-
-import green_ctx_torch
 
 STEPS = int(os.environ.get("STEPS", 1000))
 ROUNDS = int(os.environ.get("ROUNDS", 15))

@@ -111,8 +111,8 @@ def handles_for_other_processes():
 
 
 AS_THE_CURRENT_ALLOCATOR = """
-import torch
 import green_ctx_torch
+import torch
 from green_ctx_torch.allocator import Allocator, torch_allocator
 
 torch.cuda.memory.change_current_allocator(torch_allocator())
