@@ -104,8 +104,7 @@ mod linux {
         obeys(file)?;
         let limit = Limit::of(options, amounts)?;
         command.envs(limit.of_program.variables.iter().map(|(name, value)| (name, value)));
-        let only = limit.devices.iter().find(|_| options.device.is_some());
-        if let Some(only) = only {
+        if let (Some(_), [only]) = (options.device, &*limit.devices) {
             command.env(DEVICES, visible(only)?);
         }
         if *verbose {
@@ -152,11 +151,10 @@ mod linux {
                 Some(ordinal) => vec![driver.device(ordinal)?],
                 None => driver.devices().collect(),
             };
-            let (option, mut amount) = match (amounts.sms, amounts.reserve) {
-                (Some(amount), _) => ("--sms", Amount { of_rest: true, ..amount }),
-                (None, Some(amount)) => ("--reserve", amount),
-                (None, None) => return Err(Failure::Request("the amount is missing".to_owned())),
-            };
+            let sms = amounts.sms.map(|amount| ("--sms", Amount { of_rest: true, ..amount }));
+            let chosen = sms.or(amounts.reserve.map(|amount| ("--reserve", amount)));
+            let missing = || Failure::Request("the amount is missing".to_owned());
+            let (option, mut amount) = chosen.ok_or_else(missing)?;
             let numbers = devices.iter().map(|device| number(device, amount));
             let numbers = numbers.collect::<Result<Vec<_>, _>>()?;
             if let Some(outer) = program::outer() {
@@ -183,12 +181,10 @@ mod linux {
         /// Returns a line for each device.
         fn text(&self) -> Result<String, Failure> {
             let line = |device: &Device| {
-                let (ordinal, name, uuid) = (device.ordinal(), device.name()?, device.uuid()?);
+                let (ordinal, whole) = (device.ordinal(), device.sm_count()?);
                 let sms = self.sms.get(ordinal as usize).copied().unwrap_or(0);
-                let whole = device.sm_count()?;
-                Ok(format!(
-                    "green-ctx run: {sms} of {whole} SMs of device {ordinal}, {name}, {uuid}\n"
-                ))
+                let words = format!("green-ctx run: {sms} of {whole} SMs of device {ordinal}");
+                Ok(format!("{words}, {}, {}\n", device.name()?, device.uuid()?))
             };
             self.devices.iter().map(line).collect()
         }
@@ -234,17 +230,17 @@ mod linux {
             Amount { of_rest: false, .. } => part.div_ceil(100) as u32,
         };
         let sizes = device.resources().sm()?.unit_sizes(Granularity::default())?;
-        let smallest = [sizes.unit, sizes.odd].into_iter().filter(|unit| *unit > 0).min();
-        let smallest = smallest.unwrap_or(1);
+        let smallest = if sizes.odd == 0 { sizes.unit } else { sizes.unit.min(sizes.odd) };
         let name = format!("device {}, {}", device.ordinal(), device.name()?);
+        let (rest, of_what) = match amount.of_rest {
+            true => (number, ""),
+            false => (sms.saturating_sub(number), " for work outside of partitions"),
+        };
         let words = if number > sms {
             format!("{name}, has {sms} SMs, and not {number}")
-        } else if amount.of_rest && number < smallest {
-            format!("{number} SMs are too few: the smallest unit of {name}, has {smallest} SMs")
-        } else if !amount.of_rest && sms - number < smallest {
+        } else if rest < smallest {
             format!(
-                "a reserve of {number} SMs leaves no unit for other work: {name}, has {sms} SMs, and its \
-                 smallest unit has {smallest}"
+                "{rest} SMs{of_what} are too few: the smallest unit of {name}, has {smallest} SMs"
             )
         } else {
             return Ok(number);

@@ -61,35 +61,20 @@ pub unsafe extern "C" fn la_objsearch(
 ///
 /// `name` must end with a NUL.
 unsafe fn is_driver(name: *const u8) -> bool {
+    let mut length = 0;
     // SAFETY: no byte after the NUL is read.
-    unsafe {
-        // The library in front spells the path of the real driver in this way, and nothing else does.
-        if begins_with(name, c"/../../".as_ptr().cast()) {
-            return false;
+    let name = unsafe {
+        while *name.add(length) != 0 {
+            length += 1;
         }
-        let (mut file, mut rest) = (name, name);
-        while *rest != 0 {
-            if *rest == b'/' {
-                file = rest.add(1);
-            }
-            rest = rest.add(1);
-        }
-        begins_with(file, c"libcuda.so".as_ptr().cast())
-    }
+        core::slice::from_raw_parts(name, length)
+    };
+    let file = name.rsplit(|byte| *byte == b'/').next().unwrap_or(name);
+    // The library in front spells the path of the real driver in this way, and nothing else does.
+    begins_with(file, b"libcuda.so") && !begins_with(name, b"/../../")
 }
 
-/// # Safety
-///
-/// Both texts must end with a NUL.
-unsafe fn begins_with(mut text: *const u8, mut begin: *const u8) -> bool {
-    // SAFETY: the NUL of the shorter text ends the loop.
-    unsafe {
-        while *begin != 0 {
-            if *text != *begin {
-                return false;
-            }
-            (text, begin) = (text.add(1), begin.add(1));
-        }
-    }
-    true
+/// Compares byte by byte, because `starts_with` calls `memcmp`.
+fn begins_with(text: &[u8], begin: &[u8]) -> bool {
+    text.len() >= begin.len() && text.iter().zip(begin).all(|(a, b)| a == b)
 }

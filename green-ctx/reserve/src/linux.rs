@@ -3,13 +3,14 @@
 use std::fs::File;
 use std::io::{self, Write};
 use std::mem::ManuallyDrop;
-use std::os::fd::{AsRawFd, FromRawFd};
+use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Mutex;
 
 use green_ctx_sys::LIBRARY;
 use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
+use rustix::fs::{MemfdFlags, memfd_create};
 
 use crate::{Amount, Error};
 
@@ -88,8 +89,9 @@ pub fn files(real: &Path, amount: Amount) -> Result<[(&'static str, Vec<u8>); 2]
 
 /// Returns the library that programs get by the driver's name, if one is loaded.
 fn loaded() -> Option<Library> {
+    const RTLD_NOLOAD: i32 = 4;
     // SAFETY: with `RTLD_NOLOAD`, nothing is loaded or run.
-    unsafe { Library::open(Some(LIBRARY), RTLD_NOW | libc::RTLD_NOLOAD) }.ok()
+    unsafe { Library::open(Some(LIBRARY), RTLD_NOW | RTLD_NOLOAD) }.ok()
 }
 
 /// Returns a library with a path in place of the name of the library that it needs.
@@ -109,13 +111,8 @@ fn patched(library: &[u8], path: &Path) -> Result<Vec<u8>, Error> {
 
 /// Writes a library to a file in memory.
 fn in_memory(bytes: &[u8]) -> Result<File, Error> {
-    // SAFETY: the name ends with a NUL.
-    let number = unsafe { libc::memfd_create(c"green-ctx-reserve".as_ptr(), libc::MFD_CLOEXEC) };
-    if number < 0 {
-        return Err(Error::Memory(io::Error::last_os_error()));
-    }
-    // SAFETY: the file was just opened, and nothing else closes it.
-    let mut file = unsafe { File::from_raw_fd(number) };
+    let file = memfd_create(c"green-ctx-reserve", MemfdFlags::CLOEXEC).map(File::from);
+    let mut file = file.map_err(|error| Error::Memory(error.into()))?;
     file.write_all(bytes).map_err(Error::Memory)?;
     Ok(file)
 }

@@ -8,14 +8,17 @@
 //! its number could belong to something else in a child.
 
 use std::env;
-use std::ffi::{CString, OsStr, OsString};
-use std::fs::{self, DirBuilder, OpenOptions};
+use std::ffi::{OsStr, OsString};
+use std::fs::{self, DirBuilder};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::{self, Write};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
-use std::time::SystemTime;
+
+use rustix::fs::getxattr;
+use rustix::process::{getegid, geteuid};
+use tempfile::NamedTempFile;
 
 use crate::Amount;
 use crate::linux::files;
@@ -57,14 +60,9 @@ pub enum Error {
          front of the driver", .0.display()
     )]
     Path(PathBuf),
-    /// A folder cannot be written. The next one is tried.
-    #[error("{}: {source}", path.display())]
-    Folder {
-        /// The folder.
-        path: PathBuf,
-        /// The system's error.
-        source: io::Error,
-    },
+    /// A file or a folder cannot be read or written.
+    #[error(transparent)]
+    System(#[from] io::Error),
 }
 
 /// A limit for programs that are yet to start.
@@ -134,52 +132,17 @@ pub fn is_privileged(program: &OsStr) -> bool {
             .filter_map(|path| fs::metadata(&path).ok().map(|file| (path, file)))
             .find(|(_, file)| file.is_file() && file.mode() & 0o111 != 0),
     };
-    // SAFETY: the function has no requirement.
-    let group = unsafe { libc::getegid() };
     found.is_some_and(|(path, file)| {
         let (by_user, by_group) = (file.mode() & 0o4000 != 0, file.mode() & 0o2000 != 0);
-        let other = by_user && file.uid() != user() || by_group && file.gid() != group;
-        other || user() != 0 && has_capabilities(&path)
+        let other = by_user && file.uid() != user() || by_group && file.gid() != getegid().as_raw();
+        // The attribute has some 20 bytes.
+        let mut bytes = [0; 64];
+        other || user() != 0 && getxattr(&path, "security.capability", &mut bytes).is_ok()
     })
 }
 
-/// Returns whether a file gives its process capabilities.
-fn has_capabilities(path: &Path) -> bool {
-    let Ok(path) = CString::new(path.as_os_str().as_bytes()) else { return false };
-    let (path, name) = (path.as_ptr(), c"security.capability".as_ptr());
-    // SAFETY: both texts end with a NUL, and no bytes are written for a length of 0.
-    unsafe { libc::getxattr(path, name, std::ptr::null_mut(), 0) > 0 }
-}
-
-/// Puts this process, which is about to become a program, into a session and a group of its own, without a terminal.
-/// It ends when its parent does.
-///
-/// # Errors
-///
-/// The system's error.
-pub fn set_apart() -> io::Result<()> {
-    // SAFETY: the function has no requirement.
-    if unsafe { libc::setsid() } < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: the arguments are those of this option.
-    match unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) } {
-        0 => Ok(()),
-        _ => Err(io::Error::last_os_error()),
-    }
-}
-
-/// Ends all processes of a group.
-pub fn end(group: u32) {
-    if let Ok(group) = libc::pid_t::try_from(group) {
-        // SAFETY: the function has no requirement. The group may have ended already.
-        unsafe { libc::killpg(group, libc::SIGKILL) };
-    }
-}
-
 fn user() -> u32 {
-    // SAFETY: the function has no requirement.
-    unsafe { libc::geteuid() }
+    geteuid().as_raw()
 }
 
 /// Writes the files to the user's cache, or to a folder for temporary files if there is no cache that can be written.
@@ -189,9 +152,9 @@ fn place(front: &[u8]) -> Result<(PathBuf, PathBuf), Error> {
     let cache = absolute("XDG_CACHE_HOME").or_else(|| Some(absolute("HOME")?.join(".cache")));
     let temporary = format!("green-ctx-{}", user());
     let mut folders: Vec<PathBuf> = cache.iter().map(|path| path.join("green-ctx")).collect();
-    let count = folders.len();
+    let own = folders.len();
     folders.extend([env::temp_dir(), "/dev/shm".into()].map(|path| path.join(&temporary)));
-    place_in(&folders, count, front)
+    place_in(&folders, own, front)
 }
 
 /// Writes the files to the first folder that can be written. The first `own` folders are the user's own: if others can
@@ -199,32 +162,32 @@ fn place(front: &[u8]) -> Result<(PathBuf, PathBuf), Error> {
 fn place_in(folders: &[PathBuf], own: usize, front: &[u8]) -> Result<(PathBuf, PathBuf), Error> {
     let mut reasons = Vec::new();
     for (number, folder) in folders.iter().enumerate() {
-        let unwritten = |source| Error::Folder { path: folder.clone(), source };
-        let written =
-            safe(folder).map_err(unwritten).and_then(|is_safe| is_safe).and_then(|folder| {
-                let front = file(&folder, "green-ctx-front-", front)?;
-                let audit = file(&folder, NAME, &audit_of(&front)?)?;
-                Ok((front, audit))
-            });
-        match written {
-            Ok(paths) => return Ok(paths),
+        match written(folder, front) {
             Err(error @ Error::Unsafe { .. }) if number >= own => reasons.push(error.to_string()),
-            Err(error @ Error::Folder { .. }) => reasons.push(error.to_string()),
-            Err(error) => return Err(error),
+            Err(Error::System(error)) => reasons.push(format!("{}: {error}", folder.display())),
+            done => return done,
         }
     }
     Err(Error::Folders(reasons.join("; ")))
 }
 
+/// Writes the files to a folder.
+fn written(folder: &Path, front: &[u8]) -> Result<(PathBuf, PathBuf), Error> {
+    let folder = safe(folder)?;
+    let front = file(&folder, "green-ctx-front-", front)?;
+    let audit = file(&folder, NAME, &audit_of(&front)?)?;
+    Ok((front, audit))
+}
+
 /// Makes a folder, unless it exists, and returns its path without links. It must belong to the user, and no other user
 /// may be able to replace a file in it, the folder itself, or a folder above it.
-fn safe(folder: &Path) -> io::Result<Result<PathBuf, Error>> {
+fn safe(folder: &Path) -> Result<PathBuf, Error> {
     DirBuilder::new().mode(0o700).recursive(true).create(folder.parent().unwrap_or(folder))?;
     match DirBuilder::new().mode(0o700).create(folder) {
-        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error.into()),
         _ => {}
     }
-    let wrong = |path: &Path, why| Ok(Err(Error::Unsafe { path: path.to_owned(), why }));
+    let wrong = |path: &Path, why| Err(Error::Unsafe { path: path.to_owned(), why });
     let found = folder.symlink_metadata()?;
     if !found.is_dir() || found.uid() != user() {
         return wrong(folder, "is not a folder of yours");
@@ -244,7 +207,7 @@ fn safe(folder: &Path) -> io::Result<Result<PathBuf, Error>> {
             return wrong(above, "can be written by other users");
         }
     }
-    Ok(Ok(folder))
+    Ok(folder)
 }
 
 /// Returns the path of a file with this content, whose name depends on the content. A file that differs, or that other
@@ -263,14 +226,9 @@ fn file(folder: &Path, kind: &str, content: &[u8]) -> Result<PathBuf, Error> {
     if is_intact && fs::read(&path).is_ok_and(|found| found == content) {
         return Ok(path);
     }
-    let now = SystemTime::UNIX_EPOCH.elapsed().map_or(0, |time| time.as_nanos());
-    let new = folder.join(format!("{kind}{}-{now}", std::process::id()));
-    let opened = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&new);
-    let written = opened.and_then(|mut to| to.write_all(content));
-    written.and_then(|()| fs::rename(&new, &path)).map_err(|source| {
-        let _ = fs::remove_file(&new);
-        Error::Folder { path: folder.to_owned(), source }
-    })?;
+    let mut new = NamedTempFile::new_in(folder)?;
+    new.write_all(content)?;
+    new.persist(&path).map_err(io::Error::from)?;
     Ok(path)
 }
 

@@ -54,13 +54,16 @@ pub(crate) use self::linux::curve;
 
 #[cfg(target_os = "linux")]
 mod linux {
-    use std::io::Read;
+    use std::collections::BTreeSet;
+    use std::ffi::OsString;
+    use std::fs::File;
+    use std::io::{self, Read};
+    use std::os::fd::OwnedFd;
     use std::os::unix::process::CommandExt;
-    use std::path::{Path, PathBuf};
+    use std::path::Path;
     use std::process::{Child, Command, Stdio};
+    use std::sync::Arc;
     use std::sync::atomic::{AtomicBool, Ordering};
-    use std::sync::mpsc::{self, Receiver};
-    use std::sync::{Arc, Mutex, PoisonError};
     use std::thread;
     use std::time::{Duration, Instant};
 
@@ -72,7 +75,11 @@ mod linux {
         curve_with,
     };
 
-    use regex::bytes::Regex;
+    use regex::bytes::{Match, Regex};
+    use rustix::io::ioctl_fionbio;
+    use rustix::process::{
+        Pid, Signal, kill_process_group, set_parent_process_death_signal, setsid,
+    };
 
     use super::ProgramRequest;
     use crate::Options;
@@ -84,9 +91,6 @@ mod linux {
     const EVERY: Duration = Duration::from_millis(1);
     /// If more time is between two looks, the command was suspended, and the run does not count.
     const SUSPENDED: Duration = Duration::from_secs(1);
-    /// The time for which output is read after a program has ended. A process that has left the program's group may keep
-    /// the output open.
-    const GRACE: Duration = Duration::from_millis(500);
     /// The number of bytes at the end of the output that are searched.
     const TAIL: usize = 1 << 20;
 
@@ -102,7 +106,10 @@ mod linux {
             let words = "a curve of a program cannot be measured under green-ctx run";
             return Err(Failure::Request(format!("{words} {outer}")));
         }
-        arguments.program.first().map_or(Ok(()), |file| obeys(file))?;
+        let Some((file, rest)) = arguments.program.split_first() else {
+            return Err(Failure::Request("the program is missing".to_owned()));
+        };
+        obeys(file)?;
         let sizes = device.resources().sm()?.unit_sizes(Granularity::default())?;
         let metric = match &arguments.metric {
             None => CurveMetric { unit: "s".to_owned(), lower_is_better: true },
@@ -113,6 +120,7 @@ mod linux {
         };
         let mut programs = Programs {
             arguments,
+            program: (file, rest),
             driver: driver_path,
             visible: visible(&device)?,
             whole: sizes.sms,
@@ -120,23 +128,28 @@ mod linux {
             metric: metric.clone(),
             warm_up: arguments.warm_up,
             began: Instant::now(),
+            others: BTreeSet::new(),
             interrupted: Arc::default(),
         };
         let interrupted = Arc::clone(&programs.interrupted);
-        let name = arguments.program.first().map(PathBuf::from).unwrap_or_default();
-        let name = name.file_name().unwrap_or(name.as_os_str()).to_string_lossy().into_owned();
+        let name = Path::new(file).file_name().unwrap_or(file).to_string_lossy();
         let request = request.blocks(arguments.repeat);
         let curve = watched_by(&interrupted, |go_on| {
             curve_with(&mut programs, &name, sizes, &request, go_on)
         });
         let mut curve = curve.map_err(|error| failure(error, |failure| failure))?;
         (curve.metric, curve.host_us) = (Some(metric), None);
+        if !programs.others.is_empty() {
+            let others = programs.others.into_iter().collect::<Vec<_>>().join("; ");
+            curve.notes.push(format!("other programs used the GPU in the meantime: {others}"));
+        }
         Ok((device, curve))
     }
 
     /// Runs a program on numbers of SMs.
     struct Programs<'a> {
         arguments: &'a ProgramRequest,
+        program: (&'a OsString, &'a [OsString]),
         driver: &'a Path,
         /// The value of `CUDA_VISIBLE_DEVICES`.
         visible: String,
@@ -146,6 +159,8 @@ mod linux {
         /// The number of runs that are still to come before the first measured one.
         warm_up: u32,
         began: Instant,
+        /// The other programs that were seen on the device.
+        others: BTreeSet<String>,
         interrupted: Arc<AtomicBool>,
     }
 
@@ -160,18 +175,16 @@ mod linux {
             };
             while self.warm_up > 0 {
                 self.warm_up -= 1;
-                self.once(sms)?;
+                self.attempt(sms)?;
             }
-            let rate = self.metric.rate(self.once(sms)?);
-            if !rate.is_normal() {
-                return Err(Refusal::Skip(
-                    "the measured number is too large or too small".to_owned(),
-                ));
-            }
-            Ok(Sample {
-                jobs: vec![JobSample { rate, ..JobSample::default() }],
-                ..Sample::default()
-            })
+            let value = loop {
+                if let Some(value) = self.attempt(sms)? {
+                    break value;
+                }
+            };
+            let rate = self.metric.rate(value);
+            let jobs = vec![JobSample { rate, ..JobSample::default() }];
+            Ok(Sample { jobs, ..Sample::default() })
         }
 
         fn now(&self) -> Duration {
@@ -184,121 +197,130 @@ mod linux {
     }
 
     impl Programs<'_> {
-        /// Runs the program once, and returns the measured value.
-        fn once(&self, sms: u32) -> Result<f64, Refusal<Failure>> {
-            loop {
-                if let Some(value) = self.attempt(sms)? {
-                    return Ok(value);
-                }
-            }
-        }
-
-        /// Runs the program. Returns `None` if the command was suspended in the meantime.
-        fn attempt(&self, sms: u32) -> Result<Option<f64>, Refusal<Failure>> {
+        /// Runs the program, and returns the measured value, or `None` if the command was suspended in the meantime.
+        fn attempt(&mut self, sms: u32) -> Result<Option<f64>, Refusal<Failure>> {
+            self.others.extend(others(&self.visible));
             let amount = Amount { number: sms, percent: false, of_rest: true };
             let limit = program::limit(self.driver, amount, &format!("--sms {sms}"));
             let limit = limit.map_err(|error| Refusal::Stop(error.into()))?;
-            let Some((file, rest)) = self.arguments.program.split_first() else {
-                return Err(Refusal::Skip("there is no program".to_owned()));
-            };
+            let (file, rest) = self.program;
             let mut command = Command::new(file);
             command.args(rest).envs(limit.variables).env(DEVICES, &self.visible);
             command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
             // Apart, so that its children end with it, and that it does not wait for the terminal.
             #[allow(unsafe_code, reason = "runs a function in the child before the program")]
             // SAFETY: the function only makes system calls.
-            let command = unsafe { command.pre_exec(program::set_apart) };
+            let command = unsafe { command.pre_exec(set_apart) };
             let began = Instant::now();
             let child = command.spawn();
             let mut child = child.map_err(|source| {
                 Refusal::Stop(Failure::Program { program: file.into(), source })
             })?;
-            let (out, errors) = (reader(child.stdout.take()), reader(child.stderr.take()));
-            let ended = self.wait(&mut child, began);
-            let time = began.elapsed();
+            let mut outputs = [Output::of(child.stdout.take()), Output::of(child.stderr.take())];
+            let ended = self.wait(&mut child, &mut outputs, began);
             // Children that outlive the program would disturb the next run.
-            program::end(child.id());
-            let (out, errors) = (out.take(), errors.take());
+            end(&child);
+            outputs.iter_mut().for_each(Output::read);
+            let [out, errors] = outputs.map(|output| output.text);
             let last = String::from_utf8_lossy(&errors);
             let last = last.lines().map(str::trim).rfind(|line| !line.is_empty()).unwrap_or("");
             let last: String = last.escape_debug().take(200).collect();
-            let was_suspended = ended.map_err(|why| match &*last {
+            let time = ended.map_err(|why| match &*last {
                 "" => Refusal::Skip(why),
                 last => Refusal::Skip(format!("{why}: {last}")),
             })?;
-            if was_suspended {
-                return Ok(None);
-            }
-            let value = match &self.arguments.metric {
-                None => Ok(time.as_secs_f64()),
-                Some(regex) => number(regex, [&out, &errors]).map_err(Refusal::Skip),
-            };
-            value.map(Some)
+            Ok(match (time, &self.arguments.metric) {
+                (Some(_), Some(regex)) => {
+                    Some(number(regex, [&out, &errors]).map_err(Refusal::Skip)?)
+                }
+                (time, _) => time.map(|time| time.as_secs_f64()),
+            })
         }
 
-        /// Waits for the program. Returns whether the command was suspended, or the reason if the program does not
-        /// succeed.
-        fn wait(&self, child: &mut Child, began: Instant) -> Result<bool, String> {
+        /// Waits for the program, and reads what it prints. Returns the program's time, or `None` if the command was
+        /// suspended. If the program does not succeed, returns the reason.
+        fn wait(
+            &self,
+            child: &mut Child,
+            outputs: &mut [Output],
+            began: Instant,
+        ) -> Result<Option<Duration>, String> {
             let (mut seen, mut was_suspended) = (Instant::now(), false);
             loop {
                 was_suspended |= seen.elapsed() > SUSPENDED;
                 seen = Instant::now();
-                match child.try_wait() {
-                    Ok(Some(status)) if status.success() => return Ok(was_suspended),
-                    Ok(Some(status)) => return Err(status.to_string()),
-                    Ok(None) => {}
-                    Err(error) => return Err(error.to_string()),
+                outputs.iter_mut().for_each(Output::read);
+                match child.try_wait().map_err(|error| error.to_string())? {
+                    Some(status) if status.success() => {
+                        return Ok(Some(began.elapsed()).filter(|_| !was_suspended));
+                    }
+                    Some(status) => return Err(status.to_string()),
+                    None => {}
                 }
-                let is_late = self.arguments.timeout.filter(|timeout| began.elapsed() > *timeout);
-                let interrupted = self.interrupted.load(Ordering::Relaxed);
-                if is_late.is_some() || interrupted {
-                    program::end(child.id());
+                let timeout = self.arguments.timeout.filter(|timeout| began.elapsed() > *timeout);
+                let late = timeout.map(|it| format!("it runs longer than {} s", it.as_secs_f64()));
+                let interrupted = || self.interrupted.load(Ordering::Relaxed);
+                if let Some(why) = late.or_else(|| interrupted().then(|| "interrupted".to_owned()))
+                {
+                    end(child);
                     let _ = child.wait();
-                    return Err(is_late.map_or("interrupted".to_owned(), |timeout| {
-                        format!("it runs longer than {} s", timeout.as_secs_f64())
-                    }));
+                    return Err(why);
                 }
                 thread::sleep(EVERY);
             }
         }
     }
 
-    /// The end of the output of a program, which another thread reads.
+    /// Puts this process, which is about to become a program, into a session and a group of its own, without a terminal.
+    /// It ends when its parent does.
+    fn set_apart() -> io::Result<()> {
+        setsid()?;
+        Ok(set_parent_process_death_signal(Some(Signal::KILL))?)
+    }
+
+    /// Ends all processes of a program's group.
+    fn end(child: &Child) {
+        // The group may have ended already.
+        let _ = kill_process_group(Pid::from_child(child), Signal::KILL);
+    }
+
+    /// Returns the processes that compute on a device, as NVIDIA's own command lists them. It may be missing, and
+    /// containers may hide other processes.
+    fn others(uuid: &str) -> Vec<String> {
+        let list = "--query-compute-apps=process_name,pid --format=csv,noheader --id";
+        let found = Command::new("nvidia-smi").args(list.split(' ')).arg(uuid).output().ok();
+        let text = found.filter(|it| it.status.success()).map_or(Vec::new(), |it| it.stdout);
+        String::from_utf8_lossy(&text).lines().map(str::to_owned).collect()
+    }
+
+    /// What a program prints.
     struct Output {
-        text: Arc<Mutex<Vec<u8>>>,
-        ended: Receiver<()>,
+        pipe: Option<File>,
+        /// The end of it.
+        text: Vec<u8>,
     }
 
     impl Output {
-        /// Returns what was read. Waits for the end of the output, but not for long.
-        fn take(self) -> Vec<u8> {
-            let _ = self.ended.recv_timeout(GRACE);
-            std::mem::take(&mut *self.text.lock().unwrap_or_else(PoisonError::into_inner))
+        fn of(pipe: Option<impl Into<OwnedFd>>) -> Output {
+            let pipe = pipe.map(|pipe| File::from(pipe.into()));
+            let pipe = pipe.filter(|pipe| ioctl_fionbio(pipe, true).is_ok());
+            Output { pipe, text: Vec::new() }
         }
-    }
 
-    /// Reads a pipe to its end on another thread.
-    fn reader(mut pipe: Option<impl Read + Send + 'static>) -> Output {
-        let (ends, ended) = mpsc::channel();
-        let output = Output { text: Arc::default(), ended };
-        let text = Arc::clone(&output.text);
-        thread::spawn(move || {
-            let mut chunk = vec![0; 1 << 16];
-            // The bytes before an error count.
-            while let Some(length) = pipe.as_mut().and_then(|pipe| pipe.read(&mut chunk).ok()) {
-                let mut text = text.lock().unwrap_or_else(PoisonError::into_inner);
-                text.extend_from_slice(&chunk[..length]);
-                if text.len() > 2 * TAIL {
-                    let spare = text.len() - TAIL;
-                    text.drain(..spare);
-                }
-                if length == 0 {
-                    break;
+        /// Reads what has been printed, and does not wait.
+        fn read(&mut self) {
+            let Some(pipe) = &mut self.pipe else { return };
+            let mut chunk = [0; 1 << 16];
+            // Some programs print faster than this reads.
+            for _ in 0..64 {
+                let Ok(length @ 1..) = pipe.read(&mut chunk) else { return };
+                self.text.extend_from_slice(&chunk[..length]);
+                if self.text.len() > 2 * TAIL {
+                    let spare = self.text.len() - TAIL;
+                    self.text.drain(..spare);
                 }
             }
-            let _ = ends.send(());
-        });
-        output
+        }
     }
 
     /// Returns the number that an expression finds: in the last match in the output, or otherwise in the errors.
@@ -314,22 +336,16 @@ mod linux {
         let text = String::from_utf8_lossy(found.as_bytes());
         let text = text.trim();
         // In "1,234 tokens/s" or "-5 tokens/s", an expression such as ([0-9.]+) finds only a part.
-        let before = match &output[..found.start()] {
-            [.., digit, b',' | b'.' | b'e' | b'E'] => digit.is_ascii_digit(),
-            [.., last] => last.is_ascii_digit() || b"+-".contains(last),
-            [] => false,
-        };
-        let after = match &output[found.end()..] {
-            [b'.' | b',' | b'e' | b'E', next, ..] => next.is_ascii_digit() || b"+-".contains(next),
-            [next, ..] => next.is_ascii_digit(),
-            [] => false,
-        };
-        let is_part = after
-            || before && text.starts_with(|first: char| first.is_ascii_digit() || first == '.');
-        if is_part {
+        let numbers = Regex::new(r"(?-u)[-+]?[0-9.,]*[0-9](?:[eE][-+]?[0-9]+)?");
+        let numbers = numbers.map_err(|error| error.to_string())?;
+        let mut all = numbers.find_iter(output).skip_while(|it| it.end() <= found.start());
+        let (start, end) = (found.start(), found.end());
+        let is_more = |it: Match<'_>| it.start() < end && (it.start() < start || end < it.end());
+        if all.next().is_some_and(is_more) {
             return Err(format!("{regex} finds {text:?}, which is only a part of a number"));
         }
-        let number = text.parse().ok().filter(|it: &f64| it.is_normal() && *it > 0.0);
+        // Its reciprocal is a number, too.
+        let number = text.parse().ok().filter(|it: &f64| (1e-300..1e300).contains(it));
         number.ok_or_else(|| format!("{regex} finds {text:?}, which is not a positive number"))
     }
 }

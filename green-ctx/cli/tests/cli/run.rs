@@ -265,8 +265,8 @@ fn what_cannot_be_held_is_refused() {
         ("--reserve", "133", "has 132 SMs, and not 133"),
         ("--sms", "7", "7 SMs are too few: the smallest unit of device 0, NVIDIA H200, has 8"),
         ("--sms", "5%", "6 SMs are too few"),
-        ("--reserve", "125", "leaves no unit for other work"),
-        ("--reserve", "100%", "leaves no unit for other work"),
+        ("--reserve", "125", "7 SMs for work outside of partitions are too few"),
+        ("--reserve", "100%", "0 SMs for work outside of partitions are too few"),
     ] {
         bench.refused(&[option, amount], 2, part);
     }

@@ -1,6 +1,7 @@
 //! `green-ctx curve` of a program.
 
-use std::fs;
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -134,6 +135,33 @@ fn a_daemon_of_the_program_is_not_awaited() {
     let done = Run::of(programs.command(&options, &program).output().expect("it starts"));
     assert_eq!(done.status, 0, "{} {}", done.out, done.err);
     assert!(began.elapsed() < Duration::from_secs(15));
+}
+
+/// The list comes from NVIDIA's command, which this one stands in for.
+#[test]
+fn other_programs_on_the_device_are_noted() {
+    let programs = programs!("curve-others");
+    let folder = &programs.bench.cache;
+    let path = format!("{}:{}", folder.0.display(), std::env::var("PATH").expect("it is set"));
+    for (status, note) in [(0, "in the meantime: other.py, 4711."), (9, "")] {
+        let script =
+            format!("#!/bin/sh\n[ $4 = GPU-${{4#GPU-}} ] && echo other.py, 4711\nexit {status}\n");
+        fs::write(folder.file("nvidia-smi"), script).expect("it can be written");
+        fs::set_permissions(folder.file("nvidia-smi"), Permissions::from_mode(0o700))
+            .expect("it is ours");
+        let mut command = programs.command(&["--sms", "64", "--repeat", "1"], &["true"]);
+        let done = Run::of(command.env("PATH", &path).output().expect("it starts"));
+        assert_eq!((done.status, done.out.contains("other.py")), (0, status == 0), "{}", done.err);
+        assert!(done.out.contains(note), "{}", done.out);
+    }
+}
+
+#[test]
+fn a_program_that_prints_without_end_is_ended() {
+    let programs = programs!("curve-yes");
+    let options = ["--sms", "64", "--repeat", "1", "--warm-up", "0", "--timeout", "0.3"];
+    let done = Run::of(programs.command(&options, &["yes"]).output().expect("it starts"));
+    assert_eq!(done.err, "error: yes does not run: it runs longer than 0.3 s\n");
 }
 
 #[test]
