@@ -3,6 +3,7 @@
 mod bundle;
 mod clients;
 mod fuzz;
+mod lint;
 mod metadata;
 mod packages;
 mod regen;
@@ -25,6 +26,8 @@ enum Task {
     RegenBindings(regen::Options),
     /// Run every test on the simulated driver; no GPU is needed.
     Test(test::Selection),
+    /// Check the formatting, and run the lints of clippy and rustdoc.
+    Lint,
     /// Run programs without knowledge of the simulator on its libcuda.so.1.
     Clients(clients::Options),
     /// Run random operations on simulated drivers and check each with a model.
@@ -48,6 +51,7 @@ fn main() -> ExitCode {
     let result = match Task::parse() {
         Task::RegenBindings(options) => regen::run(&options),
         Task::Test(options) => test::run(&options),
+        Task::Lint => lint::run(),
         Task::Clients(options) => clients::run(&options),
         Task::Fuzz(options) => fuzz::run(&options),
         Task::SimLib(options) => sim_lib::run(&options),

@@ -43,6 +43,7 @@ pub(crate) struct Package {
 pub(crate) struct Target {
     pub(crate) name: String,
     pub(crate) kind: Vec<String>,
+    pub(crate) src_path: PathBuf,
 }
 
 impl Metadata {

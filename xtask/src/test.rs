@@ -1,7 +1,13 @@
-//! `cargo xtask test`: the README's test command.
+//! `cargo xtask test`: the README's test command, and the tests that a filter means.
+
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::Stdio;
 
 use crate::clients;
-use crate::{Failure, cargo};
+use crate::metadata::{Metadata, Target};
+use crate::{Failure, cargo, workspace_root};
 
 #[derive(clap::Args)]
 pub(crate) struct Selection {
@@ -15,19 +21,112 @@ pub(crate) struct Selection {
 /// Runs unit, integration and documentation tests of every crate with every feature, and the clients of the
 /// simulated `libcuda.so.1`.
 pub(crate) fn run(options: &Selection) -> Result<(), Failure> {
-    if options.filter.is_none() {
-        clients::check(&options.clients)?;
+    if let Some(filter) = &options.filter {
+        return filtered(filter);
     }
+    clients::check(&options.clients)?;
     let status = cargo()
         .args(["test", "--workspace", "--all-features"])
-        .args(&options.filter)
         .status()
         .map_err(|error| Failure::new(format!("cargo could not be run: {error}")))?;
     if !status.success() {
         return Err(Failure::new("tests failed".to_owned()));
     }
-    match options.filter {
-        Some(_) => Ok(()),
-        None => clients::run(&options.clients),
+    clients::run(&options.clients)
+}
+
+/// Runs the tests whose path contains a text. Builds only the programs in which there may be such a test.
+fn filtered(filter: &str) -> Result<(), Failure> {
+    let none = || Failure::new(format!("no test has a path that contains {filter:?}"));
+    let metadata = Metadata::read()?;
+    let mut programs: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    for package in metadata.members() {
+        for target in &package.targets {
+            let names = match target.kind.first().map_or("", String::as_str) {
+                "test" => ["--test", &target.name],
+                "lib" | "rlib" | "cdylib" | "proc-macro" => ["--lib", ""],
+                "bin" => ["--bin", &target.name],
+                _ => continue,
+            };
+            if may_contain(target, filter)? {
+                let found = programs.entry(&package.name).or_default();
+                found.extend(names.into_iter().filter(|name| !name.is_empty()));
+            }
+        }
     }
+    let (mut passed, mut failed, mut ends_well) = (0, 0, true);
+    for (package, names) in &programs {
+        let mut command = cargo();
+        command.args(["test", "--all-features", "--no-fail-fast", "--package", package]);
+        command.args(names).args(["--", filter]).stdout(Stdio::piped());
+        let no_cargo = |error| Failure::new(format!("cargo could not be run: {error}"));
+        let mut child = command.spawn().map_err(no_cargo)?;
+        let lines = child.stdout.take().into_iter().flat_map(|out| BufReader::new(out).lines());
+        for line in lines.map_while(Result::ok) {
+            println!("{line}");
+            // Such as "test result: ok. 3 passed; 0 failed; 1 ignored; …".
+            if let Some((_, counts)) = line.split_once("test result: ") {
+                let count = |what| {
+                    let before = counts.split_once(what)?.0;
+                    before.rsplit(' ').next()?.parse::<usize>().ok()
+                };
+                passed += count(" passed").unwrap_or(0);
+                failed += count(" failed").unwrap_or(0);
+            }
+        }
+        ends_well &= child.wait().map_err(no_cargo)?.success();
+    }
+    if ends_well && passed + failed == 0 {
+        return Err(none());
+    }
+    println!("{passed} tests passed, {failed} failed");
+    if ends_well { Ok(()) } else { Err(Failure::new("tests failed".to_owned())) }
+}
+
+/// Returns whether a program may have a test whose path contains a text.
+fn may_contain(target: &Target, filter: &str) -> Result<bool, Failure> {
+    let main = &target.src_path;
+    // Otherwise, it is a program of one file.
+    let has_folder = ["lib.rs", "main.rs"].iter().any(|name| main.ends_with(name));
+    let root = main.parent().filter(|_| has_folder);
+    any_path(root.unwrap_or(main), root, &|path| path.contains(filter))
+}
+
+/// Returns whether `is_it` is true for the path of a function in a file, or in the files of a folder, that have tests.
+/// The path follows from the file's name, as modules usually have it, a module within the file, and the function's name.
+fn any_path(
+    file: &Path,
+    root: Option<&Path>,
+    is_it: &dyn Fn(&str) -> bool,
+) -> Result<bool, Failure> {
+    let failure = |error| Failure::io("reading", file, error);
+    if file.is_dir() {
+        for entry in file.read_dir().map_err(failure)? {
+            if any_path(&entry.map_err(failure)?.path(), root, is_it)? {
+                return Ok(true);
+            }
+        }
+    }
+    if file.extension().is_none_or(|extension| extension != "rs") {
+        return Ok(false);
+    }
+    let text = std::fs::read_to_string(file).map_err(failure)?;
+    if !text.contains("test") {
+        return Ok(false);
+    }
+    let within = root.and_then(|root| file.strip_prefix(root).ok()).unwrap_or(Path::new(""));
+    let module = within.with_extension("").to_string_lossy().replace('/', "::");
+    let module = ["lib", "main", "mod"].iter().fold(&*module, |module, name| {
+        module.strip_suffix(name).map_or(module, |outer| outer.trim_end_matches(':'))
+    });
+    let named = |keyword: &str| -> Vec<String> {
+        let begins = text.lines().filter_map(|line| Some(line.split_once(keyword)?.1));
+        let is_part = |letter: char| letter.is_alphanumeric() || letter == '_';
+        begins.map(|rest| rest.chars().take_while(|letter| is_part(*letter)).collect()).collect()
+    };
+    let inner = named("mod ");
+    let mut modules = inner.iter().map(|name| format!("{module}::{name}::")).collect::<Vec<_>>();
+    modules.push(format!("{module}::"));
+    let functions = named("fn ");
+    Ok(modules.iter().any(|module| functions.iter().any(|name| is_it(&format!("{module}{name}")))))
 }
