@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use green_ctx::Device;
 use green_ctx::resource::Granularity;
-use green_ctx_report::{CurveObject, DeviceObject, curve_csv, curve_svg, curve_text, heading};
+use green_ctx_report::{CurveObject, DeviceObject, curve_svg, curve_text, heading};
 use green_ctx_tune::{self as tune, Curve, CurveRequest};
 
 use crate::Options;
@@ -35,7 +35,7 @@ Without a GPU, the job runs in a model; the text, the JSON and the picture say s
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
     /// The job, for example gemm or gemm:2048.
-    #[arg(long, value_name = "NAME[:SIZE]", required_unless_present = "program")]
+    #[arg(long, value_name = "NAME[:SIZE]", required_unless_present = "program", value_parser = jobs::hinted(), hide_possible_values = true)]
     job: Option<jobs::Spec>,
     /// The numbers of SMs to measure, rounded up to whole units. The default is about eight. The whole device is always
     /// measured.
@@ -50,9 +50,6 @@ pub(crate) struct Arguments {
     cublas: Option<PathBuf>,
     #[command(flatten)]
     program: program::ProgramRequest,
-    /// Prints the number of SMs, the median time in us, the spread and the speed as comma-separated values.
-    #[arg(long, conflicts_with = "json")]
-    csv: bool,
     /// Draws the curve, and marks the number of SMs from which on the job is within 10 % of its full speed.
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
@@ -75,13 +72,11 @@ pub(crate) fn run(options: &Options, arguments: &Arguments) -> Result<Outcome, F
         picture.write(&curve_svg(&curve))?;
     }
     let (driver, on) = (device.driver().info(), DeviceObject::of(&device)?);
-    if options.json {
-        return Outcome::json(&CurveObject::of((Some(driver), Some(on)), &curve), 0);
-    }
-    if arguments.csv {
-        return Ok(Outcome { text: curve_csv(&curve), status: 0 });
-    }
     let mut text = format!("{}\n{}", heading(&driver, &on), curve_text(&curve));
+    let object = CurveObject::of((Some(driver), Some(on)), &curve);
+    if let Some(data) = Outcome::data(options, &object, "points", 0)? {
+        return Ok(data);
+    }
     if let Some(path) = &arguments.svg {
         text.push_str(&format!("picture  {}\n", path.display()));
     }

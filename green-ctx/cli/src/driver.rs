@@ -53,6 +53,14 @@ pub enum DriverChoice {
     Simulated(Spec),
 }
 
+/// Returns the choices with a fixed name.
+pub(crate) fn names() -> Vec<String> {
+    let mut names: Vec<String> = ["auto", "cuda", "sim"].map(str::to_owned).into();
+    #[cfg(feature = "sim")]
+    names.extend(green_ctx::sim::Profile::names().map(|name| format!("sim:{name}")));
+    names
+}
+
 impl FromStr for DriverChoice {
     type Err = String;
 

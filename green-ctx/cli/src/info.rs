@@ -12,31 +12,22 @@ pub(crate) struct Arguments {
     #[cfg(feature = "sim")]
     #[arg(long, conflicts_with = "device")]
     all: bool,
-    /// Prints the table as comma-separated values.
-    #[cfg(feature = "sim")]
-    #[arg(long, requires = "all", conflicts_with = "json")]
-    csv: bool,
 }
 
 pub(crate) fn run(options: &Options, arguments: &Arguments) -> Result<Outcome, Failure> {
     #[cfg(feature = "sim")]
     if arguments.all {
         let gpus = green_ctx_report::Gpu::all()?;
-        if options.json {
-            return Outcome::json(&serde_json::json!({ "gpus": gpus }), 0);
-        }
-        let text = match arguments.csv {
-            true => green_ctx_report::gpus_csv(&gpus),
-            false => green_ctx_report::gpus_text(&gpus),
-        };
-        return Ok(Outcome { text, status: 0 });
+        let data = Outcome::data(options, &serde_json::json!({ "gpus": gpus }), "gpus", 0)?;
+        let text = || Outcome { text: green_ctx_report::gpus_text(&gpus), status: 0 };
+        return Ok(data.unwrap_or_else(text));
     }
     #[cfg(not(feature = "sim"))]
     let Arguments {} = arguments;
     let driver = options.driver.load()?;
     let info = Info::of(&driver, options.device)?;
-    if options.json {
-        return Outcome::json(&info, 0);
+    if let Some(data) = Outcome::data(options, &info, "devices", 0)? {
+        return Ok(data);
     }
     Ok(Outcome { text: info.text(&driver), status: 0 }.marked(options, &driver))
 }

@@ -45,6 +45,12 @@ use self::cublas::{Cublas, CublasError, Handle, Product};
 use self::kernels::{HEAD_LEN, HEADS, Kernels, Work};
 pub use self::model::model;
 pub use self::spec::{Kind, Spec, SpecError};
+use crate::hinted::Hinted;
+
+/// Returns the parser of a job on the command line.
+pub(crate) fn hinted() -> Hinted<Spec> {
+    Hinted::new(Kind::ALL.map(Kind::name))
+}
 
 /// The PTX text of the built-in kernels, for programs that launch them directly. The kernel `job_add` adds two buffers
 /// and writes the sums to a third buffer. Each of its threads adds one pair of numbers. Comments in the PTX text

@@ -16,6 +16,8 @@
 mod curve;
 mod driver;
 mod failure;
+mod fields;
+mod hinted;
 mod info;
 pub mod jobs;
 mod output;
@@ -54,6 +56,8 @@ struct Options {
         env = "GREEN_CTX_DRIVER",
         hide_env_values = true,
         default_value = "auto",
+        value_parser = hinted::Hinted::<DriverChoice>::new(driver::names()),
+        hide_possible_values = true,
         display_order = 100,
         help = format!("The driver to use: {}", driver::CHOICES),
         long_help = format!("The driver to use: {}.\n\n{}", driver::CHOICES, driver::ABOUT)
@@ -73,35 +77,39 @@ struct Options {
     /// Prints results and errors as one JSON object instead of text.
     #[arg(long, global = true, display_order = 100)]
     json: bool,
+    /// Prints the table as comma-separated values: the devices of info, the groups of split, the partitions of verify, the
+    /// points of curve, and the arms of tune. The columns are the fields in the JSON.
+    #[arg(long, global = true, display_order = 100, conflicts_with = "json")]
+    csv: bool,
 }
 
 #[derive(Subcommand)]
 enum Command {
     /// Shows the driver, the devices, and the units of SMs that each device can be split into.
-    #[command(after_help = EXIT_STATUS)]
+    #[command(after_help = EXIT_STATUS, after_long_help = fields::with(fields::INFO, EXIT_STATUS))]
     Info(info::Arguments),
     /// Computes a split of a device into groups of SMs, and shows what each group would get. The command creates no
     /// partitions.
-    #[command(after_help = with_shares())]
+    #[command(after_help = with_shares(), after_long_help = fields::with(fields::SPLIT, &with_shares()))]
     Split(split::Arguments),
     /// Splits a device, runs a kernel in all partitions at the same time, and shows which SMs the kernel ran on.
     ///
     /// SMs that no group may use form an additional partition named remainder. There is no such partition if a group
     /// has no ceiling or requests the rest.
-    #[command(after_help = with_shares())]
+    #[command(after_help = with_shares(), after_long_help = fields::with(fields::VERIFY, &with_shares()))]
     Verify(verify::Arguments),
     /// Measures how a job scales with its SMs: the job runs alone in partitions of several sizes.
     ///
     /// The table shows the median time of an iteration on each number of SMs, the difference between the slowest and the
     /// fastest block, the speed compared with the whole device, and the speed compared with half of the SMs.
-    #[command(after_help = with_curve())]
+    #[command(after_help = with_curve(), after_long_help = fields::with(fields::CURVE, &with_curve()))]
     Curve(curve::Arguments),
     /// Measures how jobs run together, and recommends whether and how to divide the device between the jobs.
     ///
     /// The command runs the jobs in different ways: one after the other, in plain streams, in streams with priorities,
     /// and in partitions of many sizes. At the end, the command compares the best partitions with the best alternative
     /// without partitions.
-    #[command(after_help = with_jobs())]
+    #[command(after_help = with_jobs(), after_long_help = fields::with(fields::TUNE, &with_jobs()))]
     Tune(tune::Arguments),
     /// Runs a program on a number of SMs. The program and its children see a device with this number of SMs, and all of
     /// their work runs there.

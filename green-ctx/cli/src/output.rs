@@ -21,10 +21,24 @@ impl Outcome {
     /// Adds a line to the end of text output if the command fell back to a simulated driver. JSON output has a field
     /// with the same information.
     pub(crate) fn marked(mut self, options: &Options, driver: &Driver) -> Outcome {
-        if !options.json && options.driver == DriverChoice::Auto && driver.is_simulated() {
+        if options.driver == DriverChoice::Auto && driver.is_simulated() {
             self.text.push_str("simulated: no NVIDIA driver was found, and no GPU was used\n");
         }
         self
+    }
+
+    /// Returns a result as JSON, or its list `list` as comma-separated values, if an option requests this.
+    pub(crate) fn data(
+        options: &Options,
+        object: &impl Serialize,
+        list: &str,
+        status: u8,
+    ) -> Result<Option<Outcome>, Failure> {
+        Ok(match (options.json, options.csv) {
+            (true, _) => Some(Outcome::json(object, status)?),
+            (false, true) => Some(Outcome { text: green_ctx_report::to_csv(object, list), status }),
+            (false, false) => None,
+        })
     }
 
     /// Returns a result that is one JSON object on one line.

@@ -27,8 +27,8 @@ pub(crate) fn run(options: &Options, arguments: &Arguments) -> Result<Outcome, F
         }
     })?;
     let answer = Split::of(&device, &dry, arguments.request.rest_name())?;
-    if options.json {
-        return Outcome::json(&answer, 0);
+    if let Some(data) = Outcome::data(options, &answer, "groups", 0)? {
+        return Ok(data);
     }
     Ok(Outcome { text: answer.text(&device), status: 0 }.marked(options, device.driver()))
 }

@@ -18,6 +18,7 @@ use self::progress::Bar;
 use self::question::Question;
 use crate::Options;
 use crate::failure::{Failure, NOT_VERIFIED};
+use crate::hinted::Hinted;
 use crate::jobs::{self, Builder};
 use crate::output::Outcome;
 use crate::picture::Picture;
@@ -59,14 +60,14 @@ Without a GPU, the jobs run in a model, and every output says so.";
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
     /// A job, for example gemm or gemm:8192. Repeat the option for two to four jobs. For one job, see green-ctx curve.
-    #[arg(long = "job", value_name = "NAME[:SIZE]", required_unless_present = "show")]
+    #[arg(long = "job", value_name = "NAME[:SIZE]", required_unless_present = "show", value_parser = jobs::hinted(), hide_possible_values = true)]
     jobs: Vec<jobs::Spec>,
     /// The times at which a job's iterations are due; see Arrivals below. The default is closed:2. If the goal names a
     /// latency percentile of the job, the default is closed:1.
     #[arg(long = "arrival", value_name = "JOB=ARRIVAL")]
     arrivals: Vec<String>,
     /// The quantity to optimise; see Goals below.
-    #[arg(long, value_name = "GOAL", default_value = "throughput")]
+    #[arg(long, value_name = "GOAL", default_value = "throughput", value_parser = Hinted::<tune::Goal>::new(["throughput", "makespan", "keep:", "least:"]), hide_possible_values = true)]
     goal: tune::Goal,
     /// The maximum tuning time in seconds. The default is 19.5 for two jobs, and 9.75 more for each further job.
     #[arg(long, value_name = "SECONDS", value_parser = crate::request::seconds, allow_negative_numbers = true)]
@@ -85,7 +86,7 @@ pub(crate) struct Arguments {
     )]
     step: u32,
     /// A kind of arm to leave out: sequential, streams, priority or partition; see Arms below.
-    #[arg(long, value_name = "KIND")]
+    #[arg(long, value_name = "KIND", value_parser = Hinted::<ArmKind>::new(ArmKind::ALL.map(ArmKind::as_str)), hide_possible_values = true)]
     leave_out: Vec<ArmKind>,
     /// The path of libcublas.so, or of the folder that contains it. The option is needed only if the system does not
     /// find cuBLAS.
@@ -145,10 +146,13 @@ pub(crate) fn run(options: &Options, arguments: &Arguments) -> Result<Outcome, F
         Err(_) => machine_of(outcome.machine.as_ref()),
     };
     let status = if outcome.verdict.meets { 0 } else { NOT_VERIFIED };
-    if options.json {
-        return Outcome::json(&Tuning::of(on, &outcome), status);
+    let heading = match &on {
+        (Some(driver), Some(on)) => heading(driver, on),
+        _ => String::new(),
+    };
+    if let Some(data) = Outcome::data(options, &Tuning::of(on, &outcome), "arms", status)? {
+        return Ok(data);
     }
-    let heading = on.0.zip(on.1).map_or_else(String::new, |(driver, on)| heading(&driver, &on));
     let answer = Outcome { text: heading + &text(arguments, &outcome) + &files, status };
     Ok(match &asked {
         Ok((_, device)) => answer.marked(options, device.driver()),

@@ -43,8 +43,8 @@ pub(crate) fn run(options: &Options, arguments: &Arguments) -> Result<Outcome, F
     }
 
     let status = if report.ok() { 0 } else { NOT_VERIFIED };
-    if options.json {
-        return Outcome::json(&Verification::of(&report), status);
+    if let Some(data) = Outcome::data(options, &Verification::of(&report), "partitions", status)? {
+        return Ok(data);
     }
     let mut text = heading(&device.driver().info(), &DeviceObject::of(&device)?);
     text.push_str(&green_ctx_report::verification_text(&report));

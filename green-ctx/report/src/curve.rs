@@ -1,4 +1,4 @@
-//! How a job scales with its SMs, as text, CSV and JSON.
+//! How a job scales with its SMs, as text and JSON.
 
 use std::fmt::Write;
 
@@ -12,27 +12,27 @@ use crate::tuning::Machine;
 
 /// The JSON that `green-ctx curve` prints: the driver, the device and the curve.
 #[derive(Serialize)]
-pub struct CurveObject<'a> {
+pub struct CurveObject {
     driver: Option<DriverObject>,
     device: Option<DeviceObject>,
     #[serde(flatten)]
-    curve: &'a Curve,
-    /// The median of each point in the unit of the quantity, if it is not a time of an iteration.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    medians: Option<Vec<Option<f64>>>,
+    curve: Value,
     within: Value,
 }
 
-impl CurveObject<'_> {
-    /// Creates the JSON object for a curve.
+impl CurveObject {
+    /// Creates the JSON object for a curve. If the quantity is not a time of an iteration, each point also has its median
+    /// in the unit of the quantity.
     #[must_use]
-    pub fn of((driver, device): Machine, curve: &Curve) -> CurveObject<'_> {
+    pub fn of((driver, device): Machine, curve: &Curve) -> CurveObject {
         let within = json!({ "5%": curve.within(0.05), "10%": curve.within(0.1) });
-        let medians = curve.metric.as_ref().map(|metric| {
-            let times = curve.points.iter().map(|point| point.median_us);
-            times.map(|time| time.map(|time| metric.value(time))).collect()
-        });
-        CurveObject { driver: driver.map(DriverObject::from), device, curve, medians, within }
+        let mut object = json!(curve);
+        if let (Some(metric), Some(points)) = (&curve.metric, object["points"].as_array_mut()) {
+            for (object, point) in points.iter_mut().zip(&curve.points) {
+                object["median"] = point.median_us.map(|time| metric.value(time)).into();
+            }
+        }
+        CurveObject { driver: driver.map(DriverObject::from), device, curve: object, within }
     }
 }
 
@@ -103,21 +103,4 @@ pub(crate) fn curve_lines(curve: &Curve) -> String {
     let mut speeds: Vec<_> = curve.points.iter().rev().step_by(steps).filter_map(speed).collect();
     speeds.reverse();
     format!("  {}\n    {}\n", curve.sentence, speeds.join("   "))
-}
-
-/// Formats a curve as CSV: the number of SMs, the median time in µs, the spread, and the speed as a fraction of the
-/// full speed. A value that was not measured is empty. For another quantity than a time, its median is in its own unit.
-#[must_use]
-pub fn curve_csv(curve: &Curve) -> String {
-    let unit = if curve.metric.is_some() { "" } else { "_us" };
-    let mut text = format!("sms,median{unit},spread,speed\n");
-    let number = |value: Option<f64>| value.map_or_else(String::new, |value| format!("{value:.4}"));
-    for point in &curve.points {
-        let median = point
-            .median_us
-            .map(|time| curve.metric.as_ref().map_or(time, |metric| metric.value(time)));
-        let values = [median, point.spread, point.speed].map(number);
-        let _ = writeln!(text, "{},{}", point.sms, values.join(","));
-    }
-    text
 }

@@ -114,18 +114,3 @@ pub fn gpus_text(gpus: &[Gpu]) -> String {
         recorded.collect::<Vec<_>>().join(", ")
     )
 }
-
-/// Returns the table as comma-separated values. Units are separated by spaces.
-#[must_use]
-pub fn gpus_csv(gpus: &[Gpu]) -> String {
-    let mut text =
-        "profile,name,compute_capability,sm_count,units,fine_unit,most_partitions,percent_25,percent_50,percent_75\n"
-            .to_owned();
-    for gpu in gpus {
-        let mut cells = gpu.cells();
-        cells[4] = gpu.units.iter().map(u32::to_string).collect::<Vec<_>>().join(" ");
-        text.push_str(&cells.join(","));
-        text.push('\n');
-    }
-    text
-}

@@ -19,6 +19,7 @@
 #![forbid(unsafe_code)]
 
 pub mod canvas;
+mod csv;
 mod curve;
 mod findings;
 #[cfg(feature = "sim")]
@@ -31,9 +32,10 @@ mod table;
 mod tuning;
 mod verification;
 
-pub use self::curve::{CurveObject, curve_csv, curve_text};
+pub use self::csv::to_csv;
+pub use self::curve::{CurveObject, curve_text};
 #[cfg(feature = "sim")]
-pub use self::gpus::{Gpu, gpus_csv, gpus_text};
+pub use self::gpus::{Gpu, gpus_text};
 pub use self::info::Info;
 pub use self::objects::{DeviceObject, DriverObject, ReserveObject, heading};
 pub use self::split::Split;

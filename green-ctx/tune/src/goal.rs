@@ -217,7 +217,15 @@ impl FromStr for Goal {
                 .map(|(percentile, keep)| Goal::least(job, percentile, other, keep)),
             _ => None,
         }
-        .ok_or_else(wrong)
+        .ok_or_else(|| match parts[..] {
+            ["keep", job, which, bound] if bound.parse::<f64>().is_ok() => {
+                let words = format!("the bound {bound} of {text:?} has no unit");
+                RequestError::wrong(format!(
+                    "{words}; write keep:{job}:{which}:{bound}us, or ms, or s"
+                ))
+            }
+            _ => wrong(),
+        })
     }
 }
 
@@ -244,6 +252,8 @@ mod tests {
         assert_eq!(often.to_string().parse(), Ok(often));
         assert_eq!("keep:a:p50:1.5ms".parse(), Ok(Goal::keep("a", 0.5, 1500.0)));
         assert_eq!("keep:a:p50:2s".parse(), Ok(Goal::keep("a", 0.5, 2e6)));
+        let unit = "keep:a:p99:5".parse::<Goal>().expect_err("the unit is missing").to_string();
+        assert!(unit.contains("no unit; write keep:a:p99:5us, or ms, or s"), "{unit}");
         for (start, wrong) in [
             ("", &["", "most", "throughput:a", "keep", "keep:a"][..]),
             ("keep:a:", &["99:5us", "p0:5us", "p100:5us", "p99:5", "p99:-5us", "p99:nanus"]),

@@ -52,8 +52,9 @@ fn curve_draws_a_picture() {
 fn curve_prints_csv() {
     let answer = simulated(&["curve", "--job", "copy", "--sms", "16", "--csv"]);
     let lines: Vec<&str> = answer.out.lines().collect();
-    assert_eq!((lines[0], lines.len()), ("sms,median_us,spread,speed", 3), "{}", answer.out);
-    assert!(lines[2].starts_with("132,") && lines[2].ends_with(",1.0000"), "{}", lines[2]);
+    let columns = "sms,blocks_us,median_us,spread,speed,doubling,skipped";
+    assert_eq!((lines[0], lines.len()), (columns, 3), "{}", answer.out);
+    assert!(lines[2].starts_with("132,") && lines[2].ends_with(",1.0,,"), "{}", lines[2]);
 }
 
 #[test]

@@ -3,7 +3,9 @@
 use std::fs::File;
 use std::process::Stdio;
 
-use crate::{Run, command, run};
+use serde_json::Value;
+
+use crate::{Run, command, run, simulated};
 
 #[test]
 fn help_and_version_are_printed_as_ever() {
@@ -85,6 +87,12 @@ fn completions_are_scripts_of_the_shell() {
             answer.out
         );
     }
+    // Jobs, goals, ways and simulated GPUs, though other values are accepted too.
+    let script = run(&["completions", "fish"]).out;
+    for word in ["attention", "makespan", "keep:", "sequential", "sim:thor"] {
+        assert!(script.contains(word), "{word} is not completed");
+    }
+    assert!(!run(&["tune", "--help"]).out.contains("possible values"));
     // Every state of bash's script has its case.
     let script = run(&["completions", "bash"]).out;
     let states = script.split("cmd=\"").skip(1).filter_map(|rest| rest.split_once('"'));
@@ -94,4 +102,49 @@ fn completions_are_scripts_of_the_shell() {
         assert!(script.contains(&format!("        {state})\n")), "{state} has no case");
     }
     assert_eq!(run(&["completions", "tcsh"]).status, 2);
+}
+
+/// The same list as `--json` has.
+#[test]
+fn every_table_is_there_as_csv() {
+    let all = [
+        (&["info"][..], "devices"),
+        (&["split", "--group", "a=16..", "--group", "b=..64"], "groups"),
+        (&["verify", "--counts", "16,24"], "partitions"),
+        (&["curve", "--job", "gemm", "--sms", "16"], "points"),
+        (&["tune", "--job", "gemm", "--job", "copy", "--budget", "1"], "arms"),
+    ];
+    for (arguments, list) in all {
+        let csv = simulated(&[arguments, &["--csv"]].concat());
+        assert_eq!((csv.status, csv.err.as_str()), (0, ""), "{arguments:?}");
+        let json = simulated(&[arguments, &["--json"]].concat()).json();
+        let rows = json[list].as_array().expect(list);
+        let columns: Vec<&str> = csv.out.lines().next().expect("a header").split(',').collect();
+        for row in rows {
+            let row = row.as_object().expect("an object");
+            assert!(row.keys().all(|key| columns.contains(&key.as_str())), "{columns:?}");
+        }
+        assert_eq!(csv.out.lines().count(), rows.len() + 1, "{arguments:?}");
+        let help = run(&[arguments[0], "--help"]).out;
+        for key in keys(&json) {
+            let is_there =
+                help.split(|it: char| !it.is_alphanumeric() && it != '_').any(|word| word == key);
+            assert!(is_there, "the help of {} does not have {key}", arguments[0]);
+        }
+    }
+}
+
+/// Returns the names of all fields of a value, without those that are data: numbers of SMs, and the names of jobs.
+fn keys(value: &Value) -> Vec<String> {
+    let is_data = |key: &str| {
+        key.starts_with(|it: char| it.is_ascii_digit()) || ["gemm", "copy"].contains(&key)
+    };
+    match value {
+        Value::Array(items) => items.iter().flat_map(keys).collect(),
+        Value::Object(fields) => {
+            let own = fields.keys().filter(|key| !is_data(key)).cloned();
+            own.chain(fields.values().flat_map(keys)).collect()
+        }
+        _ => Vec::new(),
+    }
 }

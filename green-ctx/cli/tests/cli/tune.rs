@@ -15,11 +15,11 @@ fn pair(more: &[&str]) -> Run {
     simulated(&[&["tune"], &PAIR[..], more].concat())
 }
 
-/// Returns the keys of an object, in their order in the text.
+/// Returns the keys of an object, in alphabetical order.
 fn keys(value: &Value) -> String {
-    let keys: Vec<&str> =
+    let keys: BTreeSet<&str> =
         value.as_object().expect("an object").keys().map(String::as_str).collect();
-    keys.join(" ")
+    keys.into_iter().collect::<Vec<_>>().join(" ")
 }
 
 #[test]

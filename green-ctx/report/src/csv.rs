@@ -1,0 +1,62 @@
+//! A list of a JSON object as comma-separated values.
+
+use serde::Serialize;
+use serde_json::Value;
+
+/// Formats the list `list` of the JSON that a command prints as comma-separated values, with a row for each element and
+/// a column for each field. The numbers of a list within an element are separated by spaces; an object within it is
+/// JSON.
+#[must_use]
+pub fn to_csv(answer: &impl Serialize, list: &str) -> String {
+    let answer = serde_json::to_value(answer).unwrap_or_default();
+    let rows: Vec<_> =
+        answer[list].as_array().into_iter().flatten().filter_map(Value::as_object).collect();
+    let mut columns: Vec<&String> = Vec::new();
+    for name in rows.iter().flat_map(|row| row.keys()) {
+        if !columns.contains(&name) {
+            columns.push(name);
+        }
+    }
+    let mut text = columns.iter().map(|name| name.as_str()).collect::<Vec<_>>().join(",");
+    text.push('\n');
+    for row in rows {
+        let cells = columns.iter().map(|name| row.get(*name).map_or_else(String::new, cell));
+        text.push_str(&cells.collect::<Vec<_>>().join(","));
+        text.push('\n');
+    }
+    text
+}
+
+fn cell(value: &Value) -> String {
+    let text = match value {
+        Value::Null => String::new(),
+        Value::String(text) => text.clone(),
+        Value::Array(items) if items.iter().all(|item| item.is_number() || item.is_string()) => {
+            items.iter().map(cell).collect::<Vec<_>>().join(" ")
+        }
+        other => other.to_string(),
+    };
+    // RFC 4180.
+    match text.contains([',', '"', '\n', '\r']) {
+        true => format!("\"{}\"", text.replace('"', "\"\"")),
+        false => text,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::to_csv;
+
+    #[test]
+    fn rows_may_differ_and_text_is_quoted() {
+        let answer = json!({"other": 1, "rows": [
+            {"name": "a,\"b\"", "ids": [1, 2], "share": null},
+            {"name": "c", "more": {"x": [1]}},
+        ]});
+        let expected = "name,ids,share,more\n\"a,\"\"b\"\"\",1 2,,\nc,,,\"{\"\"x\"\":[1]}\"\n";
+        assert_eq!(to_csv(&answer, "rows"), expected);
+        assert_eq!(to_csv(&answer, "none"), "\n");
+    }
+}
