@@ -7,7 +7,7 @@ use std::process::Stdio;
 
 use crate::clients;
 use crate::metadata::{Metadata, Target};
-use crate::{Failure, cargo, workspace_root};
+use crate::{Failure, cargo};
 
 #[derive(clap::Args)]
 pub(crate) struct Selection {
