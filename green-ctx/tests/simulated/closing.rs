@@ -40,6 +40,14 @@ fn a_refused_close_keeps_the_stream() -> Outcome {
         let (partition, reason) = refused(partition);
         assert!(matches!(reason, CloseReason::Shared { streams: Some(0) }), "{reason}");
         drop(clone);
+        // What other libraries hold, such as a stream of cudarc.
+        let clone = partition.stream().clone();
+        let (partition, reason) = refused(partition);
+        assert!(
+            reason.to_string().contains("a clone of it or of its partition's stream,"),
+            "{reason}"
+        );
+        drop(clone);
         let current = partition.context().make_current()?;
         let (partition, _) = refused(partition);
         drop(current);

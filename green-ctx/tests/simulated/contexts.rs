@@ -200,8 +200,8 @@ fn synchronize_waits_for_one_context() -> Outcome {
 
 #[test]
 fn a_context_in_use_is_not_closed() -> Outcome {
-    const KEPT: &str = "a clone, a guard, a graph, a capture or a context that shares its workqueues is alive; \
-                        drop that first";
+    const KEPT: &str = "a clone of it or of its partition's stream, a guard, a graph, a capture or a context that \
+                        shares its workqueues is alive; drop that first";
     each_driver(|machine| {
         let Machine { sim, device } = machine;
         // This crate does not count the streams of a primary context.

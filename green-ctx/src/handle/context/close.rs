@@ -50,7 +50,7 @@ pub enum CloseReason {
     #[error("the context is still in use: {}", keepers(*.streams))]
     Shared {
         /// The number of live streams of the context, not counting a partition's own stream. If the number is 0,
-        /// another handle of the context, a guard, a graph or a capture uses the context.
+        /// another handle of the context or of that stream, a guard, a graph or a capture uses the context.
         ///
         /// `None` for a primary or borrowed context, whose streams are not counted. Partitions, events and buffers also
         /// use the primary context.
@@ -80,8 +80,8 @@ fn keepers(streams: Option<usize>) -> Cow<'static, str> {
     match streams {
         None => "another object that uses it is alive; drop that object first".into(),
         Some(0) => {
-            "a clone, a guard, a graph, a capture or a context that shares its workqueues is \
-             alive; drop that first"
+            "a clone of it or of its partition's stream, a guard, a graph, a capture or a context that \
+             shares its workqueues is alive; drop that first"
                 .into()
         }
         Some(1) => "one of its streams is alive; drop the stream first".into(),
