@@ -3,6 +3,7 @@
 mod bundle;
 mod clients;
 mod fuzz;
+mod interface;
 mod lint;
 mod metadata;
 mod packages;
@@ -41,6 +42,8 @@ enum Task {
     Wheel,
     /// Check that the packages can be published: contents, features, oldest Rust, dependencies.
     CheckPackages,
+    /// List the public items of the packages in xtask/interface.
+    Interface(interface::Options),
     /// Check that no file imports from a later room (a top-level module), and that no import cycle has more than two files.
     CheckRooms,
     /// Collect the programs for a GPU host without Rust in target/gpu-bundle.
@@ -58,6 +61,7 @@ fn main() -> ExitCode {
         Task::Site => site::run(),
         Task::Wheel => wheel::run(),
         Task::CheckPackages => packages::run(),
+        Task::Interface(options) => interface::run(&options),
         Task::CheckRooms => rooms::run(),
         Task::GpuBundle => bundle::run(),
     };
