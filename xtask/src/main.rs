@@ -39,7 +39,7 @@ enum Task {
     /// Build the documentation site in target/site, with the pages that rustdoc has written, and check its links.
     Site,
     /// Build the Python module as a wheel for other machines, in target/wheels.
-    Wheel,
+    Wheel(wheel::Options),
     /// Check that the packages can be published: contents, features, oldest Rust, dependencies.
     CheckPackages,
     /// List the public items of the packages in xtask/interface.
@@ -59,7 +59,7 @@ fn main() -> ExitCode {
         Task::Fuzz(options) => fuzz::run(&options),
         Task::SimLib(options) => sim_lib::run(&options),
         Task::Site => site::run(),
-        Task::Wheel => wheel::run(),
+        Task::Wheel(options) => wheel::run(&options),
         Task::CheckPackages => packages::run(),
         Task::Interface(options) => interface::run(&options),
         Task::CheckRooms => rooms::run(),

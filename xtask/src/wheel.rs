@@ -17,17 +17,47 @@ const COMPATIBILITY: &str = "manylinux_2_28";
 /// The folder for wheels.
 const FOLDER: &str = "target/wheels";
 
-/// Builds the wheel and prints its path. `cargo xtask test --complete` tests it.
-pub(crate) fn run() -> Result<(), Failure> {
+#[derive(clap::Args)]
+pub(crate) struct Options {
+    /// Build for GH200, GB10 and Thor, in target/wheels-aarch64. This needs the Rust target aarch64-unknown-linux-gnu and
+    /// the package libgcc-s1-arm64-cross
+    #[arg(long)]
+    arm: bool,
+}
+
+/// Builds the wheel and prints its path. `cargo xtask test --complete` tests the one for this machine.
+pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     let environment = module::make_environment()?;
-    let wheel = build(&environment)?;
+    let wheel = if options.arm { build_for_arm(&environment)? } else { build(&environment)? };
     println!("{}: {:.1} MiB", wheel.display(), size(&wheel)? as f64 / f64::from(1 << 20));
     Ok(())
 }
 
 /// Builds the wheel in an emptied folder, and returns its path.
 pub(crate) fn build(environment: &Environment) -> Result<PathBuf, Failure> {
-    let folder = workspace_root().join(FOLDER);
+    build_in(FOLDER, environment, &[], &unwinder()?)
+}
+
+fn build_for_arm(environment: &Environment) -> Result<PathBuf, Failure> {
+    let target = "aarch64-unknown-linux-gnu";
+    // Where Debian's and Ubuntu's package has it.
+    let unwinder = Path::new("/usr/aarch64-linux-gnu/lib/libgcc_s.so.1");
+    if !unwinder.exists() {
+        let words =
+            format!("{} is missing; the package libgcc-s1-arm64-cross has it", unwinder.display());
+        return Err(Failure::new(words));
+    }
+    build_in(&format!("{FOLDER}-aarch64"), environment, &["--target", target], unwinder)
+}
+
+fn build_in(
+    folder: &str,
+    environment: &Environment,
+    target: &[&str],
+    unwinder: &Path,
+) -> Result<PathBuf, Failure> {
+    let to = folder;
+    let folder = workspace_root().join(folder);
     if folder.exists() {
         std::fs::remove_dir_all(&folder)
             .map_err(|error| Failure::io("emptying", &folder, error))?;
@@ -37,9 +67,10 @@ pub(crate) fn build(environment: &Environment) -> Result<PathBuf, Failure> {
         .args(["-m", "maturin", "build", "--release", "--strip", "--locked", "--zig"])
         .args(["--compatibility", COMPATIBILITY, "--manifest-path"])
         .arg("green-ctx-torch/python/Cargo.toml")
-        .args(["--out", FOLDER])
+        .args(["--out", to])
+        .args(target)
         .args(["--", "-C"])
-        .arg(format!("link-arg={}", unwinder()?.display()));
+        .arg(format!("link-arg={}", unwinder.display()));
     succeed(&mut command)?;
     let wheel = only_wheel(&folder)?;
     let size = size(&wheel)?;

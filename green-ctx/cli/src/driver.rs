@@ -54,10 +54,10 @@ pub enum DriverChoice {
 }
 
 /// Returns the choices with a fixed name.
-pub(crate) fn names() -> Vec<String> {
-    let mut names: Vec<String> = ["auto", "cuda", "sim"].map(str::to_owned).into();
+pub(crate) fn names() -> impl Iterator<Item = String> {
+    let names = ["auto", "cuda", "sim"].into_iter().map(str::to_owned);
     #[cfg(feature = "sim")]
-    names.extend(green_ctx::sim::Profile::names().map(|name| format!("sim:{name}")));
+    let names = names.chain(green_ctx::sim::Profile::names().map(|name| format!("sim:{name}")));
     names
 }
 
