@@ -125,6 +125,11 @@ functions! {
         Ok(order::destroyed(real, stream).unwrap_or_else(|| destroy(stream)))
     }
 
+    c"cuStreamEndCapture" 0..99999 = cuStreamEndCapture | cuStreamEndCapture_ptsz: (stream: Handle, graph: *mut Handle) {
+        order::capture_ends(stream);
+        Ok((real.end_capture)(stream, graph))
+    }
+
     c"cuDeviceGetDevResource" 0..99999 = cuDeviceGetDevResource: (device: Device, to: *mut Resource, kind: c_int) {
         match kind {
             // Other libraries cut their green contexts from the rest.

@@ -26,6 +26,8 @@ struct Blocking {
     rest: &'static Rest,
     /// Whether the program has not destroyed the stream.
     used: AtomicBool,
+    /// Whether a capture has begun on the stream, and not joined it from another one.
+    captured: AtomicBool,
     /// How many times work or a capture was put on the stream, and how many of these the default stream waits for.
     works: AtomicUsize,
     waited: AtomicUsize,
@@ -43,10 +45,11 @@ impl Blocking {
         self.rest.ended.load(Acquire)
     }
 
-    fn is_capturing(&self, real: &Real) -> bool {
-        let mut status = 0;
-        // SAFETY: the stream is never destroyed, and `status` is a live local.
-        unsafe { (real.is_capturing)(self.stream, &raw mut status) != SUCCESS || status != 0 }
+    fn is_capturing(&self, real: &Real) -> Result<bool, Failed> {
+        let mut capture = 0;
+        // SAFETY: the stream is never destroyed, and `capture` is a live local.
+        let status = unsafe { (real.is_capturing)(self.stream, &raw mut capture) };
+        check(c"cuStreamIsCapturing", status).map(|()| capture != 0)
     }
 
     /// Returns whether all work of the stream is done.
@@ -76,7 +79,10 @@ fn blocking(stream: Handle) -> Option<&'static Blocking> {
 /// Creates a blocking stream, or gives out one that was destroyed.
 pub(super) fn create(real: &Real, rest: &'static Rest, priority: c_int) -> Result<Handle, Failed> {
     let same = |known: &&Blocking| ptr::eq(known.rest, rest) && known.priority == priority;
-    let is_free = |known: &&Blocking| !known.used.load(Relaxed) && known.is_done(real);
+    // The query of a stream that is being captured would end the capture.
+    let is_free = |known: &&Blocking| {
+        !known.used.load(Relaxed) && known.is_capturing(real) == Ok(false) && known.is_done(real)
+    };
     let free = streams().filter(same).filter(is_free).find(|known| !known.used.swap(true, AcqRel));
     if let Some(known) = free {
         return Ok(known.stream);
@@ -90,8 +96,8 @@ pub(super) fn create(real: &Real, rest: &'static Rest, priority: c_int) -> Resul
         let known = place.get();
         let (works, waited, waits) =
             (AtomicUsize::new(0), AtomicUsize::new(0), AtomicUsize::new(0));
-        let used = AtomicBool::new(true);
-        let new = Blocking { stream, priority, rest, used, works, waited, waits };
+        let (used, captured) = (AtomicBool::new(true), AtomicBool::new(false));
+        let new = Blocking { stream, priority, rest, used, captured, works, waited, waits };
         if known.is_none_or(Blocking::has_ended) && place.replace(known, new)? {
             return Ok(stream);
         }
@@ -107,7 +113,7 @@ pub(super) fn create(real: &Real, rest: &'static Rest, priority: c_int) -> Resul
 /// Destroys a blocking stream. Returns the status, or `None` if it is another stream.
 pub(super) fn destroyed(real: &Real, stream: Handle) -> Option<Status> {
     let known = blocking(stream)?;
-    if known.is_capturing(real) {
+    if known.captured.swap(false, AcqRel) && known.is_capturing(real) == Ok(true) {
         let mut graph = ptr::null_mut();
         // The driver ends the capture of a stream that is destroyed.
         // SAFETY: `graph` is a live local, and the captured graph, if there is one, has no other owner.
@@ -125,9 +131,19 @@ pub(super) fn destroyed(real: &Real, stream: Handle) -> Option<Status> {
 /// Returns a stream that is to be captured. A green context's default stream can be captured, and the primary context's
 /// cannot (measured on driver 580.159.04).
 fn capturable(stream: Handle, per_thread: bool) -> Result<Handle, Failed> {
-    match is_legacy(stream, per_thread) && current()?.is_some() {
-        true => Err((c"cuStreamBeginCapture", CAPTURE_UNSUPPORTED)),
-        false => Ok(stream),
+    if is_legacy(stream, per_thread) && current()?.is_some() {
+        return Err((c"cuStreamBeginCapture", CAPTURE_UNSUPPORTED));
+    }
+    if let Some(known) = blocking(stream) {
+        known.captured.fetch_or(!known.is_capturing(real()?)?, AcqRel);
+    }
+    Ok(stream)
+}
+
+/// Notes that a capture ends.
+pub(super) fn capture_ends(stream: Handle) {
+    if let Some(known) = blocking(stream) {
+        known.captured.store(false, Release);
     }
 }
 
@@ -151,7 +167,7 @@ fn before(stream: Handle, per_thread: bool) -> Result<Option<&'static AtomicUsiz
     let real = real()?;
     if let Some(known) = blocking(stream) {
         let works = DEFAULT_WORKS.load(Acquire);
-        if known.waits.load(Acquire) != works && !known.is_capturing(real) {
+        if known.waits.load(Acquire) != works && !known.is_capturing(real)? {
             let order = || order(real, LEGACY, stream);
             within(real, known.rest.context, order)??;
             known.waits.store(works, Release);
@@ -165,7 +181,7 @@ fn before(stream: Handle, per_thread: bool) -> Result<Option<&'static AtomicUsiz
         if known.waited.load(Acquire) == works {
             continue;
         }
-        if known.is_capturing(real) {
+        if known.is_capturing(real)? {
             let call = c"the default stream would wait for a capture, so the call";
             return Err((call, CAPTURE_IMPLICIT));
         }

@@ -238,8 +238,11 @@ fn a_refused_reset_keeps_the_rest() -> Tested {
         device.release_idle();
         assert_eq!((reset(), foreign.current()), (0, ptr::null_mut()));
         // A primary context stays valid when it is reset, so programs may use it again.
-        assert_eq!(foreign.on_context("cuCtxSetCurrent", rest), 0);
-        assert_eq!((foreign.create_stream(0), foreign.create_stream(1)), (0, 0));
+        for _ in 0..2 {
+            assert_eq!(foreign.on_context("cuCtxSetCurrent", rest), 0);
+            assert_eq!((foreign.create_stream(0), foreign.create_stream(1)), (0, 0));
+            assert_eq!(reset(), 0);
+        }
         Ok(())
     })
 }

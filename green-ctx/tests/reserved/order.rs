@@ -205,6 +205,8 @@ fn captures_are_as_without_a_reserve() -> Tested {
         foreign.late(stream);
         let put = |it: Launch| unsafe { it(DEFAULT, sleep, ptr::null_mut()) };
         assert_eq!(foreign.call("cuLaunchHostFunc", put), 906);
+        // The capture does not wait for that work, although it counted.
+        foreign.late(stream);
         let mut graph = ptr::null_mut();
         let end = |it: End| unsafe { it(stream, &mut graph) };
         assert_eq!((foreign.call("cuStreamEndCapture", end), graph.is_null()), (0, false));
@@ -217,6 +219,64 @@ fn captures_are_as_without_a_reserve() -> Tested {
         let mut memory = 0;
         let allocate = |it: Allocate| unsafe { it(&mut memory, 64) };
         assert_eq!(foreign.call("cuMemAlloc_v2", allocate), 0);
+        Ok(())
+    })
+}
+
+/// Fork and join: the helper may be destroyed before the capture ends.
+#[test]
+fn a_stream_that_joined_a_capture_leaves_it_alone() -> Tested {
+    alone("order::a_stream_that_joined_a_capture_leaves_it_alone", || {
+        type Begin = unsafe extern "C" fn(Handle, c_int) -> c_int;
+        type End = unsafe extern "C" fn(Handle, *mut Handle) -> c_int;
+        type Create = unsafe extern "C" fn(*mut Handle, c_uint) -> c_int;
+        type Wait = unsafe extern "C" fn(Handle, Handle, c_uint) -> c_int;
+        let (foreign, stream) = begin()?;
+        let (_, helper) = foreign.new_stream(0);
+        let begin =
+            |stream| foreign.call("cuStreamBeginCapture_v2", |it: Begin| unsafe { it(stream, 2) });
+        let end = |stream| {
+            let mut graph = ptr::null_mut();
+            let end = |it: End| unsafe { it(stream, &mut graph) };
+            (foreign.call("cuStreamEndCapture", end), graph.is_null())
+        };
+        let join = |from, to| {
+            let mut event = ptr::null_mut();
+            foreign.call("cuEventCreate", |it: Create| unsafe { it(&mut event, 2) });
+            foreign.call("cuEventRecord", |it: Record| unsafe { it(event, from) });
+            foreign.call("cuStreamWaitEvent", |it: Wait| unsafe { it(to, event, 0) })
+        };
+        // It has been captured itself before.
+        assert_eq!((begin(helper), end(helper)), (0, (0, false)));
+        assert_eq!(begin(stream), 0);
+        assert_eq!(join(stream, helper), 0);
+        foreign.late(helper);
+        assert_eq!(join(helper, stream), 0);
+        assert_eq!(foreign.destroy(helper), 0);
+        let (status, other) = foreign.new_stream(0);
+        assert!(status == 0 && other != helper, "the helper is still captured");
+        foreign.late(stream);
+        assert_eq!(end(stream), (0, false));
+        Ok(())
+    })
+}
+
+/// The null stream of a function with this meaning is no default stream of the rest.
+#[test]
+fn the_per_thread_default_stream_has_no_order() -> Tested {
+    alone("order::the_per_thread_default_stream_has_no_order", || {
+        let (foreign, stream) = begin()?;
+        let launch = |flags| {
+            let mut found = ptr::null_mut();
+            let look = |it: Lookup| unsafe {
+                it(c"cuLaunchHostFunc".as_ptr(), &mut found, 12000, flags, ptr::null_mut())
+            };
+            assert_eq!(foreign.call("cuGetProcAddress_v2", look), 0);
+            let launch = unsafe { std::mem::transmute::<Handle, Launch>(found) };
+            unsafe { launch(DEFAULT, sleep, ptr::null_mut()) }
+        };
+        foreign.late(stream);
+        assert_eq!((launch(2), launch(0)), (400, 0));
         Ok(())
     })
 }
