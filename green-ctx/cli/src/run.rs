@@ -64,7 +64,7 @@ fn amount(text: &str) -> Result<Amount, String> {
 pub(crate) const DEVICES: &str = "CUDA_VISIBLE_DEVICES";
 
 #[cfg(target_os = "linux")]
-pub(crate) use self::linux::{load, obeys, run, visible};
+pub(crate) use self::linux::{load, obeys, open, run, visible};
 
 #[cfg(not(target_os = "linux"))]
 pub(crate) fn run(
@@ -95,19 +95,18 @@ mod linux {
     const NEEDS: Version = Version::new(12, 5);
 
     pub(crate) fn run(options: &Options, arguments: &Arguments) -> Result<Outcome, Failure> {
-        let Arguments { amounts, verbose, program } = arguments;
-        let Some((file, rest)) = program.split_first() else {
+        let Some((file, rest)) = arguments.program.split_first() else {
             return Err(Failure::Request("the program is missing".to_owned()));
         };
         let mut command = Command::new(file);
         command.args(rest);
         obeys(file)?;
-        let limit = Limit::of(options, amounts)?;
+        let limit = Limit::of(options, &arguments.amounts)?;
         command.envs(limit.of_program.variables.iter().map(|(name, value)| (name, value)));
         if let (Some(_), [only]) = (options.device, &*limit.devices) {
             command.env(DEVICES, visible(only)?);
         }
-        if *verbose {
+        if arguments.verbose {
             // It does not matter if standard error is closed.
             let _ = io::stderr().write_all(limit.text()?.as_bytes());
         }
@@ -117,15 +116,14 @@ mod linux {
 
     /// Returns an error if the loader would ignore a limit for a program.
     pub(crate) fn obeys(program: &OsStr) -> Result<(), Failure> {
-        if !program::is_privileged(program) {
-            return Ok(());
+        if program::is_privileged(program) {
+            let name = program.display();
+            return Err(Failure::Request(format!(
+                "{name} runs with the rights of another user, so the loader would ignore the limit; run green-ctx \
+                 with these rights instead, as in {name} green-ctx run"
+            )));
         }
-        let name = program.display();
-        let words = format!(
-            "{name} runs with the rights of another user, so the loader would ignore the limit; run green-ctx with \
-             these rights instead, as in {name} green-ctx run"
-        );
-        Err(Failure::Request(words))
+        Ok(())
     }
 
     /// Returns the name of a device for the variable that makes devices visible.
@@ -213,7 +211,7 @@ mod linux {
     }
 
     #[allow(unsafe_code, reason = "opens the installed driver, or the library that the user names")]
-    fn open(path: &Path) -> Result<Driver, Failure> {
+    pub(crate) fn open(path: &Path) -> Result<Driver, Failure> {
         // SAFETY: the system's library of this name is the CUDA driver, as is the library in front of it for its
         // callers. If the user names another library, the user vouches that it is a CUDA driver.
         Ok(unsafe { Driver::load_from(path) }?)

@@ -16,7 +16,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::getxattr;
+use rustix::fs::{StatVfsMountFlags, getxattr, statvfs};
 use rustix::process::{getegid, geteuid};
 use tempfile::NamedTempFile;
 
@@ -51,9 +51,14 @@ pub enum Error {
     /// The driver was loaded, but its file was not found.
     #[error("the file of the driver {} was not found", .0.display())]
     NotFound(PathBuf),
-    /// No folder for the files can be written.
-    #[error("no folder for the library in front of the driver can be used: {0}")]
-    Folders(String),
+    /// No folder can be used for the files: neither the user's cache nor this one, for temporary files.
+    #[error("{} cannot be used: {source}; set XDG_CACHE_HOME or TMPDIR to a folder that can", path.display())]
+    Folder {
+        /// The folder.
+        path: PathBuf,
+        /// The system's error.
+        source: io::Error,
+    },
     /// The loader cannot be given this path.
     #[error(
         "the path {} is too long, has a character with a meaning for the loader, or is that of another library in \
@@ -150,25 +155,18 @@ fn user() -> u32 {
 fn place(front: &[u8]) -> Result<(PathBuf, PathBuf), Error> {
     let absolute = |name| env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
     let cache = absolute("XDG_CACHE_HOME").or_else(|| Some(absolute("HOME")?.join(".cache")));
-    let temporary = format!("green-ctx-{}", user());
-    let mut folders: Vec<PathBuf> = cache.iter().map(|path| path.join("green-ctx")).collect();
-    let own = folders.len();
-    folders.extend([env::temp_dir(), "/dev/shm".into()].map(|path| path.join(&temporary)));
-    place_in(&folders, own, front)
-}
-
-/// Writes the files to the first folder that can be written. The first `own` folders are the user's own: if others can
-/// change such a folder, that is an error, and not a reason to take the next one.
-fn place_in(folders: &[PathBuf], own: usize, front: &[u8]) -> Result<(PathBuf, PathBuf), Error> {
-    let mut reasons = Vec::new();
-    for (number, folder) in folders.iter().enumerate() {
-        match written(folder, front) {
-            Err(error @ Error::Unsafe { .. }) if number >= own => reasons.push(error.to_string()),
-            Err(Error::System(error)) => reasons.push(format!("{}: {error}", folder.display())),
+    if let Some(cache) = cache {
+        match written(&cache.join("green-ctx"), front) {
+            Err(Error::System(_)) => {}
+            // If others can change the user's own folder, that is no reason to take another one.
             done => return done,
         }
     }
-    Err(Error::Folders(reasons.join("; ")))
+    let path = env::temp_dir().join(format!("green-ctx-{}", user()));
+    written(&path, front).map_err(|error| match error {
+        Error::System(source) => Error::Folder { path, source },
+        other => other,
+    })
 }
 
 /// Writes the files to a folder.
@@ -196,6 +194,9 @@ fn safe(folder: &Path) -> Result<PathBuf, Error> {
         return wrong(folder, "can be written by other users");
     }
     let folder = folder.canonicalize()?;
+    if statvfs(&folder).map_err(io::Error::from)?.f_flag.contains(StatVfsMountFlags::NOEXEC) {
+        return Err(io::Error::other("libraries there cannot be loaded (noexec)").into());
+    }
     for above in folder.ancestors().skip(1) {
         let found = above.metadata()?;
         if found.uid() != 0 && found.uid() != user() {
@@ -256,27 +257,16 @@ mod tests {
     }
 
     #[test]
-    fn without_any_folder_the_reasons_are_named() {
-        // No folder can be made in /proc.
-        let folders = ["/proc/cache", "/proc/temporary"].map(PathBuf::from);
-        let error = place_in(&folders, 1, b"front").expect_err("there is no folder").to_string();
-        assert!(
-            error.contains("/proc/cache: ") && error.contains("; /proc/temporary: "),
-            "{error}"
-        );
-    }
-
-    #[test]
     fn paths_that_the_loader_would_split_or_expand_are_refused() {
         let folder = folder("paths");
         for name in ["a:b", "a$LIB"] {
-            let error = place_in(&[folder.join(name)], 1, b"front").expect_err(name);
+            let error = written(&folder.join(name), b"front").expect_err(name);
             assert!(matches!(error, Error::Path(_)), "{error}");
         }
         let long = vec!["long-name-of-a-folder-".repeat(10); 5].join("/");
-        let error = place_in(&[folder.join(long)], 1, b"front").expect_err("it is too long");
+        let error = written(&folder.join(long), b"front").expect_err("it is too long");
         assert!(matches!(error, Error::Path(_)), "{error}");
-        let (front, audit) = place_in(&[folder.join("good")], 1, b"front").expect("it is good");
+        let (front, audit) = written(&folder.join("good"), b"front").expect("it is good");
         assert_eq!(fs::read(&front).expect("it is there"), b"front");
         let audit = fs::read(audit).expect("it is there");
         let path = [front.as_os_str().as_bytes(), b"\0"].concat();

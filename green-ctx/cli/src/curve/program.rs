@@ -20,8 +20,8 @@ pub(crate) struct ProgramRequest {
     #[arg(long, value_name = "REGEX", value_parser = expression, conflicts_with = "job")]
     metric: Option<Regex>,
     /// The unit of --metric, for the table.
-    #[arg(long, value_name = "UNIT", requires = "metric")]
-    unit: Option<String>,
+    #[arg(long, value_name = "UNIT", requires = "metric", default_value = "value")]
+    unit: String,
     /// Smaller values of --metric are better, as for a latency.
     #[arg(long, requires = "metric")]
     lower_is_better: bool,
@@ -84,7 +84,7 @@ mod linux {
     use super::ProgramRequest;
     use crate::Options;
     use crate::failure::Failure;
-    use crate::run::{DEVICES, load, obeys, visible};
+    use crate::run::{DEVICES, load, obeys, open, visible};
     use crate::tune::{failure, watched_by};
 
     /// The time between two looks at a running program.
@@ -111,13 +111,11 @@ mod linux {
         };
         obeys(file)?;
         let sizes = device.resources().sm()?.unit_sizes(Granularity::default())?;
-        let metric = match &arguments.metric {
-            None => CurveMetric { unit: "s".to_owned(), lower_is_better: true },
-            Some(_) => CurveMetric {
-                unit: arguments.unit.clone().unwrap_or_else(|| "value".to_owned()),
-                lower_is_better: arguments.lower_is_better,
-            },
+        let (unit, lower_is_better) = match arguments.metric {
+            None => ("s", true),
+            Some(_) => (arguments.unit.as_str(), arguments.lower_is_better),
         };
+        let metric = CurveMetric { unit: unit.to_owned(), lower_is_better };
         let mut programs = Programs {
             arguments,
             program: (file, rest),
@@ -199,29 +197,19 @@ mod linux {
     impl Programs<'_> {
         /// Runs the program, and returns the measured value, or `None` if the command was suspended in the meantime.
         fn attempt(&mut self, sms: u32) -> Result<Option<f64>, Refusal<Failure>> {
-            self.others.extend(others(&self.visible));
+            self.note_others();
             let amount = Amount { number: sms, percent: false, of_rest: true };
             let limit = program::limit(self.driver, amount, &format!("--sms {sms}"));
             let limit = limit.map_err(|error| Refusal::Stop(error.into()))?;
+            // If the loader cannot open the library, it runs the program without a limit.
+            open(&limit.front).map_err(Refusal::Stop)?;
             let (file, rest) = self.program;
             let mut command = Command::new(file);
             command.args(rest).envs(limit.variables).env(DEVICES, &self.visible);
-            command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-            // Apart, so that its children end with it, and that it does not wait for the terminal.
-            #[allow(unsafe_code, reason = "runs a function in the child before the program")]
-            // SAFETY: the function only makes system calls.
-            let command = unsafe { command.pre_exec(set_apart) };
-            let began = Instant::now();
-            let child = command.spawn();
-            let mut child = child.map_err(|source| {
+            let ran = self.run_apart(&mut command, self.arguments.timeout);
+            let (ended, [out, errors]) = ran.map_err(|source| {
                 Refusal::Stop(Failure::Program { program: file.into(), source })
             })?;
-            let mut outputs = [Output::of(child.stdout.take()), Output::of(child.stderr.take())];
-            let ended = self.wait(&mut child, &mut outputs, began);
-            // Children that outlive the program would disturb the next run.
-            end(&child);
-            outputs.iter_mut().for_each(Output::read);
-            let [out, errors] = outputs.map(|output| output.text);
             let last = String::from_utf8_lossy(&errors);
             let last = last.lines().map(str::trim).rfind(|line| !line.is_empty()).unwrap_or("");
             let last: String = last.escape_debug().take(200).collect();
@@ -229,47 +217,73 @@ mod linux {
                 "" => Refusal::Skip(why),
                 last => Refusal::Skip(format!("{why}: {last}")),
             })?;
-            Ok(match (time, &self.arguments.metric) {
-                (Some(_), Some(regex)) => {
-                    Some(number(regex, [&out, &errors]).map_err(Refusal::Skip)?)
-                }
-                (time, _) => time.map(|time| time.as_secs_f64()),
-            })
+            let Some(regex) = self.arguments.metric.as_ref().filter(|_| time.is_some()) else {
+                return Ok(time.map(|time| time.as_secs_f64()));
+            };
+            number(regex, [&out, &errors]).map(Some).map_err(Refusal::Skip)
         }
 
-        /// Waits for the program, and reads what it prints. Returns the program's time, or `None` if the command was
-        /// suspended. If the program does not succeed, returns the reason.
-        fn wait(
-            &self,
-            child: &mut Child,
-            outputs: &mut [Output],
-            began: Instant,
-        ) -> Result<Option<Duration>, String> {
+        /// Notes the processes that compute on the device, as NVIDIA's own command lists them. It may be missing or hang,
+        /// and containers may hide other processes.
+        fn note_others(&mut self) {
+            let list = "--query-compute-apps=process_name,pid --format=csv,noheader --id";
+            let mut command = Command::new("nvidia-smi");
+            command.args(list.split(' ')).arg(&self.visible);
+            if let Ok((Ok(_), [text, _])) =
+                self.run_apart(&mut command, Some(Duration::from_secs(5)))
+            {
+                let text = String::from_utf8_lossy(&text);
+                // Lines without a process number are remarks.
+                let is_process = |line: &&str| line.ends_with(|it: char| it.is_ascii_digit());
+                let lines = text.lines().filter(is_process).take(10);
+                self.others.extend(lines.map(|line| line.escape_debug().take(100).collect()));
+            }
+        }
+
+        /// Runs a program with its children, and ends these with it. Returns the time until its end, or `None` if this
+        /// command was suspended, or the reason if the program did not succeed; and what it printed.
+        fn run_apart(&self, command: &mut Command, timeout: Option<Duration>) -> io::Result<Ran> {
+            command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+            // Apart, so that its children end with it, and that it does not wait for the terminal.
+            #[allow(unsafe_code, reason = "runs a function in the child before the program")]
+            // SAFETY: the function only makes system calls.
+            let command = unsafe { command.pre_exec(set_apart) };
+            let began = Instant::now();
+            let mut child = command.spawn()?;
+            let mut outputs = [Output::of(child.stdout.take()), Output::of(child.stderr.take())];
             let (mut seen, mut was_suspended) = (Instant::now(), false);
-            loop {
+            let ended = loop {
                 was_suspended |= seen.elapsed() > SUSPENDED;
                 seen = Instant::now();
-                outputs.iter_mut().for_each(Output::read);
-                match child.try_wait().map_err(|error| error.to_string())? {
+                let reads = outputs.iter_mut().fold(false, |more, output| output.read() | more);
+                match child.try_wait()? {
                     Some(status) if status.success() => {
-                        return Ok(Some(began.elapsed()).filter(|_| !was_suspended));
+                        break Ok(Some(began.elapsed()).filter(|_| !was_suspended));
                     }
-                    Some(status) => return Err(status.to_string()),
+                    Some(status) => break Err(status.to_string()),
                     None => {}
                 }
-                let timeout = self.arguments.timeout.filter(|timeout| began.elapsed() > *timeout);
-                let late = timeout.map(|it| format!("it runs longer than {} s", it.as_secs_f64()));
+                let late = timeout.filter(|timeout| began.elapsed() > *timeout);
+                let late = late.map(|it| format!("it runs longer than {} s", it.as_secs_f64()));
                 let interrupted = || self.interrupted.load(Ordering::Relaxed);
                 if let Some(why) = late.or_else(|| interrupted().then(|| "interrupted".to_owned()))
                 {
-                    end(child);
+                    end(&child);
                     let _ = child.wait();
-                    return Err(why);
+                    break Err(why);
                 }
-                thread::sleep(EVERY);
-            }
+                if !reads {
+                    thread::sleep(EVERY);
+                }
+            };
+            // Children that outlive the program would disturb the next run.
+            end(&child);
+            outputs.iter_mut().for_each(|output| _ = output.read());
+            Ok((ended, outputs.map(|output| output.text)))
         }
     }
+
+    type Ran = (Result<Option<Duration>, String>, [Vec<u8>; 2]);
 
     /// Puts this process, which is about to become a program, into a session and a group of its own, without a terminal.
     /// It ends when its parent does.
@@ -282,15 +296,6 @@ mod linux {
     fn end(child: &Child) {
         // The group may have ended already.
         let _ = kill_process_group(Pid::from_child(child), Signal::KILL);
-    }
-
-    /// Returns the processes that compute on a device, as NVIDIA's own command lists them. It may be missing, and
-    /// containers may hide other processes.
-    fn others(uuid: &str) -> Vec<String> {
-        let list = "--query-compute-apps=process_name,pid --format=csv,noheader --id";
-        let found = Command::new("nvidia-smi").args(list.split(' ')).arg(uuid).output().ok();
-        let text = found.filter(|it| it.status.success()).map_or(Vec::new(), |it| it.stdout);
-        String::from_utf8_lossy(&text).lines().map(str::to_owned).collect()
     }
 
     /// What a program prints.
@@ -307,19 +312,17 @@ mod linux {
             Output { pipe, text: Vec::new() }
         }
 
-        /// Reads what has been printed, and does not wait.
-        fn read(&mut self) {
-            let Some(pipe) = &mut self.pipe else { return };
+        /// Reads what has been printed, and does not wait. Returns whether there may be more.
+        fn read(&mut self) -> bool {
             let mut chunk = [0; 1 << 16];
-            // Some programs print faster than this reads.
-            for _ in 0..64 {
-                let Ok(length @ 1..) = pipe.read(&mut chunk) else { return };
-                self.text.extend_from_slice(&chunk[..length]);
-                if self.text.len() > 2 * TAIL {
-                    let spare = self.text.len() - TAIL;
-                    self.text.drain(..spare);
-                }
+            let read = self.pipe.as_mut().map_or(Ok(0), |pipe| pipe.read(&mut chunk));
+            let length = read.unwrap_or(0);
+            self.text.extend_from_slice(&chunk[..length]);
+            if self.text.len() > 2 * TAIL {
+                let spare = self.text.len() - TAIL;
+                self.text.drain(..spare);
             }
+            length > 0
         }
     }
 
@@ -336,7 +339,7 @@ mod linux {
         let text = String::from_utf8_lossy(found.as_bytes());
         let text = text.trim();
         // In "1,234 tokens/s" or "-5 tokens/s", an expression such as ([0-9.]+) finds only a part.
-        let numbers = Regex::new(r"(?-u)[-+]?[0-9.,]*[0-9](?:[eE][-+]?[0-9]+)?");
+        let numbers = Regex::new(r"(?-u)[-+]?[0-9](?:[0-9.,]*[0-9])?(?:[eE][-+]?[0-9]+)?");
         let numbers = numbers.map_err(|error| error.to_string())?;
         let mut all = numbers.find_iter(output).skip_while(|it| it.end() <= found.start());
         let (start, end) = (found.start(), found.end());

@@ -405,36 +405,35 @@ fn a_limit_without_its_variable_is_a_limit() {
 #[test]
 fn without_a_cache_a_temporary_folder_is_used() {
     let bench = bench!("temporary");
-    let run = |home: Option<&str>| {
+    let answer = |home: Option<&str>, temporary: &Path| {
         let mut command = bench.command(&["--sms", "32", "python3", "-c", SEEN]);
-        command.env_remove("XDG_CACHE_HOME").env_remove("HOME").env("TMPDIR", &bench.cache.0);
+        command.env_remove("XDG_CACHE_HOME").env_remove("HOME").env("TMPDIR", temporary);
         if let Some(home) = home {
             command.env("HOME", home);
         }
-        let answer = Run::of(command.output().expect("it starts"));
-        assert_eq!((answer.out.as_str(), answer.err.as_str()), ("32\n", ""), "{home:?}");
+        Run::of(command.output().expect("it starts"))
     };
     let user = fs::metadata(&bench.cache.0).expect("it is there").uid();
     let own = bench.cache.0.join(format!("green-ctx-{user}"));
     // No folder can be made in /proc.
     for home in [None, Some("/proc"), Some("not/absolute")] {
-        run(home);
+        let answer = answer(home, &bench.cache.0);
+        assert_eq!((answer.out.as_str(), answer.err.as_str()), ("32\n", ""), "{home:?}");
         assert_eq!(fs::read_dir(&own).expect("it was made").count(), 2, "{home:?}");
         fs::remove_dir_all(&own).expect("it can be removed");
     }
-    let shared = Path::new("/dev/shm").join(format!("green-ctx-{user}"));
-    if !Path::new("/dev/shm").exists() {
-        println!("skipped: this system has no /dev/shm");
-        return;
-    }
-    let was_there = shared.exists();
-    // Another user was first, so that /dev/shm is next.
+    // Another user was first.
     fs::create_dir(&own).expect("a folder");
     fs::set_permissions(&own, Permissions::from_mode(0o777)).expect("it can be set");
-    run(None);
-    assert_eq!(fs::read_dir(&own).expect("it is there").count(), 0);
-    assert!(fs::read_dir(&shared).expect("it is there").count() >= 2);
-    if !was_there {
-        fs::remove_dir_all(&shared).expect("it can be removed");
-    }
+    let refused = answer(None, &bench.cache.0);
+    assert_eq!((refused.status, refused.out.as_str()), (2, ""));
+    assert!(refused.err.contains("can be written by other users; remove it"), "{}", refused.err);
+    let refused = answer(Some("/proc"), Path::new("/proc"));
+    assert_eq!((refused.status, refused.out.as_str()), (2, ""));
+    let words = format!("/proc/green-ctx-{user} cannot be used: ");
+    assert!(
+        refused.err.contains(&words) && refused.err.contains("set XDG_CACHE_HOME"),
+        "{}",
+        refused.err
+    );
 }

@@ -118,9 +118,16 @@ fn a_part_of_a_number_is_refused() {
         let words = "which is only a part of a number";
         assert!(done.out.contains(words) || done.err.contains(words), "{printed}: {}", done.out);
     }
-    let program = ["echo", "rate=1234.5 tokens/s."];
-    let done = Run::of(programs.command(&metric, &program).output().expect("it starts"));
-    assert!(done.out.contains("1234"), "{}", done.out);
+    for (printed, expression) in [
+        ("rate=1234.5 tokens/s.", "([0-9.]+) tokens/s"),
+        ("tokens,1234.5", "^tokens,([0-9.]+)$"),
+        ("rate......1234.5 tokens", r"rate\.+([0-9.]+) tokens"),
+    ] {
+        let options = [&metric[..7], &[expression]].concat();
+        let program = ["echo", printed];
+        let done = Run::of(programs.command(&options, &program).output().expect("it starts"));
+        assert!(done.out.contains("1234"), "{expression}: {}{}", done.out, done.err);
+    }
     let huge = [&metric[..7], &["(.*)"]].concat();
     let done = Run::of(programs.command(&huge, &["echo", "1e-320"]).output().expect("it starts"));
     assert!(!done.out.contains("NaN"), "{}", done.out);
@@ -144,16 +151,29 @@ fn other_programs_on_the_device_are_noted() {
     let programs = programs!("curve-others");
     let folder = &programs.bench.cache;
     let path = format!("{}:{}", folder.0.display(), std::env::var("PATH").expect("it is set"));
-    for (status, note) in [(0, "in the meantime: other.py, 4711."), (9, "")] {
-        let script =
-            format!("#!/bin/sh\n[ $4 = GPU-${{4#GPU-}} ] && echo other.py, 4711\nexit {status}\n");
-        fs::write(folder.file("nvidia-smi"), script).expect("it can be written");
-        fs::set_permissions(folder.file("nvidia-smi"), Permissions::from_mode(0o700))
-            .expect("it is ours");
-        let mut command = programs.command(&["--sms", "64", "--repeat", "1"], &["true"]);
+    let begins = "#!/bin/sh\n[ $4 = GPU-${4#GPU-} ] || exit 1\n";
+    for (script, note) in [
+        (
+            "echo No devices were found; echo \"o\u{1b}[31mther.py, 4711\"",
+            "o\\u{1b}[31mther.py, 4711.",
+        ),
+        ("echo other.py, 4711; exit 9", ""),
+        // Neither a hanging command nor a child of it that keeps its output holds the program up for long.
+        ("sleep 60 & exit 0", ""),
+        ("exec sleep 60", ""),
+    ] {
+        fs::write(folder.file("nvidia-smi"), [begins, script, "\n"].concat())
+            .expect("it can be written");
+        let executable = Permissions::from_mode(0o700);
+        fs::set_permissions(folder.file("nvidia-smi"), executable).expect("it is ours");
+        let options = ["--sms", "64", "--repeat", "1", "--warm-up", "0"];
+        let began = Instant::now();
+        let mut command = programs.command(&options, &["true"]);
         let done = Run::of(command.env("PATH", &path).output().expect("it starts"));
-        assert_eq!((done.status, done.out.contains("other.py")), (0, status == 0), "{}", done.err);
-        assert!(done.out.contains(note), "{}", done.out);
+        assert!(began.elapsed() < Duration::from_secs(40), "{script}");
+        let notes: Vec<&str> = done.out.lines().filter(|line| line.starts_with("Note")).collect();
+        assert_eq!((done.status, notes.len()), (0, usize::from(!note.is_empty())), "{}", done.out);
+        assert!(notes.iter().all(|line| line.ends_with(note)), "{notes:?}");
     }
 }
 
