@@ -52,7 +52,7 @@ pub enum Error {
     #[error("the file of the driver {} was not found", .0.display())]
     NotFound(PathBuf),
     /// No folder can be used for the files: neither the user's cache nor this one, for temporary files.
-    #[error("{} cannot be used: {source}; set XDG_CACHE_HOME or TMPDIR to a folder that can", path.display())]
+    #[error("{} cannot be used; set XDG_CACHE_HOME or TMPDIR to a folder that can", path.display())]
     Folder {
         /// The folder.
         path: PathBuf,
