@@ -1,15 +1,18 @@
 """Runs programs that know nothing of green-ctx under `green-ctx run`, on a GPU: PyTorch, JAX, C++, and SGLang.
 
-    python run_programs.py RESULTS.json             # PyTorch, JAX, C++
-    python run_programs.py RESULTS.json --sglang    # SGLang's offline benchmark, an 8B model with random weights
+    python run_programs.py RESULTS.json                  # torch, jax, c++, curves
+    python run_programs.py RESULTS.json --parts sglang   # its offline benchmark, an 8B model with random weights
 
 Each program prints its rate; the first three also print the SMs that they are told, and those that their blocks saw. A
 program runs on some numbers of SMs and, in turn with those, without green-ctx. CUPTI reports the context of every kernel
-in one more run. `curve --` and the curve within one process measure the same step. The exit status is 1 if a block ran
-on too many SMs, or if a rate at all SMs differs from the one without green-ctx by more than 6 % and more than the spread.
+in one more run. `curve --` and the curve within one process measure the same steps: products, and a step whose kernels
+do not depend on the number of SMs. Within a process, cuBLAS is told of all SMs, unless its target is set. The exit status
+is 1 if a block ran on too many SMs, or if a rate at all SMs differs from the one without green-ctx by more than 6 % and
+more than the spread.
 """
 
 import argparse
+import ctypes
 import json
 import os
 import re
@@ -43,21 +46,37 @@ def timed(step, wait, seconds=1.0):
     return statistics.median(rates)
 
 
-def decode(torch):
-    """A decode step in one graph: sixteen products with a batch of 16."""
+def steps(torch, which):
+    """Returns a decode step of sixteen products with a batch of 16, or one that computes elements."""
+    if which == "tanh":
+        x = torch.randn(1 << 24, device="cuda")
+
+        def elements():
+            y = x
+            for _ in range(8):
+                y = torch.tanh(y)
+            return y
+
+        return elements
     weights = torch.randn(16, 4096, 4096, device="cuda", dtype=torch.bfloat16)
     hidden = torch.randn(16, 4096, device="cuda", dtype=torch.bfloat16)
 
     def step():
+        if which == "decode, told":
+            cublas = ctypes.CDLL("libcublas.so.13")
+            handle = ctypes.c_void_p(torch.cuda.current_blas_handle())
+            assert cublas.cublasSetSmCountTarget(handle, green_ctx_torch.current_sm_count()) == 0
         tokens = hidden
         for weight in weights:
             tokens = (tokens @ weight) * 0.01
         return tokens
 
+    if which == "decode, told":
+        import green_ctx_torch
     return step
 
 
-def torch_():
+def torch_(which="decode"):
     import torch
     import triton
     import triton.language as tl
@@ -67,7 +86,7 @@ def torch_():
         sm = tl.inline_asm_elementwise("mov.u32 $0, %smid;", "=r", [], dtype=tl.int32, is_pure=False, pack=1)
         tl.store(to + tl.program_id(0), sm)
 
-    step, seen = decode(torch), torch.empty(20_000, dtype=torch.int32, device="cuda")
+    step, seen = steps(torch, which), torch.empty(20_000, dtype=torch.int32, device="cuda")
     step()
     torch.cuda.synchronize()
     graph = torch.cuda.CUDAGraph()
@@ -93,12 +112,14 @@ def jax_():
 
 
 def curve_():
-    """The curve within one process, of the step that torch_ measures."""
+    """The curves within one process, of the steps that torch_ measures."""
     import torch
 
     import green_ctx_torch
 
-    print(json.dumps({"curve": dict(green_ctx_torch.curve(decode(torch), sms=COUNTS).points)}))
+    for which in ("decode", "decode, told", "tanh"):
+        curve = green_ctx_torch.curve(steps(torch, which), sms=COUNTS)
+        print(json.dumps({which: dict(curve.points)}), flush=True)
 
 
 def report(rate, seen):
@@ -139,21 +160,28 @@ def ran(command, environment=None):
     return [float(found[1]), *(int(each or 0) for each in found.groups()[1:]), round(time.perf_counter() - begin, 2)]
 
 
-def curves(program, results):
-    """Measures the curve of one step by `curve --` and within one process."""
-    command = [GREEN_CTX, "--json", "curve", "--sms", ",".join(map(str, COUNTS)), "--repeat", "1", "--unit", "1/s"]
-    command += ["--metric", "rate: ([0-9.]+)", "--", *program]
-    done = subprocess.run([*map(str, command)], capture_output=True, text=True)
-    results["curve --"] = json.loads(done.stdout)
+def curves():
+    """Returns the us of two steps on each number of SMs, by `curve --` and within one process."""
+    found = {}
+    for which in ("decode", "tanh"):
+        command = [GREEN_CTX, "--json", "curve", "--sms", ",".join(map(str, COUNTS)), "--repeat", "1", "--unit", "1/s"]
+        command += ["--metric", "rate: ([0-9.]+)", "--", sys.executable, __file__, "torch_", which]
+        done = subprocess.run([*map(str, command)], capture_output=True, text=True)
+        points = json.loads(done.stdout)["points"]
+        found[f"curve -- {which}"] = {str(point["sms"]): point["median_us"] for point in points}
     done = subprocess.run([sys.executable, __file__, "curve_"], capture_output=True, text=True)
-    print(done.stdout[-3000:], done.stderr[-2000:])
-    results["curve"] = json.loads(done.stdout.splitlines()[-1])["curve"]
+    print(done.stderr[-2000:])
+    for line in done.stdout.splitlines():
+        found |= {f"curve {which}": points for which, points in json.loads(line).items()}
+    for name, points in found.items():
+        print(f"{name}: " + ", ".join(f"{sms} SMs {us:.1f} us" for sms, us in points.items()), flush=True)
+    return found
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("results", type=Path)
-    parser.add_argument("--sglang", action="store_true")
+    parser.add_argument("--parts", nargs="+", default=["torch", "jax", "c++", "curves"])
     parser.add_argument("--nvcc", default=reserved_programs.NVCC)
     options = parser.parse_args()
     query = ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"]
@@ -164,15 +192,17 @@ def main():
         reserved_programs.compiled(folder, options.nvcc, ["contexts"], *reserved_clients.cupti())
         programs = {"torch": [sys.executable, __file__, "torch_"], "jax": [sys.executable, __file__, "jax_"]}
         programs["c++"] = [Path(folder, "rate")]
-        counts = COUNTS
-        if options.sglang:
-            programs, counts = {"sglang": sglang(Path(folder))}, [32, 64, 96, 132]
+        if "sglang" in options.parts:
+            programs["sglang"] = sglang(Path(folder))
         for name, program in programs.items():
+            if name not in options.parts:
+                continue
+            counts, alternates = ([32, 64, 96, 132], [64]) if name == "sglang" else (COUNTS, [32, 96, 132])
             plain, held = [], {count: [] for count in counts}
             for repeat in range(3 if name == "c++" else 1):
                 for count in counts:
                     held[count].append(ran([GREEN_CTX, "run", "--sms", count, "--", *program]))
-                    if count in ((64,) if options.sglang else (32, 96, 132)):
+                    if count in alternates:
                         plain.append(ran(program))
             # The whole device as often as nothing.
             held[132] += [ran([GREEN_CTX, "run", "--sms", 132, "--", *program]) for _ in range(len(plain) - len(held[132]))]
@@ -195,12 +225,15 @@ def main():
             print(f"{name}: contexts on 32 SMs: {found}", flush=True)
             if not found or any(kernels and (not green or sms > 32) for _, green, sms, kernels, _ in found):
                 wrong.append(f"{name} on 32 SMs: kernels ran in {found}")
-        if not options.sglang:
-            curves(programs["torch"], results)
-    results["wrong"] = wrong
+            results["wrong"] = wrong
+            options.results.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+        if "curves" in options.parts:
+            results["curves"] = curves()
+            options.results.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
     print(*wrong, f"{len(wrong)} unexpected", sep="\n")
     sys.exit(bool(wrong))
 
 
 if __name__ == "__main__":
-    {"torch_": torch_, "jax_": jax_, "curve_": curve_}.get(sys.argv[1], main)()
+    parts = {"torch_": torch_, "jax_": jax_, "curve_": curve_}
+    parts[sys.argv[1]](*sys.argv[2:]) if sys.argv[1] in parts else main()
