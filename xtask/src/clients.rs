@@ -1,5 +1,6 @@
 //! `cargo xtask clients`: programs without knowledge of the simulator, run on its `libcuda.so.1`.
 
+mod cuda_core;
 pub(crate) mod module;
 
 use std::collections::HashSet;
@@ -74,6 +75,7 @@ const CLIENTS: &[Client] = &[
         run: |bench| bench.script("triton_kernels.py", &["modules", "primary_retains"]),
     },
     Client { name: "cudarc", missing: || None, run: Bench::cudarc },
+    Client { name: "cuda-core", missing: cuda_core::missing, run: Bench::cuda_core },
     Client { name: "a reserve", missing: || None, run: Bench::reserve },
     Client { name: "green-ctx run", missing: no_python, run: Bench::programs },
     Client {
@@ -353,17 +355,22 @@ impl Bench {
                 .arg(self.folder.join("cudarc/Cargo.toml"))
                 .arg("--target-dir")
                 .arg(workspace_root().join("target/clients-cudarc"));
-            // With two libraries of one name, glibc's loader itself loses a list, which the checker would report.
-            if self.front.is_none() && answers(OsStr::new("valgrind"), &["--version"]) {
-                let runner = format!("target.'cfg(all())'.runner = '{VALGRIND}'");
-                command.args(["--config", &runner]);
-            }
+            self.check_memory(&mut command);
             // One test at a time: a wait in one test would invalidate the capture of another.
             command.args(["--", "--test-threads=1"]).env("GREEN_CTX_SIM_DEVICES", "2");
             self.load_library(&mut command);
             self.run_on(spec, &mut command, &[])?;
         }
         Ok(())
+    }
+
+    /// Makes cargo run tests under the memory checker, if there is one.
+    fn check_memory(&self, command: &mut Command) {
+        // With two libraries of one name, glibc's loader itself loses a list, which the checker would report.
+        if self.front.is_none() && answers(OsStr::new("valgrind"), &["--version"]) {
+            let runner = format!("target.'cfg(all())'.runner = '{VALGRIND}'");
+            command.args(["--config", &runner]);
+        }
     }
 
     /// Runs the tests of the library in front of the driver, with the simulated one behind it.
