@@ -16,7 +16,8 @@
 //! 14. [`pitfalls`]: common surprises, listed by symptom.
 //! 15. `testing`, with the feature `sim`: testing programs that use partitions without a GPU.
 //! 16. [`versions`]: what each CUDA version adds, and what an older driver returns.
-//! 17. [`coming_from`]: this crate compared with the driver API, cuda.core, torch, FlashInfer, SGLang and cudarc.
+//! 17. [`coming_from`]: this crate compared with the driver API, cuda.core, torch, FlashInfer, SGLang, cudarc and
+//!     cuda-core.
 //! 18. [`glossary`]: the terms that the manual uses, with their meanings.
 //!
 //! The crate `green-ctx-tune` measures which division is best, and whether to divide

@@ -77,6 +77,7 @@
 //! # Other packages
 //!
 //! - `green-ctx-cudarc`: lets the crate `cudarc` run kernels and cuBLAS on a partition's stream.
+//! - `green-ctx-cuda-core`: the same for `cuda-core`, NVIDIA's runtime for Rust.
 //! - `green-ctx-torch`: PyTorch in partitions, from Python and Rust.
 //! - `green-ctx-cli`: the command `green-ctx`, which also draws the results of [`verify`].
 
