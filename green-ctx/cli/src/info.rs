@@ -1,5 +1,8 @@
 //! `green-ctx info`: shows the driver, the devices, and the units of SMs that each device can be split into.
 
+#[cfg(feature = "sim")]
+use std::collections::BTreeMap;
+
 use green_ctx_report::Info;
 
 use crate::Options;
@@ -18,7 +21,7 @@ pub(crate) fn run(options: &Options, arguments: &Arguments) -> Result<Outcome, F
     #[cfg(feature = "sim")]
     if arguments.all {
         let gpus = green_ctx_report::Gpu::all()?;
-        let data = Outcome::data(options, &serde_json::json!({ "gpus": gpus }), "gpus", 0)?;
+        let data = Outcome::data(options, &BTreeMap::from([("gpus", &gpus)]), "gpus", 0)?;
         let text = || Outcome { text: green_ctx_report::gpus_text(&gpus), status: 0 };
         return Ok(data.unwrap_or_else(text));
     }

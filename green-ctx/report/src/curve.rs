@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use green_ctx_tune::{Curve, CurvePoint};
+use green_ctx_tune::{Curve, CurveMetric, CurvePoint, CurveShape};
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -12,27 +12,52 @@ use crate::tuning::Machine;
 
 /// The JSON that `green-ctx curve` prints: the driver, the device and the curve.
 #[derive(Serialize)]
-pub struct CurveObject {
+pub struct CurveObject<'a> {
     driver: Option<DriverObject>,
     device: Option<DeviceObject>,
-    #[serde(flatten)]
-    curve: Value,
+    job: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    metric: Option<&'a CurveMetric>,
+    points: Vec<PointObject<'a>>,
+    shape: CurveShape,
+    sentence: &'a str,
+    host_us: Option<f64>,
+    notes: &'a [String],
+    complete: bool,
     within: Value,
 }
 
-impl CurveObject {
-    /// Creates the JSON object for a curve. If the quantity is not a time of an iteration, each point also has its median
-    /// in the unit of the quantity.
+#[derive(Serialize)]
+struct PointObject<'a> {
+    #[serde(flatten)]
+    point: &'a CurvePoint,
+    /// The median in the unit of the quantity, if this is not the time of an iteration.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    median: Option<f64>,
+}
+
+impl CurveObject<'_> {
+    /// Creates the JSON object for a curve.
     #[must_use]
-    pub fn of((driver, device): Machine, curve: &Curve) -> CurveObject {
-        let within = json!({ "5%": curve.within(0.05), "10%": curve.within(0.1) });
-        let mut object = json!(curve);
-        if let (Some(metric), Some(points)) = (&curve.metric, object["points"].as_array_mut()) {
-            for (object, point) in points.iter_mut().zip(&curve.points) {
-                object["median"] = point.median_us.map(|time| metric.value(time)).into();
-            }
+    pub fn of((driver, device): Machine, curve: &Curve) -> CurveObject<'_> {
+        let metric = curve.metric.as_ref();
+        let value = |us: f64| metric.map(|metric| metric.value(us));
+        let points = curve.points.iter();
+        let points =
+            points.map(|point| PointObject { point, median: point.median_us.and_then(value) });
+        CurveObject {
+            driver: driver.map(DriverObject::from),
+            device,
+            job: &curve.job,
+            metric,
+            points: points.collect(),
+            shape: curve.shape,
+            sentence: &curve.sentence,
+            host_us: curve.host_us,
+            notes: &curve.notes,
+            complete: curve.complete,
+            within: json!({ "5%": curve.within(0.05), "10%": curve.within(0.1) }),
         }
-        CurveObject { driver: driver.map(DriverObject::from), device, curve: object, within }
     }
 }
 

@@ -3,32 +3,39 @@
 mod table;
 
 use green_ctx::driver::DriverInfo;
-use green_ctx_tune::{self as tune, Outcome, Progress};
+use green_ctx_tune::{self as tune, ArmReport, JobReport, Outcome, Progress, Verdict};
 use serde::Serialize;
-use serde_json::{Value, json};
 
 pub use self::table::{tuning_lines, tuning_table};
 use crate::objects::{DeviceObject, DriverObject, ReserveObject};
 
 /// The JSON that `green-ctx tune` prints: the driver, the device and the outcome.
 #[derive(Serialize)]
-pub struct Tuning {
+pub struct Tuning<'a> {
     driver: Option<DriverObject>,
     device: Option<DeviceObject>,
-    #[serde(flatten)]
-    outcome: Value,
+    goal: String,
+    verdict: &'a Verdict,
+    jobs: &'a [JobReport],
+    arms: &'a [ArmReport],
+    notes: &'a [String],
+    seconds: f64,
 }
 
-impl Tuning {
+impl Tuning<'_> {
     /// Creates the JSON object for an outcome.
     #[must_use]
-    pub fn of((driver, device): Machine, outcome: &Outcome) -> Tuning {
-        let Outcome { goal, verdict, jobs, arms, notes, seconds, .. } = outcome;
-        let outcome = json!({
-            "goal": goal.to_string(), "verdict": verdict, "jobs": jobs, "arms": arms, "notes": notes,
-            "seconds": seconds,
-        });
-        Tuning { driver: driver.map(DriverObject::from), device, outcome }
+    pub fn of((driver, device): Machine, outcome: &Outcome) -> Tuning<'_> {
+        Tuning {
+            driver: driver.map(DriverObject::from),
+            device,
+            goal: outcome.goal.to_string(),
+            verdict: &outcome.verdict,
+            jobs: &outcome.jobs,
+            arms: &outcome.arms,
+            notes: &outcome.notes,
+            seconds: outcome.seconds,
+        }
     }
 }
 
