@@ -38,7 +38,7 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "NAME[:SIZE]", required_unless_present = "program", value_parser = jobs::hinted(), hide_possible_values = true)]
     job: Option<jobs::Spec>,
     /// The numbers of SMs to measure, rounded up to whole units. The default is about eight. The whole device is always
-    /// measured.
+    /// measured, and numbers that are not smaller are left out.
     #[arg(long, value_name = "SMS,...", value_delimiter = ',', value_parser = crate::request::count)]
     sms: Option<Vec<u32>>,
     /// The duration of the measurement in seconds. The default is 10.

@@ -44,10 +44,12 @@ pub(crate) const CURVE: &str =
   job            its name
   metric         unit, lower_is_better; only if a program was measured
   points *       sms
-                   blocks_us      the time of an iteration in each block or run, in us
+                   blocks_us      the time of an iteration in each block, or of each run, in us; with
+                                  --metric, a time that gives the same speed
                    median_us      their median
                    median         of a program, in the metric's unit
-                   spread         the slowest minus the fastest block, as a fraction of the median
+                   spread         the slowest minus the fastest block, as a fraction of the median;
+                                  null if there is only one
                    speed          as a fraction of the speed on the whole device
                    doubling       the factor compared with half of the SMs, or null
                    skipped        the reason if the job does not run, or null

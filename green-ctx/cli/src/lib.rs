@@ -64,7 +64,7 @@ struct Options {
     )]
     driver: DriverChoice,
     /// The number of the device among the devices that CUDA_VISIBLE_DEVICES makes visible, counted from 0. By default,
-    /// info shows all devices, and the other commands use device 0.
+    /// info shows all devices, run limits all of them, and the other commands use device 0.
     #[arg(
         long,
         global = true,

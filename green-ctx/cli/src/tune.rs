@@ -55,7 +55,7 @@ Examples:
   green-ctx tune --show small.json
 
 Jobs of your own are tuned by green_ctx_torch.tune in Python, and by green_ctx_tune::run in Rust.
-Without a GPU, the jobs run in a model, and every output says so.";
+Without a GPU, the jobs run in a model; the text, the JSON and the picture say so.";
 
 #[derive(clap::Args)]
 pub(crate) struct Arguments {

@@ -233,7 +233,7 @@ impl Curve {
             );
             (CurveShape::Hidden, words)
         } else if f64::from(knee) > ALMOST_ALL * f64::from(sms) {
-            let percent = (100.0 * speed).floor();
+            let percent = 100.0 * speed;
             let words = format!("on {part} of {sms} SMs, it has {percent:.0} % of its full speed");
             match 5 * part < 2 * sms {
                 true => (CurveShape::Unknown, format!("{job} needs more SMs: {words}.")),

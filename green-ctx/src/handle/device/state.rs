@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use green_ctx_sys::{Api, CUdevResourceType, CUdevSmResource, Rest};
+use green_ctx_sys::{Api, CUdevResourceType, CUdevSmResource, CUresult, Rest};
 use parking_lot::{Mutex, MutexGuard};
 
 use super::Device;
@@ -174,7 +174,14 @@ impl Device {
 
     fn rest_with(&self, context: bool) -> Result<Option<Rest>> {
         let rest = self.functions()?.rest(self.as_raw(), context).transpose();
-        rest.map_err(|status| Error::Driver { call: "greenCtxReserveRest", status })
+        rest.map_err(|status| match status {
+            CUresult::CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION => {
+                let words =
+                    "the reserve leaves no SMs for work outside of partitions: reserve fewer";
+                Error::InvalidRequest(words.to_owned())
+            }
+            status => Error::Driver { call: "greenCtxReserveRest", status },
+        })
     }
 
     /// Returns the units of `cut`. If the cut is not remembered, calls `make` to cut the device.
