@@ -63,7 +63,7 @@ fn list(package: &str) -> Result<String, Failure> {
     command.args(["--lib", "--package", package, "--"]);
     command.args(["-Zunstable-options", "--output-format=json", "--cap-lints=allow"]);
     command.current_dir(workspace_root()).env("CARGO_TARGET_DIR", &target);
-    // For the output's format, which this Rust will not change any more.
+    // The JSON is unstable, but its format is fixed in this version of Rust.
     command.env("RUSTC_BOOTSTRAP", "1");
     succeed(&mut command)?;
     let json = target.join("doc").join(format!("{}.json", package.replace('-', "_")));

@@ -1,4 +1,4 @@
-//! Arguments of which completions know some values.
+//! Arguments with some values that completions know.
 
 use std::error::Error;
 use std::ffi::OsStr;

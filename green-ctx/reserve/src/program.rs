@@ -158,7 +158,7 @@ fn place(front: &[u8]) -> Result<(PathBuf, PathBuf), Error> {
     if let Some(cache) = cache {
         match written(&cache.join("green-ctx"), front) {
             Err(Error::System(_)) => {}
-            // If others can change the user's own folder, that is no reason to take another one.
+            // If others can change the user's own folder, the user must know, so no other folder is tried.
             done => return done,
         }
     }

@@ -261,7 +261,7 @@ fn a_stream_that_joined_a_capture_leaves_it_alone() -> Tested {
     })
 }
 
-/// The null stream of a function with this meaning is no default stream of the rest.
+/// The null stream of these functions is not the default stream of the rest.
 #[test]
 fn the_per_thread_default_stream_has_no_order() -> Tested {
     alone("order::the_per_thread_default_stream_has_no_order", || {

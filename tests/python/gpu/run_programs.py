@@ -6,7 +6,7 @@
 Each program prints its rate; the first three also print the SMs that they are told, and those that their blocks saw. A
 program runs on some numbers of SMs and, in turn with those, without green-ctx. CUPTI reports the context of every kernel
 in one more run. `curve --` and the curve within one process measure the same steps: products, and a step whose kernels
-do not depend on the number of SMs. Within a process, cuBLAS is told of all SMs, unless its target is set. The exit status
+do not depend on the number of SMs. Within a process, cuBLAS sees all SMs, unless its target is set. The exit status
 is 1 if a block ran on too many SMs, or if a rate at all SMs differs from the one without green-ctx by more than 6 % and
 more than the spread.
 """

@@ -238,7 +238,7 @@ def watching_finds_what_runs_outside():
         with torch.cuda.stream(plain):
             torch.relu(A)
             A.sum()
-    # What a reserve confines is no escape.
+    # Work that a reserve confines does not count as an escape.
     assert bool(RESERVED) == outside.ok and (RESERVED or len(outside.escapes) >= 2), outside
     # The driver also reports the context of a graph's kernels.
     with green_ctx_torch.watch(part) as replayed:

@@ -298,7 +298,7 @@ mod linux {
         let _ = kill_process_group(Pid::from_child(child), Signal::KILL);
     }
 
-    /// What a program prints.
+    /// The output of a program.
     struct Output {
         pipe: Option<File>,
         /// The end of it.
