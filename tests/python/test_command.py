@@ -1,6 +1,7 @@
 """The command `green-ctx`, run from the module."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -52,3 +53,11 @@ def test_the_script_is_installed():
     script = Path(sys.executable).with_name("green-ctx")
     done = subprocess.run([script, "--version"], capture_output=True, text=True, check=True)
     assert done.stdout.startswith("green-ctx ")
+
+
+def test_a_wrong_reserve_is_an_error_of_the_command():
+    script = Path(sys.executable).with_name("green-ctx")
+    wrong = {**os.environ, "GREEN_CTX_RESERVE": "many"}
+    done = subprocess.run([script, "--json", "info"], capture_output=True, text=True, env=wrong)
+    assert done.returncode == 2
+    assert "GREEN_CTX_RESERVE=many is not a number" in json.loads(done.stdout)["error"]["message"]

@@ -1,14 +1,7 @@
-"""The command ``green-ctx``, which ``python -m green_ctx_torch`` also runs."""
+"""``python -m green_ctx_torch`` runs the command ``green-ctx``."""
 
 import sys
 
 from green_ctx_torch import _native
 
-
-def main() -> int:
-    """Runs the command with the process's arguments, and returns its exit status."""
-    return _native._main(sys.argv[1:])
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+sys.exit(_native._main(sys.argv[1:]))

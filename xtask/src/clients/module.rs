@@ -180,7 +180,12 @@ impl Bench {
             // mypy looks for its configuration in the current folder.
             succeed(command.current_dir(&project))
         };
-        check(&["mypy", "python/green_ctx_torch", "python/green_ctx_sglang"])?;
+        check(&[
+            "mypy",
+            "python/green_ctx_torch",
+            "python/green_ctx_command",
+            "python/green_ctx_sglang",
+        ])?;
         check(&[
             "mypy.stubtest",
             "green_ctx_torch",
