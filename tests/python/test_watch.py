@@ -3,9 +3,10 @@
 import json
 import warnings
 from contextlib import closing
+from types import SimpleNamespace
 
 import pytest
-from green_ctx_torch import Watch, partition, watch
+from green_ctx_torch import Oversized, Watch, partition, watch
 
 INSIDE, PLAIN = 7, 1
 
@@ -104,3 +105,41 @@ def test_collectives_in_two_partitions_are_a_warning():
         warnings.simplefilter("error")
         watched = read(event(nccl, 2, INSIDE), event(nccl, 3, PLAIN), event("elementwise", 4, 9))
     assert watched.collectives == {INSIDE: 1, PLAIN: 1}
+
+
+def spun(blocks, threads=128, spinning=("*barrier*",), **arguments):
+    """Watches one launch for a partition of 8 SMs, on a GPU with the limits of an H200."""
+    with closing(partition({"decode": 8})) as parts:
+        watched = watch(parts["decode"], spinning=spinning)
+    watched._device = 0
+    watched._properties = SimpleNamespace(
+        max_threads_per_multi_processor=2048, regs_per_multiprocessor=65536, shared_memory_per_multiprocessor=233472
+    )
+    kernel = event("grid_barrier(int)", 5, INSIDE, grid=[blocks, 1, 1], block=[threads, 1, 1], **arguments)
+    watched._read([mark(0, INSIDE), mark(1, PLAIN), kernel, mark(99, INSIDE)])
+    return watched
+
+
+@pytest.mark.parametrize(
+    ("most", "threads", "arguments"),
+    [
+        (8 * 16, 128, {}),
+        (8, 1024, {"registers per thread": 64}),
+        # 33 registers of 32 threads are five units of 256.
+        (8 * 12, 128, {"registers per thread": 33}),
+        (8, 128, {"shared memory": 200_000}),
+    ],
+)
+def test_spinning_kernels_must_be_resident_at_once(most, threads, arguments):
+    assert spun(most, threads, **arguments).ok
+    watched = spun(most + 1, threads, **arguments)
+    assert watched.oversized == [Oversized("grid_barrier(int)", most + 1, most, 1)]
+    assert not watched.ok and not watched.escapes
+    assert f"{most + 1} blocks, of which at most {most} are resident on 8 SMs" in repr(watched)
+    assert json.loads(watched.to_json())["oversized"][0]["resident"] == most
+
+
+def test_other_kernels_may_have_any_grid():
+    assert spun(100_000, spinning=["*reduce*"]).ok and spun(100_000, spinning=()).ok
+    with pytest.raises(TypeError, match=r"such as \['spin'\]"):
+        watch(spinning="spin")

@@ -84,7 +84,7 @@ from green_ctx_torch._native import (
 )
 from green_ctx_torch._tuning import Applied, Job, curve, tune, tuned
 from green_ctx_torch.sizing import floor, sm_count
-from green_ctx_torch.watching import Escape, Watch, watch
+from green_ctx_torch.watching import Escape, Oversized, Watch, watch
 
 __all__ = [
     "Applied",
@@ -106,6 +106,7 @@ __all__ = [
     "Location",
     "NoDriverError",
     "NodeAudit",
+    "Oversized",
     "Partition",
     "PartitionReport",
     "PlanSet",

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import ctypes
 import json
+import math
 import os
 import re
 import tempfile
@@ -21,6 +22,7 @@ import time
 import warnings
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
+from fnmatch import fnmatchcase
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -30,7 +32,7 @@ from green_ctx_torch._errors import DriverError, InvalidStateError, UnsupportedE
 if TYPE_CHECKING:
     from green_ctx_torch._native import Partition
 
-__all__ = ["Escape", "Watch", "watch"]
+__all__ = ["Escape", "Oversized", "Watch", "watch"]
 
 _MARKER = "spin_kernel"
 """The kernel that `torch.cuda._sleep` launches. `watch` launches it on streams whose context is known."""
@@ -74,16 +76,38 @@ class Escape:
     """The total duration of these operations in microseconds."""
 
 
+@dataclass(frozen=True)
+class Oversized:
+    """Launches of a spinning kernel with more blocks than the partition's SMs can hold at the same time."""
+
+    name: str
+    """The kernel's name."""
+
+    blocks: int
+    """The number of blocks of the grid."""
+
+    resident: int
+    """The number of blocks that fit on the partition's SMs at the same time, or more than that number."""
+
+    count: int
+    """The number of launches."""
+
+
 class Watch:
     """The result of `watch`. The properties can be read after the `with` block has ended."""
 
-    def __init__(self, partition: Partition | None = None) -> None:
+    def __init__(self, partition: Partition | None = None, spinning: Iterable[str] = ()) -> None:
         if partition is not None and not isinstance(partition, _native.Partition):
             raise TypeError(
                 "watch takes a Partition, such as parts['decode'] or context.partition, got "
                 f"{type(partition).__name__}"
             )
+        if isinstance(spinning, str):
+            raise TypeError(f"spinning takes a list of patterns, such as [{spinning!r}]")
         self._partition = partition
+        self._spinning = tuple(spinning)
+        self._sms = 0 if partition is None else partition.floor or partition.sm_count
+        self._oversized: list[Oversized] = []
         self._name = "" if partition is None else partition.name
         self._device = -1
         self._context: int | None = None
@@ -92,6 +116,7 @@ class Watch:
         self._escapes: list[Escape] | None = None
         self._collectives: dict[int, int] = {}
         self._profiler: Any = None
+        self._properties: Any = None
         self._stream: Any = None
 
     @property
@@ -107,9 +132,22 @@ class Watch:
         return list(self._escapes)
 
     @property
+    def oversized(self) -> list[Oversized]:
+        """The launches of spinning kernels, inside or outside the partition, whose blocks cannot all be resident on the
+        partition's SMs at once. In the partition, such a kernel can hang: its blocks wait for blocks that cannot begin.
+
+        The SMs that count are those that no other partition may use, or all SMs of the partition if it has no floor.
+        The bound comes from the threads, registers and shared memory of a block; a kernel can need fewer blocks still,
+        for example because it uses clusters.
+        """
+        if self._escapes is None:
+            raise InvalidStateError(_NO_RESULTS)
+        return list(self._oversized)
+
+    @property
     def ok(self) -> bool:
-        """True if there are no escapes."""
-        return not self.escapes
+        """True if there are no escapes and no oversized launches."""
+        return not self.escapes and not self._oversized
 
     @property
     def collectives(self) -> dict[int, int]:
@@ -143,6 +181,7 @@ class Watch:
             "total": self._total,
             "collectives": {str(context): count for context, count in self.collectives.items()},
             "escapes": escapes,
+            "oversized": [asdict(each) for each in self._oversized],
         }
         return json.dumps(result, indent=1)
 
@@ -151,15 +190,19 @@ class Watch:
         if self._escapes is None:
             return f"<Watch {name}: not finished>"
         count = sum(escape.count for escape in self._escapes)
-        if not count and self._confined:
+        if count:
+            lines = [f"<Watch {name}: {count} of {self._total} kernels ran outside:"]
+        elif self._confined:
             count = self._total - self._confined
-            return f"<Watch {name}: {count} of {self._total} kernels ran inside, the others outside of the reserve>"
-        if not count:
-            return f"<Watch {name}: all {self._total} kernels ran inside>"
-        lines = [f"<Watch {name}: {count} of {self._total} kernels ran outside:"]
+            lines = [f"<Watch {name}: {count} of {self._total} kernels ran inside, the others outside of the reserve"]
+        else:
+            lines = [f"<Watch {name}: all {self._total} kernels ran inside"]
         for escape in self._escapes:
             where = f"stream {escape.stream} of context {escape.context}"
             lines.append(f"  {escape.count} x {escape.name}, {escape.duration_us:.1f} us, {where}")
+        for each in self._oversized:
+            most = f"{each.blocks} blocks, of which at most {each.resident} are resident on {self._sms} SMs"
+            lines.append(f"  {each.count} x {each.name}: {most}")
         return "\n".join(lines) + ">"
 
     def __enter__(self) -> Watch:
@@ -188,6 +231,8 @@ class Watch:
             profiler.stop()
             raise
         self._device, self._profiler, self._stream = device, profiler, stream
+        self._sms = self._sms or _native.current_floor(device) or _native.current_sm_count(device) or 0
+        self._properties = torch.cuda.get_device_properties(device)
         return self
 
     def __exit__(
@@ -266,6 +311,7 @@ class Watch:
         escapes.sort(key=lambda escape: -escape.duration_us)
         self._context, self._total, self._escapes = inside, len(work), escapes
         self._collectives = collectives
+        self._oversized = self._find_oversized(work)
         partitions = sorted(collectives.keys() - {plain})
         if len(partitions) > 1:
             warnings.warn(
@@ -277,7 +323,20 @@ class Watch:
             )
 
 
-def watch(part: Partition | None = None) -> Watch:
+    def _find_oversized(self, work: list[dict[str, Any]]) -> list[Oversized]:
+        found: dict[tuple[str, int, int], int] = {}
+        for event in work:
+            if event["cat"] != "kernel" or not any(fnmatchcase(event["name"], each) for each in self._spinning):
+                continue
+            blocks = math.prod(event["args"]["grid"])
+            resident = self._sms * _resident_per_sm(event["args"], self._properties)
+            if blocks > resident:
+                key = (event["name"], blocks, resident)
+                found[key] = found.get(key, 0) + 1
+        return [Oversized(*key, count) for key, count in found.items()]
+
+
+def watch(part: Partition | None = None, *, spinning: Iterable[str] = ()) -> Watch:
     """Finds work in a `with` block that runs outside a partition.
 
         with parts["decode"], watch() as watched:
@@ -289,13 +348,22 @@ def watch(part: Partition | None = None) -> Watch:
     work that did not. All work of the process on that device counts, including that of other threads. Under a reserve,
     work outside of partitions is not listed, because it cannot use a floor.
 
+    `spinning` names kernels whose blocks wait for each other, with the wildcards of `fnmatch`:
+
+        with watch(parts["decode"], spinning=["*grid_barrier*"]) as watched:
+            step()      # on all SMs, where such a kernel ends
+        assert not watched.oversized, watched
+
+    Launches whose blocks cannot all be resident on the partition's SMs are listed in `watched.oversized`. Such a kernel
+    can hang in the partition, and a block that hangs does not end, so watch it outside of the partition first.
+
     Profiling slows launches down, so watch one step and not a whole service. The block begins and ends with a
     synchronisation of the device.
 
     Raises RuntimeError if the result cannot be determined: no partition is given and the thread is in none, torch
     cannot profile CUDA work, another profiler runs, or the driver does not report contexts.
     """
-    return Watch(part)
+    return Watch(part, spinning)
 
 
 _KINDS = {"kernel": "kernel", "gpu_memset": "memset", "gpu_memcpy": "copy"}
@@ -307,6 +375,23 @@ def _uses_sms(event: dict[str, Any]) -> bool:
         # The copy engines do copies from and to the host.
         return "DtoD" in event["name"]
     return category in _KINDS
+
+
+def _resident_per_sm(arguments: dict[str, Any], properties: Any) -> int:
+    """Returns the most blocks of a kernel that one SM can hold by its threads, registers and shared memory.
+
+    The SM gives each warp registers in units of 256 (CUDA's occupancy tables). What the driver adds to a block's shared
+    memory is left out, so the result is never too small.
+    """
+    warps = -(-math.prod(arguments["block"]) // 32)
+    registers = -(-32 * arguments.get("registers per thread", 0) // 256) * 256 * warps
+    shared = arguments.get("shared memory", 0)
+    bounds = [properties.max_threads_per_multi_processor // (32 * warps)]
+    if registers:
+        bounds.append(properties.regs_per_multiprocessor // registers)
+    if shared:
+        bounds.append(properties.shared_memory_per_multiprocessor // shared)
+    return int(min(bounds))
 
 
 class _TorchProfiler:

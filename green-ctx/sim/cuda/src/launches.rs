@@ -36,10 +36,11 @@ pub(crate) fn take() -> Vec<Launch> {
 /// Returns the launches as events of a trace. Times are in µs.
 pub(crate) fn events(launches: &[Launch]) -> String {
     let event = |launch: &Launch| {
-        let Launch { kernel, device, stream, context, is_green, context_sms, .. } = launch;
+        let Launch { kernel, device, stream, context, is_green, context_sms, grid, block, .. } =
+            launch;
         let (start, end) = (launch.start_ns as f64 / 1e3, launch.end_ns as f64 / 1e3);
         let args = format!(
-            r#"{{"device": {device}, "stream": {stream}, "context": {context}, "green": {is_green}, "sms": {context_sms}}}"#
+            r#"{{"device": {device}, "stream": {stream}, "context": {context}, "green": {is_green}, "sms": {context_sms}, "grid": {grid:?}, "block": {block:?}}}"#
         );
         format!(
             r#"{{"name": {kernel:?}, "cat": "kernel", "ts": {start}, "dur": {}, "args": {args}}}"#,
