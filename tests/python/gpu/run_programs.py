@@ -27,6 +27,7 @@ import reserved_clients
 import reserved_programs
 
 COUNTS = [8, 16, 32, 48, 64, 96, 120, 132]
+CURVE_COUNTS = [8, 32, 64, 132]
 HERE = Path(__file__).resolve().parent
 GREEN_CTX = next((path for path in (HERE / "green-ctx", HERE.parent / "green-ctx") if path.exists()), "green-ctx")
 
@@ -65,7 +66,7 @@ def steps(torch, which):
         if which == "decode, told":
             cublas = ctypes.CDLL("libcublas.so.13")
             handle = ctypes.c_void_p(torch.cuda.current_blas_handle())
-            assert cublas.cublasSetSmCountTarget(handle, green_ctx_torch.current_sm_count()) == 0
+            assert cublas.cublasSetSmCountTarget(handle, green_ctx_torch.sm_count()) == 0
         tokens = hidden
         for weight in weights:
             tokens = (tokens @ weight) * 0.01
@@ -118,7 +119,7 @@ def curve_():
     import green_ctx_torch
 
     for which in ("decode", "decode, told", "tanh"):
-        curve = green_ctx_torch.curve(steps(torch, which), sms=COUNTS)
+        curve = green_ctx_torch.curve(steps(torch, which), sms=CURVE_COUNTS)
         print(json.dumps({which: dict(curve.points)}), flush=True)
 
 
@@ -157,14 +158,16 @@ def ran(command, environment=None):
     found = found or re.search(r"Total token throughput \(tok/s\): +([0-9.]+)()()", done.stdout)
     if done.returncode or not found:
         sys.exit(f"{command} ended with {done.returncode}: {done.stdout[-2000:]} {done.stderr[-4000:]}")
-    return [float(found[1]), *(int(each or 0) for each in found.groups()[1:]), round(time.perf_counter() - begin, 2)]
+    seconds = round(time.perf_counter() - begin, 2)
+    print(f"{found[1]} per s, in {seconds} s:", *command[:4], file=sys.stderr, flush=True)
+    return [float(found[1]), *(int(each or 0) for each in found.groups()[1:]), seconds]
 
 
 def curves():
     """Returns the us of two steps on each number of SMs, by `curve --` and within one process."""
     found = {}
     for which in ("decode", "tanh"):
-        command = [GREEN_CTX, "--json", "curve", "--sms", ",".join(map(str, COUNTS)), "--repeat", "1", "--unit", "1/s"]
+        command = [GREEN_CTX, "--json", "curve", "--sms", ",".join(map(str, CURVE_COUNTS)), "--repeat", "1", "--unit", "1/s"]
         command += ["--metric", "rate: ([0-9.]+)", "--", sys.executable, __file__, "torch_", which]
         done = subprocess.run([*map(str, command)], capture_output=True, text=True)
         points = json.loads(done.stdout)["points"]
