@@ -88,11 +88,14 @@ class Server:
             self.process = subprocess.Popen(
                 [*map(str, command)], env=environment, stdout=log, stderr=log, start_new_session=True
             )
-        while "The server is fired up" not in self.log.read_text():
-            if self.process.poll() is not None or time.monotonic() - began > 300:
-                self.stop()
-                sys.exit(f"{arm} did not start:\n{self.log.read_text()[-4000:]}")
-            time.sleep(0.5)
+        try:
+            while "The server is fired up" not in self.log.read_text():
+                if self.process.poll() is not None or time.monotonic() - began > 300:
+                    sys.exit(f"{arm} did not start:\n{self.log.read_text()[-4000:]}")
+                time.sleep(0.5)
+        except BaseException:
+            self.stop()
+            raise
         self.ready = round(time.monotonic() - began, 1)
 
     def stop(self):

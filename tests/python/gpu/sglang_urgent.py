@@ -15,12 +15,15 @@ import argparse
 import json
 import lzma
 import os
+import signal
 import statistics
 import sys
 import tempfile
 import threading
 import time
 from pathlib import Path
+
+import sglang_shares as shares
 
 ARMS = ("none", "plain", "priority", "reserve 16", "reserve 32")
 RATES = (6, 9)
@@ -57,23 +60,24 @@ def urgent(ours, torch):
     layer = torch.nn.TransformerEncoderLayer(768, 12, 3072, batch_first=True, device="cuda", dtype=torch.bfloat16)
     encoder = torch.nn.TransformerEncoder(layer, 4).eval()
     image = torch.randn(1, 197, 768, device="cuda", dtype=torch.bfloat16)
-    begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+    # The graph itself records them, so that the time between them has nothing of the host.
+    begin, end = (torch.cuda.Event(enable_timing=True, external=True) for _ in range(2))
     with ours, torch.no_grad(), open(os.environ["URGENT_TIMES"], "a", buffering=1, encoding="utf-8") as file:
         encoder(image)
         torch.cuda.current_stream().synchronize()
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph, capture_error_mode="thread_local"):
+            begin.record()
             encoder(image)
+            end.record()
         due = time.time()
         while True:
             # The times that passed during a late job are left out.
             due = max(due + PERIOD, time.time())
             time.sleep(max(0.0, due - time.time()))
             woken = time.time()
-            begin.record()
             graph.replay()
-            end.record()
-            end.synchronize()
+            torch.cuda.current_stream().synchronize()
             # When the job was due, and its times in us: from then on, from the thread's wake-up on, and on the GPU.
             now = time.time()
             times = (now - due, now - woken, begin.elapsed_time(end) / 1e3)
@@ -82,8 +86,6 @@ def urgent(ours, torch):
 
 def measured(arm, options):
     """Yields one entry for each seed and rate."""
-    import sglang_shares as shares
-
     with tempfile.TemporaryDirectory() as folder:
         times = Path(folder, "times")
         times.touch()
@@ -103,35 +105,43 @@ def measured(arm, options):
             server = shares.Server("mixed 512", options)
         finally:
             os.environ["PYTHONPATH"] = paths[-1]
-
-        def between(begin, end):
-            lines = [line.split() for line in times.read_text().splitlines()]
-            return [[int(each) for each in words] for due, *words in lines if begin <= float(due) < end]
-
-        time.sleep(3)
-        now = time.time()
-        alone = between(now - 2, now)
-        if not alone and arm != "none":
+        try:
+            yield from answered(server, times, arm, options)
+        finally:
             server.stop()
-            sys.exit(f"{arm}: the urgent job does not run:\n{server.log.read_text()[-4000:]}")
-        shares.run(server.port, shares.load(max(RATES), 5, 1000))
-        for seed in options.seeds:
-            for rate in RATES:
-                requests, begin = shares.load(rate, options.seconds, seed), time.time()
-                answers = shares.run(server.port, requests)
-                end = time.time()
-                rows = []
-                for (arrival, prompt, _), (_, found) in zip(requests, answers, strict=True):
-                    ticks = [round(each * 10) for each in found]
-                    rows.append([round(arrival, 3), len(prompt), ticks[0], *(b - a for a, b in zip(ticks, ticks[1:]))])
-                entry = {**shares.about(), "arm": arm, "seed": seed, "rate": rate, "ready": server.ready}
-                # The urgent job counts while requests arrive.
-                urgent = between(begin + 0.5, begin + options.seconds)
-                yield entry | {"seconds": end - begin, "alone": alone, "urgent": urgent, "requests": rows}
-        server.stop()
+
+
+def answered(server, times, arm, options):
+    def between(begin, end):
+        lines = [line.split() for line in times.read_text().splitlines()]
+        return [[int(each) for each in words] for due, *words in lines if begin <= float(due) < end]
+
+    time.sleep(3)
+    now = time.time()
+    alone = between(now - 2, now)
+    if not alone and arm != "none":
+        sys.exit(f"{arm}: the urgent job does not run:\n{server.log.read_text()[-4000:]}")
+    shares.run(server.port, shares.load(max(RATES), 5, 1000))
+    for seed in options.seeds:
+        for rate in RATES:
+            requests, begin = shares.load(rate, options.seconds, seed), time.time()
+            answers = shares.run(server.port, requests)
+            end = time.time()
+            rows = []
+            for (arrival, prompt, _), (_, found) in zip(requests, answers, strict=True):
+                ticks = [round(each * 10) for each in found]
+                rows.append([round(arrival, 3), len(prompt), ticks[0], *(b - a for a, b in zip(ticks, ticks[1:]))])
+            entry = {**shares.about(), "arm": arm, "seed": seed, "rate": rate, "ready": server.ready}
+            # The urgent job counts while requests arrive.
+            urgent = between(begin + 0.5, begin + options.seconds)
+            jobs = len(urgent) / (options.seconds - 0.5)
+            entry |= {"seconds": end - begin, "alone": alone, "urgent": urgent, "jobs per s": jobs}
+            yield entry | {"requests": rows}
 
 
 def measure(options):
+    # A time limit ends the server too.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended"))
     for arm in options.arms:
         for entry in measured(arm, options):
             with options.out.open("a", encoding="utf-8") as file:
@@ -147,14 +157,18 @@ def percentiles(values):
 
 
 def summary(entries):
-    """Returns a row: the urgent job's p50 and p99 in ms, on the GPU and for its thread, then the server's figures."""
+    """Returns a row: the urgent job's p50 and p99 in ms, on the GPU and for its thread, then the server's figures.
+
+    A late job replaces those that were due meanwhile, so its times mean something only beside the jobs per second.
+    """
     column = [lambda entry, index=index: [each[index] / 1e3 for each in entry] for index in range(3)]
     urgent, alone = ([each for entry in entries for each in entry[key]] for key in ("urgent", "alone"))
     rows = [row for entry in entries for row in entry["requests"]]
     gaps = [gap / 10 for row in rows for gap in row[3:]]
     tokens = sum(len(row) - 2 for row in rows) / sum(entry["seconds"] for entry in entries)
     cells = [entries[0]["arm"], entries[0]["rate"], percentiles(column[2](alone)), percentiles(column[2](urgent))]
-    cells += [percentiles(column[1](urgent)), f"{tokens:.0f}", percentiles([row[2] / 10 for row in rows])]
+    jobs = statistics.fmean(entry["jobs per s"] for entry in entries)
+    cells += [percentiles(column[1](urgent)), f"{jobs:.0f}", f"{tokens:.0f}", percentiles([row[2] / 10 for row in rows])]
     return "| " + " | ".join(map(str, [*cells, percentiles(gaps)])) + " |"
 
 
@@ -164,8 +178,8 @@ def table(options):
         for line in (lzma.open if path.suffix == ".xz" else open)(path, "rt"):
             entry = json.loads(line)
             together.setdefault((entry["rate"], ARMS.index(entry["arm"])), []).append(entry)
-    print("| arm | requests/s | alone, on the GPU | on the GPU | for the thread | tokens/s | first token | gaps |")
-    print("|---" * 8 + "|")
+    print("| arm | requests/s | alone, on the GPU | on the GPU | for the thread | jobs/s | tokens/s | first token | gaps |")
+    print("|---" * 9 + "|")
     for key in sorted(together):
         print(summary(together[key]))
 

@@ -12,7 +12,7 @@ from green_ctx_torch import GreenContext, flashinfer, sglang
 
 TOTAL = torch.cuda.get_device_properties(0).multi_processor_count
 #: The SMs that only partitions can use. The other checks give the same results with and without a reserve of 48 SMs.
-RESERVED = green_ctx_torch.sm_count() - TOTAL
+RESERVED = green_ctx_torch.info()["devices"][0].get("reserve", {}).get("sm_count", 0)
 SIZE = 4096
 
 torch.manual_seed(0)
@@ -240,11 +240,16 @@ def watching_finds_what_runs_outside():
             A.sum()
     # Work that a reserve confines does not count as an escape.
     assert bool(RESERVED) == outside.ok and (RESERVED or len(outside.escapes) >= 2), outside
+    with part, green_ctx_torch.watch(spinning=["*"]) as small:
+        torch.relu(A[0])
+    with part, green_ctx_torch.watch(spinning=["*"]) as large:
+        torch.relu(torch.empty(1 << 24, device="cuda"))
+    assert small.ok and [each.resident <= 16 * 32 for each in large.oversized] == [True], (small, large)
     # The driver also reports the context of a graph's kernels.
     with green_ctx_torch.watch(part) as replayed:
         graph.replay()
     assert bool(RESERVED) == replayed.ok and same(result), replayed
-    return {"outside": [escape.name[:40] for escape in outside.escapes]}
+    return {"outside": [escape.name[:40] for escape in outside.escapes], "oversized": str(large.oversized)}
 
 
 @check
