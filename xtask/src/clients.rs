@@ -459,16 +459,12 @@ impl Bench {
     }
 }
 
-/// Builds and returns this project's programs. The features of the whole workspace are the same as for the
-/// tests; others would compile most dependencies again.
+/// Builds and returns this project's programs. The profile and the features of the whole workspace are the same as for
+/// the tests; others would compile most dependencies again.
 fn programs() -> Result<(PathBuf, PathBuf), Failure> {
     let mut command = cargo();
-    command.args(["build", "--quiet", "--workspace", "--all-features"]).args([
-        "--bin",
-        "conformance",
-        "--bin",
-        "green-ctx",
-    ]);
+    command.args(["build", "--quiet", "--profile", "test", "--workspace", "--all-features"]);
+    command.args(["--bin", "conformance", "--bin", "green-ctx"]);
     let messages = artifacts(&mut command)?;
     let program = |name: &str| {
         let of_name = messages.iter().find(|message| message["target"]["name"] == name);
