@@ -11,14 +11,15 @@
 //! 9. [`graphs`]: captured graphs that move to another partition, and what cannot be moved.
 //! 10. [`fit`]: the number of blocks that fit in a partition at the same time, and launches that would hang.
 //! 11. [`escapes`]: finding work that runs outside its partition.
-//! 12. [`ownership`]: the layer below partitions: groups, the ledger, when SMs are free, and what contexts cost.
-//! 13. [`errors`]: what each kind of error means, and what to do about it.
-//! 14. [`pitfalls`]: common surprises, listed by symptom.
-//! 15. `testing`, with the feature `sim`: testing programs that use partitions without a GPU.
-//! 16. [`versions`]: what each CUDA version adds, and what an older driver returns.
-//! 17. [`coming_from`]: this crate compared with the driver API, cuda.core, torch, FlashInfer, SGLang, cudarc and
+//! 12. [`reserve`]: floors that hold against all other work of the process.
+//! 13. [`ownership`]: the layer below partitions: groups, the ledger, when SMs are free, and what contexts cost.
+//! 14. [`errors`]: what each kind of error means, and what to do about it.
+//! 15. [`pitfalls`]: common surprises, listed by symptom.
+//! 16. `testing`, with the feature `sim`: testing programs that use partitions without a GPU.
+//! 17. [`versions`]: what each CUDA version adds, and what an older driver returns.
+//! 18. [`coming_from`]: this crate compared with the driver API, cuda.core, torch, FlashInfer, SGLang, cudarc and
 //!     cuda-core.
-//! 18. [`glossary`]: the terms that the manual uses, with their meanings.
+//! 19. [`glossary`]: the terms that the manual uses, with their meanings.
 //!
 //! The crate `green-ctx-tune` measures which division is best, and whether to divide
 //! at all.
@@ -58,6 +59,8 @@ pub mod partitions {}
 pub mod pitfalls {}
 #[doc = include_str!("../guide/plans.md")]
 pub mod plans {}
+#[doc = include_str!("../guide/reserve.md")]
+pub mod reserve {}
 #[doc = include_str!("../guide/shares.md")]
 pub mod shares {}
 #[cfg(feature = "sim")]

@@ -53,7 +53,7 @@
 //!   libraries, switches without a fence, and plans that are not active.
 //! - **Counts do not change silently.** A partition reports both the requested share and the number of
 //!   SMs that it has. The crate never creates fewer partitions than requested, and returns an error
-//!   instead.
+//!   instead; only a [`rest`](SplitRequest::rest) of 0 SMs is left out.
 //! - **Nothing depends on the current context.** [`Context::make_current`](context::Context::make_current)
 //!   exists for other libraries.
 //! - **A handle keeps alive what it depends on.** A stream keeps its context alive, a context keeps the
@@ -67,6 +67,7 @@
 //! # Features
 //!
 //! - `sim`: `Driver::simulated`, for programs and tests without a GPU.
+//! - `reserve` (Linux): [`Driver::reserve`], SMs that work outside of partitions may not use. See [`guide::reserve`].
 //! - `tracing`: events and spans of the crate `tracing`. Spans cover creating, splitting and closing
 //!   partitions. Events report failed clean-ups and reused contexts. The `tracing` target is `green_ctx`.
 //! - `serde`: serialisation, in both directions, of [`verify::Report`], [`DryRun`](resource::DryRun),

@@ -61,7 +61,7 @@ for other in [16, "32%"]:
     try:
         green_ctx_torch.reserve(other)
     except green_ctx_torch.UnavailableError as error:
-        assert "cannot be changed" in str(error)
+        assert "has reserved 32 SMs already" in str(error)
     else:
         raise AssertionError(other)
 """
@@ -80,6 +80,22 @@ except green_ctx_torch.UnavailableError as error:
 else:
     raise AssertionError("too late")
 assert green_ctx_torch.partition({"a": 132}).close() is None
+"""
+    )
+
+
+def test_the_environment_says_what_must_come_first(python):
+    python(
+        """
+import ctypes, os
+os.environ["GREEN_CTX_RESERVE"] = "32"
+ctypes.CDLL("libcuda.so.1")
+try:
+    import green_ctx_torch
+except RuntimeError as error:
+    assert "import green_ctx_torch before torch" in str(error)
+else:
+    raise AssertionError("too late")
 """
     )
 

@@ -248,7 +248,8 @@ fn advice(error: &Error) -> &'static str {
     match error {
         Error::Load(_) => {
             " (without a GPU, build the simulated driver with `cargo xtask sim-lib` in the repository of \
-             green-ctx, and start Python with LD_LIBRARY_PATH=target/sim-lib GREEN_CTX_SIM=h200@13.1)"
+             green-ctx, and start Python with LD_LIBRARY_PATH=target/sim-lib GREEN_CTX_SIM=h200@13.1; with torch, \
+             `cargo xtask sim-lib --torch` says what more it needs)"
         }
         Error::NotEnoughSms(shortage)
             if shortage
@@ -261,6 +262,9 @@ fn advice(error: &Error) -> &'static str {
         }
         _ if held_by(error).iter().any(|holder| is_set(&holder.name)) => {
             " (close() the plan set first, or give it fewer SMs with sm_count)"
+        }
+        _ if !held_by(error).is_empty() => {
+            " (a closed partition holds its SMs until its streams and moved graphs are deleted)"
         }
         _ => "",
     }

@@ -186,7 +186,7 @@ impl<T> Published<T> {
 
 /// An amount of SMs.
 #[repr(C)]
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy)]
 pub struct Amount {
     pub number: c_uint,
     /// Whether the number is a percentage of the device's SMs.
@@ -495,10 +495,11 @@ extern "C" fn start() {
     }
 }
 
-/// Returns whether the library has started with this amount.
+/// Returns the amount with which the library has started; 0 if it has not.
 #[unsafe(no_mangle)]
-pub extern "C" fn greenCtxReserveIs(amount: Amount) -> bool {
-    STARTED.get().is_some_and(|started| started.amount == amount)
+pub extern "C" fn greenCtxReserveAmount() -> Amount {
+    let none = Amount { number: 0, percent: false, of_rest: false };
+    STARTED.get().map_or(none, |started| started.amount)
 }
 
 /// Returns the entry point for callers that know of partitions, if `entry` is an entry point of this library or of the

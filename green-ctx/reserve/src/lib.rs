@@ -19,9 +19,18 @@ pub enum Error {
          the program uses CUDA or imports a library that does, or set GREEN_CTX_RESERVE"
     )]
     Loaded,
-    /// This process has reserved another amount.
-    #[error("this process has reserved another number of SMs, which cannot be changed")]
-    Other,
+    /// As [`Loaded`](Error::Loaded), for the amount in the environment variable.
+    #[error(
+        "{VARIABLE} is set, but libcuda was loaded first, so it is too late to confine work outside of partitions: load \
+         this library before others that use CUDA (in Python, import green_ctx_torch before torch), or start the \
+         program with `green-ctx run --reserve`"
+    )]
+    LoadedFirst,
+    /// This process has reserved this other amount.
+    #[error(
+        "this process has reserved {0} already, by a call or by {VARIABLE}, and a reserve cannot be changed"
+    )]
+    Other(Amount),
     /// The environment variable is not a number of SMs or a percentage.
     #[error("{VARIABLE}={0} is not a number of SMs such as 32, or a percentage such as 25%")]
     Variable(String),
@@ -54,7 +63,10 @@ pub fn from_environment() -> Result<(), Error> {
     let Some(text) = std::env::var_os(VARIABLE).filter(|text| !text.is_empty()) else {
         return Ok(());
     };
-    reserve(Amount::parse(&text.to_string_lossy())?)
+    reserve(Amount::parse(&text.to_string_lossy())?).map_err(|error| match error {
+        Error::Loaded => Error::LoadedFirst,
+        error => error,
+    })
 }
 
 /// An amount of SMs of each device.
@@ -84,6 +96,12 @@ impl Amount {
             }
             _ => Err(Error::Variable(text.to_owned())),
         }
+    }
+}
+
+impl std::fmt::Display for Amount {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}{} SMs", self.number, if self.percent { " % of the" } else { "" })
     }
 }
 

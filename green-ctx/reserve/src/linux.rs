@@ -21,8 +21,8 @@ static NAME: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/name.so"));
 /// The bytes before the amount in the library.
 const MARK: &[u8] = b"green-ctx amount";
 
-/// The library's function that compares the amount with its own.
-type Is = extern "C" fn(Amount) -> bool;
+/// The library's function that returns its amount.
+type Held = extern "C" fn() -> Amount;
 
 /// Confines all work of this process outside of partitions to the SMs that are not reserved. This makes no driver call,
 /// and takes effect on each device at the first use.
@@ -58,8 +58,9 @@ pub fn reserve(amount: Amount) -> Result<(), Error> {
 /// Checks that the library that programs get by the driver's name is in front of it, with this amount.
 fn compare(loaded: &Library, amount: Amount) -> Result<(), Error> {
     // SAFETY: only the library has this function, whose name contains the name of this project.
-    let is = unsafe { loaded.get::<Is>(c"greenCtxReserveIs") }.map_err(|_| Error::Loaded)?;
-    if is(amount) { Ok(()) } else { Err(Error::Other) }
+    let held = unsafe { loaded.get::<Held>(c"greenCtxReserveAmount") };
+    let held = held.map_err(|_| Error::Loaded)?();
+    if held == amount { Ok(()) } else { Err(Error::Other(held)) }
 }
 
 /// Returns whether a file is the library in front of the driver, which is small.
@@ -74,10 +75,10 @@ fn is_front(path: &Path) -> bool {
 ///
 /// # Errors
 ///
-/// [`Error::Memory`] if the path is too long, and [`Error::Other`] if the file is such a library itself.
+/// [`Error::Memory`] if the path is too long, and [`Error::Loaded`] if the file is such a library itself.
 pub fn files(real: &Path, amount: Amount) -> Result<[(&'static str, Vec<u8>); 2], Error> {
     if is_front(real) {
-        return Err(Error::Other);
+        return Err(Error::Loaded);
     }
     let mut front = patched(FRONT, real)?;
     let mark = FRONT.windows(MARK.len()).position(|window| window == MARK);

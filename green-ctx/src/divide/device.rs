@@ -19,8 +19,8 @@ impl Device {
     ///
     /// # Errors
     ///
-    /// [`Error::Driver`] if the device cannot be divided, for example because the reserve leaves no SMs. In that case, no
-    /// work runs outside of partitions.
+    /// [`Error::InvalidRequest`] if the reserve leaves no SMs, and [`Error::Driver`] if the device cannot be divided. In
+    /// both cases, no work runs outside of partitions.
     pub fn reserved_sm_count(&self) -> Result<u32> {
         let rest = self.division()?.map(|rest| rest.sms);
         rest.map_or(Ok(0), |rest| Ok(self.sm_count()? - rest))

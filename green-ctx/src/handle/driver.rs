@@ -140,6 +140,7 @@ impl Driver {
     /// # Errors
     ///
     /// - [`Error::Load`] if there is no driver, or if it is older than CUDA 12.4.
+    /// - [`Error::Reserve`] if the amount in `GREEN_CTX_RESERVE` cannot be reserved.
     /// - [`Error::Driver`] if the driver fails to initialise, for example on a machine without a GPU.
     /// - [`Error::Forked`] if this process was forked after a driver was loaded, or while a driver was being loaded.
     ///
@@ -175,8 +176,10 @@ impl Driver {
     ///
     /// # Errors
     ///
-    /// [`Error::Reserve`] if the driver is in use already, if another amount was reserved, or if the driver is too old.
-    /// Otherwise the same errors as [`load`](Driver::load).
+    /// - [`Error::Reserve`] if the driver is in use already, if another amount was reserved, or if the driver is too old.
+    /// - [`Error::InvalidRequest`] for an amount of 0 or more than 100 %, and for one that leaves no SMs of a device. In
+    ///   the latter case no work outside of partitions runs on that device, and the process cannot reserve again.
+    /// - Otherwise the same errors as [`load`](Driver::load).
     #[cfg(feature = "reserve")]
     pub fn reserve(amount: Amount) -> Result<Driver> {
         let (number, percent) = match amount {
@@ -190,7 +193,15 @@ impl Driver {
         Driver::reserve_from_environment()?;
         let amount = green_ctx_reserve::Amount { number, percent, of_rest: false };
         green_ctx_reserve::reserve(amount).map_err(Error::Reserve)?;
-        Driver::load()
+        let driver = Driver::load()?;
+        for device in driver.devices() {
+            match device.reserved_sm_count() {
+                Err(error @ Error::InvalidRequest(_)) => return Err(error),
+                // A device without green contexts fails when it is used.
+                _ => {}
+            }
+        }
+        Ok(driver)
     }
 
     /// Reserves the SMs in the environment variable `GREEN_CTX_RESERVE`, if it is set. Makes no driver call, so that

@@ -11,11 +11,15 @@ use crate::handle::token::DefaultStream;
 use crate::ledger::{Holder, NotEnoughSms, Refusal, UNBOUND};
 use crate::work::fit::DoesNotFit;
 
+/// The reason why no SMs can be reserved.
+#[cfg(feature = "reserve")]
+pub use green_ctx_reserve::Error as ReserveError;
+
 /// The result of an operation of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// The reason why an operation failed. A failed operation has no effect: it creates nothing, takes nothing and changes
-/// nothing.
+/// The reason why an operation failed. A failed operation takes nothing and changes nothing. A context that it has
+/// already created stays idle, for the next partition of these SMs.
 ///
 /// # Examples
 ///
@@ -40,7 +44,7 @@ pub enum Error {
     /// No SMs can be reserved.
     #[cfg(feature = "reserve")]
     #[error("no SMs can be reserved: {}", with_causes(.0))]
-    Reserve(green_ctx_reserve::Error),
+    Reserve(ReserveError),
     /// A driver call returned an error.
     #[error("{call} failed: {status} ({}){}", status.0, hint::clause(*status))]
     Driver {
@@ -268,9 +272,9 @@ impl Error {
             Error::Reserve(error) => match error {
                 green_ctx_reserve::Error::NotFound => ErrorKind::NoDriver,
                 green_ctx_reserve::Error::Variable(_) => ErrorKind::InvalidRequest,
-                green_ctx_reserve::Error::Loaded | green_ctx_reserve::Error::Other => {
-                    ErrorKind::Unavailable
-                }
+                green_ctx_reserve::Error::Loaded
+                | green_ctx_reserve::Error::LoadedFirst
+                | green_ctx_reserve::Error::Other(_) => ErrorKind::Unavailable,
                 _ => ErrorKind::Unsupported,
             },
             #[cfg(feature = "sim")]

@@ -121,12 +121,13 @@ impl fmt::Display for NotEnoughSms {
             write!(f, "; {} SMs can only be shared", self.shareable - free)?;
         }
         if !self.sharers.is_empty() {
-            write!(
-                f,
-                ", because {} may use them: ask for everything in one request, set a ceiling, close \
-                 a sharer, or use plans",
-                list(&self.sharers)
-            )?;
+            write!(f, ", because {} may use them: ", list(&self.sharers))?;
+            f.write_str(match self.sharers.iter().all(|sharer| &*sharer.name == UNBOUND) {
+                true => "floors need a larger reserve, and a ceiling may reach there",
+                false => {
+                    "ask for everything in one request, set a ceiling, close a sharer, or use plans"
+                }
+            })?;
         }
         if self.quarantined > 0 {
             write!(f, "; {} SMs wait for work that could not be recorded", self.quarantined)?;

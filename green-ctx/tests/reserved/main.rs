@@ -12,6 +12,7 @@ use std::process::Command;
 use std::ptr;
 
 use green_ctx::context::Context;
+use green_ctx::error::ErrorKind;
 use green_ctx::event::EventOptions;
 use green_ctx::graph::{CaptureMode, Graph};
 use green_ctx::plan::SwitchOptions;
@@ -250,7 +251,13 @@ fn a_refused_reset_keeps_the_rest() -> Tested {
 #[test]
 fn a_reserve_that_leaves_nothing_confines_nothing_in_silence() -> Tested {
     alone("a_reserve_that_leaves_nothing_confines_nothing_in_silence", || {
-        let device = Driver::reserve(Amount::Sms(132))?.device(0)?;
+        let reserved = Driver::reserve(Amount::Sms(132)).map(drop);
+        let error = reserved.expect_err("nothing is left");
+        assert_eq!(error.kind(), ErrorKind::InvalidRequest);
+        assert!(error.to_string().contains("leaves no SMs"), "{error}");
+        let error = Driver::reserve(Amount::Sms(32)).map(drop).expect_err("it stays");
+        assert!(error.to_string().contains("has reserved 132 SMs already"), "{error}");
+        let device = Driver::load()?.device(0)?;
         let error = device.primary_context().expect_err("nothing is left");
         assert!(error.to_string().contains("leaves no SMs"), "{error}");
         assert!(device.resources().sm().is_err());
@@ -269,7 +276,7 @@ fn a_reserve_cannot_be_changed() -> Tested {
         let driver = Driver::reserve(Amount::Sms(32))?;
         Driver::reserve(Amount::Sms(32))?;
         for other in [Amount::Sms(40), Amount::Percent(32)] {
-            assert!(matches!(Driver::reserve(other), Err(Error::Reserve(Reserve::Other))));
+            assert!(matches!(Driver::reserve(other), Err(Error::Reserve(Reserve::Other(_)))));
         }
         // The same driver, so one ledger.
         let parts = driver.device(0)?.partition([16])?;
@@ -561,7 +568,7 @@ fn a_library_that_is_a_file_reserves_from_the_start() -> Tested {
             assert_eq!(Driver::load()?.device(0)?.reserved_sm_count()?, 16);
         }
         let other = Driver::reserve(Amount::Sms(24)).map(drop);
-        assert!(matches!(other, Err(Error::Reserve(Reserve::Other))), "{other:?}");
+        assert!(matches!(other, Err(Error::Reserve(Reserve::Other(_)))), "{other:?}");
         let device = Driver::reserve(Amount::Sms(16))?.device(0)?;
         assert_eq!((device.sm_count()?, device.reserved_sm_count()?), (132, 16));
         assert_eq!(Foreign::begin("libcuda.so")?.0.sm_count(), (0, 116));

@@ -176,8 +176,8 @@ impl Device {
         let rest = self.functions()?.rest(self.as_raw(), context).transpose();
         rest.map_err(|status| match status {
             CUresult::CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION => {
-                let words =
-                    "the reserve leaves no SMs for work outside of partitions: reserve fewer";
+                let words = "the reserve leaves no SMs for work outside of partitions; start the program \
+                             again with a smaller one, because a reserve cannot be changed";
                 Error::InvalidRequest(words.to_owned())
             }
             status => Error::Driver { call: "greenCtxReserveRest", status },
