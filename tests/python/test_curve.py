@@ -36,7 +36,7 @@ def test_a_curve_is_text_picture_and_dict(graph):
     assert made.within(1.0) == (None if kind == "hidden" else 16)
     assert known["device"]["sm_count"] == 132
     assert [point["median_us"] for point in known["points"]] == [time for _, time in made.points]
-    assert "(This curve comes from the simulated h200, CUDA 13.0, whose kernels take no time, not from a GPU.)" in known["sentence"]
+    assert "(This curve comes from the simulated h200, CUDA 13.0, whose kernels take no real time, not from a GPU.)" in known["sentence"]
     assert str(made).startswith(known["sentence"]) and "\n132 " in str(made)
     assert repr(made) == f"<Curve: {known['sentence']}>"
     assert made.svg().startswith("<svg ") and made._repr_svg_() == made.svg()

@@ -40,7 +40,7 @@ def test_graphs_are_tuned(graphs):
     assert verdict.kind in KINDS and verdict.meets
     assert list(verdict.shares) == list(verdict.priority) == ["decode", "prefill"]
     assert outcome.complete and outcome.goal == "throughput" and outcome.seconds > 0 and outcome.drift >= 0
-    assert verdict.sentence.endswith("(This verdict comes from the simulated h200, CUDA 13.0, whose kernels take no time, not from a GPU.)")
+    assert verdict.sentence.endswith("(This verdict comes from the simulated h200, CUDA 13.0, whose kernels take no real time, not from a GPU.)")
     assert [job["name"] for job in outcome.jobs] == ["decode", "prefill"]
     assert outcome.jobs[0]["arrival"] == {"closed": {"depth": 2}}
     # These arms are measured even on a very busy machine.

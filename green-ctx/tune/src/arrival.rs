@@ -17,7 +17,7 @@ use crate::request::RequestError;
 /// | `closed:2` | two iterations are always in flight: the next one is submitted when one is done |
 /// | `rate:1000` | 1000 iterations per second, at equal intervals |
 /// | `poisson:1000:7` | 1000 iterations per second on average, at random times drawn from seed 7 |
-/// | `trace:FILE` | recorded times: the file lists the arrival time of each iteration, in seconds from the start |
+/// | `trace:FILE` | recorded times: the file lists the arrival time of each iteration, in seconds from the start. The command reads it; [`FromStr`](std::str::FromStr) does not |
 ///
 /// In a closed loop, the latency of an iteration begins when the iteration is submitted, so latencies are meaningful
 /// only at depth 1. For all other arrivals, the latency of an iteration begins when the iteration is due, and includes

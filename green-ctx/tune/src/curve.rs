@@ -296,9 +296,18 @@ pub fn curve(
     // A plain stream runs on all SMs, even if partitions hold some of them, or on the rest under a reserve.
     let sms = device.primary_context().and_then(|primary| primary.sm_count());
     let sms = sms.map_err(TuneError::Failed)?;
-    let pieces = UnitSizes { sms, ..runner.pieces() };
-    let notes = runner.try_out()?;
-    let mut curve = curve_with(&mut runner, &name, pieces, request, go_on)?;
+    let (free, mut request) = (runner.pieces(), request.clone());
+    let mut notes = runner.try_out()?;
+    if request.counts.is_none() && free.sms < sms {
+        let most = free.sms / free.unit.max(1) * free.unit;
+        request.counts = Some(request.counts_on(free).into_iter().chain([most]).collect());
+        notes.push(format!(
+            "partitions can have {} SMs, and the plain stream has {sms}: the others are held or reserved",
+            free.sms
+        ));
+    }
+    let pieces = UnitSizes { sms, ..free };
+    let mut curve = curve_with(&mut runner, &name, pieces, &request, go_on)?;
     (curve.notes, curve.machine) = (notes, Some(Machine::of(device).map_err(TuneError::Failed)?));
     Ok(curve)
 }

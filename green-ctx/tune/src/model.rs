@@ -145,6 +145,10 @@ impl Model {
     /// let model = Model::new(pieces, vec![ModelJob::default()], 1);
     /// assert_eq!([132, 68].map(|sms| model.time_alone(0, sms)), [100.0, 200.0]);
     /// ```
+    ///
+    /// # Panics
+    ///
+    /// If the model has no job with this index.
     #[must_use]
     pub fn time_alone(&self, job: usize, sms: u32) -> f64 {
         self.jobs[job].time(f64::from(sms), 1.0).max(self.jobs[job].host_us)

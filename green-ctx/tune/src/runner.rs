@@ -250,13 +250,14 @@ impl Measure for Runner<'_> {
 
     fn stand_in(&self) -> Option<String> {
         let driver = self.primary.device().driver().info();
-        driver.is_simulated().then(|| format!("the {driver}, whose kernels take no time"))
+        driver.is_simulated().then(|| format!("the {driver}, whose kernels take no real time"))
     }
 }
 
 /// Takes the device's free SMs. Returns the SMs as one group, and the sizes of their units.
 pub(crate) fn free(device: &Device) -> Result<(SmGroup, UnitSizes)> {
-    let split = device.resources().sm()?.split(SplitRequest::new().rest("tune"))?;
+    let split =
+        device.resources().sm()?.split(SplitRequest::new().rest("the free part of the device"))?;
     let Some(group) = split.remainder else {
         let reason = "there are no free SMs to divide; close the partitions that hold SMs";
         return Err(Error::InvalidRequest(reason.to_owned()));

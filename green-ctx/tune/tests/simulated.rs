@@ -103,7 +103,7 @@ fn jobs_of_all_kinds_run_on_every_driver() -> Tested {
             let machine = outcome.machine.as_ref().expect("it ran on a device");
             assert_eq!((machine.sm_count, outcome.pieces.sms), (132, 132));
             let origin = format!(
-                "(This verdict comes from the {}, whose kernels take no time, not from a GPU.)",
+                "(This verdict comes from the {}, whose kernels take no real time, not from a GPU.)",
                 machine.driver
             );
             assert!(outcome.verdict.sentence.ends_with(&origin), "{}", outcome.verdict.sentence);
@@ -200,8 +200,7 @@ fn wrong_jobs_are_named() -> Tested {
     }
     let _held = device.partition([132])?;
     let error = tune(&device, &mut pair(&device)?, &short()).expect_err("nothing is free");
-    let source = std::error::Error::source(&error).map(ToString::to_string);
-    assert!(source.is_some_and(|source| source.contains("there are no free SMs")), "{error}");
+    assert!(error.to_string().contains("there are no free SMs"), "{error}");
     Ok(())
 }
 
@@ -223,6 +222,20 @@ fn whatever_fails_nothing_is_left() -> Tested {
             nothing_is_left(&sim, &device).map_err(|error| format!("{function} {nth}: {error}"))?;
         }
     }
+    Ok(())
+}
+
+#[test]
+fn a_curve_has_only_sizes_that_are_free() -> Tested {
+    let (_, device) = simulated("h200@13.0")?;
+    let _held = device.partition([96])?;
+    let request = CurveRequest::default().blocks(1);
+    let curve = tune::curve(&device, &mut job(&device, "a")?, &request, &mut |_| true)?;
+    let sizes: Vec<u32> = curve.points.iter().map(|point| point.sms).collect();
+    assert_eq!(sizes[sizes.len() - 2..], [32, 132]);
+    assert!(curve.points.iter().all(|point| point.skipped.is_none()), "{curve:?}");
+    let words = "partitions can have 36 SMs, and the plain stream has 132";
+    assert!(curve.notes.iter().any(|note| note.contains(words)), "{:?}", curve.notes);
     Ok(())
 }
 
