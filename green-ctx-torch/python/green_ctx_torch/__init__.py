@@ -37,7 +37,7 @@ from green_ctx_torch import _tasks as _tasks
 from green_ctx_torch import _workspaces as _workspaces
 
 # isort: split
-from green_ctx_torch import flashinfer, green_contexts, sglang, sizing
+from green_ctx_torch import allocator, flashinfer, green_contexts, sglang, sizing
 from green_ctx_torch._errors import (
     ClosedError,
     DriverError,
@@ -123,6 +123,7 @@ __all__ = [
     "UnsupportedError",
     "Watch",
     "__version__",
+    "allocator",
     "audit",
     "curve",
     "dry_run",

@@ -160,6 +160,8 @@ def curve(
     """
     job = work if isinstance(work, Job) else Job(work)
     name = name or job.name or _name_of(job.work) or "job"
+    if isinstance(sms, int):
+        raise TypeError(f"sms takes a list of numbers of SMs, such as [{sms}]")
     sizes = None if sms is None else list(sms)
     request = _native._CurveRequest(name, sizes, device, budget)
     with _prepared(request.device, [(name, job)], progress) as prepared:

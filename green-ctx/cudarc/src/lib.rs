@@ -24,8 +24,10 @@
 //! use green_ctx::{Driver, SplitRequest};
 //! use green_ctx_cudarc::{CudarcStream, device_of};
 //!
+//! // First: without a driver this is an error, and cudarc would panic.
+//! let driver = Driver::load()?;
 //! let cuda = CudaContext::new(0)?;
-//! let device = device_of(&Driver::load()?, &cuda)?;
+//! let device = device_of(&driver, &cuda)?;
 //! let request = SplitRequest::new().group("products", 96).rest("others");
 //! let parts = device.partition(request)?;
 //!
@@ -89,9 +91,10 @@
 //! # Capturing graphs
 //!
 //! cudarc makes a stream wait for the last work on each memory object, and such a wait within a capture fails with
-//! `CUDA_ERROR_STREAM_CAPTURE_ISOLATION`. Call `CudaContext::disable_event_tracking` before the memory is allocated, and
-//! order work on several streams with events. [`graph_of`] has an example, and converts the graph, so that it can move
-//! to another partition.
+//! `CUDA_ERROR_STREAM_CAPTURE_ISOLATION` and ends the capture. cudarc's call then reports
+//! `CUDA_ERROR_STREAM_CAPTURE_INVALIDATED`. Call `CudaContext::disable_event_tracking` before the memory is allocated,
+//! and order work on several streams with events. [`graph_of`] has an example, and converts the graph, so that it can
+//! move to another partition.
 //!
 //! # The current context
 //!
