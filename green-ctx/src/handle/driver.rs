@@ -195,10 +195,9 @@ impl Driver {
         green_ctx_reserve::reserve(amount).map_err(Error::Reserve)?;
         let driver = Driver::load()?;
         for device in driver.devices() {
-            match device.reserved_sm_count() {
-                Err(error @ Error::InvalidRequest(_)) => return Err(error),
-                // A device without green contexts fails when it is used.
-                _ => {}
+            // A device without green contexts fails when it is used.
+            if let Err(error @ Error::InvalidRequest(_)) = device.reserved_sm_count() {
+                return Err(error);
             }
         }
         Ok(driver)
