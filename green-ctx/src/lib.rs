@@ -84,8 +84,8 @@
 
 #![deny(unsafe_code)]
 
-// The rooms of the crate, from the lowest: ledger, handle, work, divide, graph, observe. Each imports only
-// lower ones (`cargo xtask check-rooms`).
+// The rooms of the crate are in this order: ledger, handle, work, divide, graph, observe. Each imports only earlier ones
+// (`cargo xtask check-rooms`).
 mod divide;
 pub mod graph;
 mod handle;

@@ -8,16 +8,20 @@ import sys
 from contextlib import closing
 from pathlib import Path
 
-import green_ctx_torch
 import pytest
+
+HINT = "`cargo xtask clients` installs the module, and runs these tests on the simulated driver"
+if "GREEN_CTX_SIM" not in os.environ:
+    pytest.exit(f"GREEN_CTX_SIM is not set; {HINT}", 2)
+try:
+    import green_ctx_torch
+except ModuleNotFoundError as error:
+    pytest.exit(f"{error}; {HINT}", 2)
 
 # Programs for machines with a GPU and torch.
 collect_ignore = ["gpu"]
 
 FAKE_TORCH = str(Path(__file__).parent / "fake_torch")
-
-if "GREEN_CTX_SIM" not in os.environ:
-    pytest.exit("these tests are for the simulated driver: run `cargo xtask clients`", 2)
 
 
 

@@ -4,8 +4,8 @@
 
 Each argument is a version, which pip downloads (about 540 MB, without dependencies), or a folder that contains the
 folder `torch`. Nothing of torch is imported. The names are those of `green_ctx_torch/_seams.py`. For each name the
-script prints `fits`, `differs` or `absent`, with the difference. A name that is newer than the release is absent,
-but does not count as a difference. The script fails if any name differs.
+script prints `fits`, `differs` or `absent`, with the difference, or the version `from` which there is such a name, if
+the release is older. The script fails if any name differs or is absent.
 """
 
 from __future__ import annotations

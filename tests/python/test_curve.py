@@ -33,6 +33,8 @@ def test_a_curve_is_text_picture_and_dict(graph):
     assert (known["job"], known["complete"], known["notes"]) == ("job", True, [])
     kind = known["shape"]["kind"]
     assert kind in ["scales", "saturates", "host_bound", "hidden"]
+    with pytest.raises(ValueError, match="a fraction from 0 to 1, got 10"):
+        made.within(10)
     assert made.within(1.0) == (None if kind == "hidden" else 16)
     assert known["device"]["sm_count"] == 132
     assert [point["median_us"] for point in known["points"]] == [time for _, time in made.points]

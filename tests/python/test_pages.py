@@ -22,7 +22,7 @@ def test_all_blocks_of_all_pages_are_in_a_program():
             continue
         page = page.as_posix()
         found = len(blocks(ROOT, page))
-        assert set(range(found)) == listed.get(page, set()), page
+        assert set(range(found)) == listed.get(page, set()), f"{page}: list its blocks in tests/python/gpu/pages.py"
 
 
 def test_types_are_right(tmp_path):

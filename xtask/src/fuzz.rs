@@ -13,7 +13,7 @@ pub(crate) struct Options {
 
 pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     let status = cargo()
-        .args(["run", "--release", "--quiet", "--package", "green-ctx-fuzz", "--"])
+        .args(["run", "--release", "--package", "green-ctx-fuzz", "--"])
         .args(&options.arguments)
         .status()
         .map_err(|error| Failure::new(format!("cargo could not be run: {error}")))?;

@@ -29,6 +29,7 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     }
     let mut differ = false;
     for package in PACKAGES {
+        println!("reading the documentation of {package}");
         let list = list(package)?;
         let path = workspace_root().join("xtask/interface").join(format!("{package}.txt"));
         if !options.check {

@@ -56,9 +56,9 @@ pub(crate) fn build() -> Result<PathBuf, Failure> {
     Ok(library)
 }
 
-/// Compiles a library in release mode, and returns the file that cargo wrote.
+/// Compiles an optimised library, and returns the file that cargo wrote.
 fn compiled(package: &str, kind: &str) -> Result<PathBuf, Failure> {
-    let messages = artifacts(cargo().args(["build", "--release", "--package", package]))?;
+    let messages = artifacts(cargo().args(["build", "--profile", "quick", "--package", package]))?;
     let files = messages
         .iter()
         .filter(|message| message["target"]["kind"][0] == kind)

@@ -37,7 +37,12 @@ pub(crate) fn run(options: &Selection) -> Result<(), Failure> {
 
 /// Runs the tests whose path contains a text. Builds only the programs in which there may be such a test.
 fn filtered(filter: &str) -> Result<(), Failure> {
-    let none = || Failure::new(format!("no test has a path that contains {filter:?}"));
+    let none = || {
+        Failure::new(format!(
+            "no test has a path that contains {filter:?}; a path is like `ledger::share::tests::name`, without the \
+             package, and CONTRIBUTING.md has the commands for one package, its documentation and Python"
+        ))
+    };
     let metadata = Metadata::read()?;
     let mut programs: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
     for package in metadata.members() {
@@ -78,6 +83,9 @@ fn filtered(filter: &str) -> Result<(), Failure> {
     }
     if ends_well && passed + failed == 0 {
         return Err(none());
+    }
+    if failed == 0 && !ends_well {
+        return Err(Failure::new("a program of tests was not built, or ended early".to_owned()));
     }
     println!("{passed} tests passed, {failed} failed");
     if ends_well { Ok(()) } else { Err(Failure::new("tests failed".to_owned())) }

@@ -104,8 +104,13 @@ impl Curve {
     /// Returns the smallest measured number of SMs from which on the job loses at most this fraction of its full speed, or
     /// None if the spread hides it.
     #[pyo3(signature = (loss=0.05))]
-    fn within(&self, loss: f64) -> Option<u32> {
-        self.curve.within(loss)
+    fn within(&self, loss: f64) -> PyResult<Option<u32>> {
+        if !(0.0..=1.0).contains(&loss) {
+            return Err(
+                Fault::value(format!("a loss is a fraction from 0 to 1, got {loss}")).into()
+            );
+        }
+        Ok(self.curve.within(loss))
     }
 
     /// Returns a picture as SVG, with a mark at the number of SMs from which on the job is within 10 % of its full

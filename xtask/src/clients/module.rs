@@ -57,7 +57,7 @@ pub(crate) fn make_environment() -> Result<Environment, Failure> {
 /// Creates an environment with packages.
 pub(crate) fn install(folder: &str, packages: &[&str]) -> Result<(), Failure> {
     let mut create = Command::new("python3");
-    succeed(create.args(["-m", "venv", folder]).current_dir(workspace_root()))?;
+    succeed(create.args(["-m", "venv", "--clear", folder]).current_dir(workspace_root()))?;
     let mut install = Environment::at(folder).python();
     install.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check"]);
     succeed(install.args(packages))
