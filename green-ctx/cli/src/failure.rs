@@ -30,7 +30,7 @@ pub(crate) enum Failure {
     /// The arguments could be parsed, but the request is invalid.
     #[error("{0}")]
     Request(String),
-    /// The goal of `tune` cannot be met.
+    /// The goal of `tune` cannot be met, or a measurement was interrupted before there was a result.
     #[error("{0}")]
     NotMet(String),
     /// The library refused the request, or the driver failed.

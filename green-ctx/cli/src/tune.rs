@@ -198,7 +198,7 @@ fn measure(device: &Device, arguments: &Arguments, question: &Question) -> Resul
 pub(crate) fn failure<E>(error: TuneError<E>, failed: impl FnOnce(E) -> Failure) -> Failure {
     match error {
         TuneError::Failed(error) => failed(error),
-        TuneError::Request(error @ RequestError::TooFast { .. }) => {
+        TuneError::Request(error @ (RequestError::TooFast { .. } | RequestError::Interrupted)) => {
             Failure::NotMet(error.to_string())
         }
         TuneError::Request(error) => Failure::Request(error.to_string()),

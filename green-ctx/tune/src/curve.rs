@@ -380,7 +380,7 @@ pub fn curve_with<M: Measure>(
             return Err(RequestError::Job { job, reason }.into());
         }
     }
-    if blocks == 0 {
+    if points.iter().all(|point| point.blocks_us.is_empty()) {
         return Err(RequestError::Interrupted.into());
     }
     let time = points.last().and_then(|whole| median(&whole.blocks_us));
@@ -480,7 +480,17 @@ mod tests {
         let blocks: Vec<_> = curve.points.iter().map(|it| (it.sms, it.blocks_us.len())).collect();
         assert_eq!((blocks, curve.complete), (vec![(8, 0), (16, 1), (64, 1), (132, 1)], false));
         assert_eq!(curve.shape, CurveShape::Scales);
-        let none = curve_with(&mut model, "job", H200, &request, &mut |_| false);
-        assert!(matches!(none, Err(TuneError::Request(RequestError::Interrupted))));
+        // Before the first block, and within it.
+        for interrupted in [0, 1] {
+            let (mut job, mut asked) = (ModelJob::default(), 0);
+            job.least_sms = 200;
+            let mut go_on = |_: &Progress<'_>| {
+                asked += 1;
+                asked <= interrupted
+            };
+            let mut model = Model::new(H200, vec![job], 1);
+            let none = curve_with(&mut model, "job", H200, &request, &mut go_on);
+            assert!(matches!(none, Err(TuneError::Request(RequestError::Interrupted))));
+        }
     }
 }

@@ -366,8 +366,8 @@ pub enum RequestError {
         /// The number of iterations per second that the job reaches alone, with two iterations in flight.
         possible: f64,
     },
-    /// The search was interrupted before any arm that the request allows was measured.
-    #[error("interrupted before any allowed arm was measured; let the search run longer")]
+    /// The measurement was interrupted before there was a result: an arm that the request allows, or a point of a curve.
+    #[error("interrupted before there was a result; let the measurement run longer")]
     Interrupted,
     /// No arm that the request allows could be measured.
     #[error("no allowed arm could be measured: {reason}")]

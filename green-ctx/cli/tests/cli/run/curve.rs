@@ -206,19 +206,20 @@ fn a_run_that_takes_too_long_ends_with_its_children() {
     // The child has the pipes, too, and would hold the command up.
     let script = "echo $$ >> $0; sleep 30 & wait";
     let once = ["--sms", "8", "--repeat", "1", "--warm-up", "0"];
-    let options = [&once[..], &["--timeout", "0.3"]].concat();
+    let options = [&once[..], &["--timeout", "2"]].concat();
     let slow = programs.command(&options, &["sh", "-c", script, &programs.order]);
     let answer = Run::of({ slow }.output().expect("the command starts"));
     assert!(began.elapsed() < Duration::from_secs(20));
     assert_eq!((answer.status, answer.out.as_str()), (2, ""));
-    assert_eq!(answer.err, "error: sh does not run: it runs longer than 0.3 s\n");
-    assert!(!is_group(programs.order()[0]));
+    assert_eq!(answer.err, "error: sh does not run: it runs longer than 2 s\n");
+    let killed = programs.order()[0];
+    soon(|| !is_group(killed));
     // A child that outlives its program is ended, too.
     let daemon = ["sh", "-c", "echo $$ >> $0; sleep 30 & exit 0", &programs.order];
     let answer = programs.command(&once, &daemon).output();
     assert_eq!(Run::of(answer.expect("the command starts")).status, 0);
     assert!(began.elapsed() < Duration::from_secs(20));
-    programs.order().into_iter().for_each(|group| assert!(!is_group(group)));
+    soon(|| !programs.order().into_iter().any(is_group));
 }
 
 /// Returns whether a process of a group is running.
@@ -279,6 +280,16 @@ fn an_interruption_keeps_the_runs_so_far() {
         assert!(answer.out.contains(words), "{}", answer.out);
         soon(|| !programs.order().into_iter().any(is_group));
     }
+}
+
+#[test]
+fn an_interruption_before_the_first_result_is_no_curve() {
+    let programs = programs!("curve-nothing");
+    let child = programs.start("9", 1, "30");
+    signal(&child, "INT");
+    let answer = Run::of(child.wait_with_output().expect("the command ends"));
+    assert_eq!((answer.status, answer.out.as_str()), (1, ""));
+    assert!(answer.err.contains("interrupted before there was a result"), "{}", answer.err);
 }
 
 /// The program continues while the command is stopped, so its time would be wrong.
