@@ -135,7 +135,7 @@ def test_spinning_kernels_must_be_resident_at_once(most, threads, arguments):
     watched = spun(most + 1, threads, **arguments)
     assert watched.oversized == [Oversized("grid_barrier(int)", most + 1, most, 1)]
     assert not watched.ok and not watched.escapes
-    assert f"{most + 1} blocks, of which at most {most} are resident on 8 SMs" in repr(watched)
+    assert f"{most + 1} blocks, but 8 SMs hold at most {most} at once" in repr(watched)
     assert json.loads(watched.to_json())["oversized"][0]["resident"] == most
 
 

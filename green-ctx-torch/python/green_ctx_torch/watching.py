@@ -201,7 +201,7 @@ class Watch:
             where = f"stream {escape.stream} of context {escape.context}"
             lines.append(f"  {escape.count} x {escape.name}, {escape.duration_us:.1f} us, {where}")
         for each in self._oversized:
-            most = f"{each.blocks} blocks, of which at most {each.resident} are resident on {self._sms} SMs"
+            most = f"{each.blocks} blocks, but {self._sms} SMs hold at most {each.resident} at once"
             lines.append(f"  {each.count} x {each.name}: {most}")
         return "\n".join(lines) + ">"
 
