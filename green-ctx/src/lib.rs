@@ -67,7 +67,7 @@
 //! # Features
 //!
 //! - `sim`: `Driver::simulated`, for programs and tests without a GPU.
-//! - `reserve` (Linux): [`Driver::reserve`], SMs that work outside of partitions may not use. See [`guide::reserve`].
+//! - `reserve` (Linux): `Driver::reserve`, SMs that work outside of partitions may not use. See [`guide::reserve`].
 //! - `tracing`: events and spans of the crate `tracing`. Spans cover creating, splitting and closing
 //!   partitions. Events report failed clean-ups and reused contexts. The `tracing` target is `green_ctx`.
 //! - `serde`: serialisation, in both directions, of [`verify::Report`], [`DryRun`](resource::DryRun),

@@ -134,6 +134,7 @@ def reserve(amount: SupportsIndex | str, device: _Device = None) -> Reserve:
     Returns the counts of `device`. Needs Linux and CUDA 12.5.
 
     Raises RuntimeError if a library has opened the driver already, or if another amount is reserved.
+    Raises ValueError if the amount is not valid or leaves no SMs of a device; the amount then stays.
     """
 
 @final
@@ -1265,7 +1266,7 @@ class Curve:
         """
     def within(self, loss: float = 0.05) -> int | None:
         """Returns the smallest measured number of SMs from which on the job loses at most this fraction of its full speed, or
-        None if the spread hides it.
+        None if the spread hides it. Raises ValueError for a fraction below 0 or above 1.
         """
     def svg(self) -> str:
         """Returns a picture as SVG, with a mark at the number of SMs from which on the job is within 10 % of its full

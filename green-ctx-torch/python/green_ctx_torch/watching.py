@@ -87,7 +87,7 @@ class Oversized:
     """The number of blocks of the grid."""
 
     resident: int
-    """The number of blocks that fit on the partition's SMs at the same time, or more than that number."""
+    """An upper bound of the number of blocks that fit on the partition's SMs at the same time."""
 
     count: int
     """The number of launches."""
@@ -137,8 +137,8 @@ class Watch:
         partition's SMs at once. In the partition, such a kernel can hang: its blocks wait for blocks that cannot begin.
 
         The SMs that count are those that no other partition may use, or all SMs of the partition if it has no floor.
-        The bound comes from the threads, registers and shared memory of a block; a kernel can need fewer blocks still,
-        for example because it uses clusters.
+        The bound comes from the threads, registers and shared memory of a block. Clusters and the device's own limit of
+        blocks per SM, which matters for blocks of 32 threads, can lower it further.
         """
         if self._escapes is None:
             raise InvalidStateError(_NO_RESULTS)
@@ -321,7 +321,6 @@ class Watch:
                 RuntimeWarning,
                 stacklevel=3,
             )
-
 
     def _find_oversized(self, work: list[dict[str, Any]]) -> list[Oversized]:
         found: dict[tuple[str, int, int], int] = {}

@@ -102,7 +102,7 @@ impl Curve {
     }
 
     /// Returns the smallest measured number of SMs from which on the job loses at most this fraction of its full speed, or
-    /// None if the spread hides it.
+    /// None if the spread hides it. Raises ValueError for a fraction below 0 or above 1.
     #[pyo3(signature = (loss=0.05))]
     fn within(&self, loss: f64) -> PyResult<Option<u32>> {
         if !(0.0..=1.0).contains(&loss) {

@@ -263,8 +263,10 @@ fn advice(error: &Error) -> &'static str {
         _ if held_by(error).iter().any(|holder| is_set(&holder.name)) => {
             " (close() the plan set first, or give it fewer SMs with sm_count)"
         }
-        _ if !held_by(error).is_empty() => {
-            " (a closed partition holds its SMs until its streams and moved graphs are deleted)"
+        Error::NotEnoughSms(shortage)
+            if !shortage.holders.is_empty() && error.kind() == ErrorKind::Unavailable =>
+        {
+            " (a partition that has been closed holds its SMs until its streams and moved graphs are deleted)"
         }
         _ => "",
     }

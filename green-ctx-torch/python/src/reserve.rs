@@ -45,6 +45,7 @@ impl Reserve {
 /// Returns the counts of `device`. Needs Linux and CUDA 12.5.
 ///
 /// Raises RuntimeError if a library has opened the driver already, or if another amount is reserved.
+/// Raises ValueError if the amount is not valid or leaves no SMs of a device; the amount then stays.
 #[pyfunction]
 #[pyo3(signature = (amount, device=None), text_signature = "(amount, device=None)")]
 pub(crate) fn reserve(

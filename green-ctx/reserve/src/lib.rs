@@ -28,7 +28,7 @@ pub enum Error {
     LoadedFirst,
     /// This process has reserved this other amount.
     #[error(
-        "this process has reserved {0} already, by a call or by {VARIABLE}, and a reserve cannot be changed"
+        "this process has reserved {0} already, by a call, {VARIABLE} or `green-ctx run --reserve`, and a reserve cannot be changed"
     )]
     Other(Amount),
     /// The environment variable is not a number of SMs or a percentage.
@@ -58,7 +58,7 @@ pub const VARIABLE: &str = "GREEN_CTX_RESERVE";
 ///
 /// # Errors
 ///
-/// As for [`reserve`], and [`Error::Variable`].
+/// As for [`reserve`], but [`Error::LoadedFirst`] in place of [`Error::Loaded`], and [`Error::Variable`].
 pub fn from_environment() -> Result<(), Error> {
     let Some(text) = std::env::var_os(VARIABLE).filter(|text| !text.is_empty()) else {
         return Ok(());

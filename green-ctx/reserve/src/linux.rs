@@ -60,7 +60,12 @@ fn compare(loaded: &Library, amount: Amount) -> Result<(), Error> {
     // SAFETY: only the library has this function, whose name contains the name of this project.
     let held = unsafe { loaded.get::<Held>(c"greenCtxReserveAmount") };
     let held = held.map_err(|_| Error::Loaded)?();
-    if held == amount { Ok(()) } else { Err(Error::Other(held)) }
+    match held == amount {
+        true => Ok(()),
+        // It has not started, or it is the limit of a whole program, in front of which nothing is reserved.
+        false if held.number == 0 || held.of_rest => Err(Error::Loaded),
+        false => Err(Error::Other(held)),
+    }
 }
 
 /// Returns whether a file is the library in front of the driver, which is small.

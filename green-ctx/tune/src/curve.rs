@@ -299,11 +299,11 @@ pub fn curve(
     let (free, mut request) = (runner.pieces(), request.clone());
     let mut notes = runner.try_out()?;
     if request.counts.is_none() && free.sms < sms {
-        let most = free.sms / free.unit.max(1) * free.unit;
+        // Units of one size, as for the other counts.
+        let most = free.sms - free.odd;
         request.counts = Some(request.counts_on(free).into_iter().chain([most]).collect());
         notes.push(format!(
-            "partitions can have {} SMs, and the plain stream has {sms}: the others are held or reserved",
-            free.sms
+            "the largest partition has {most} SMs, because the others are held or not reserved; the plain stream has {sms}"
         ));
     }
     let pieces = UnitSizes { sms, ..free };

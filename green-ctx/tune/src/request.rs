@@ -398,8 +398,8 @@ pub enum TuneError<E> {
     #[error(transparent)]
     Request(#[from] RequestError),
     /// The [`Measure`] implementation cannot continue.
-    #[error("the jobs can no longer run: {0}")]
-    Failed(E),
+    #[error("the jobs can no longer run")]
+    Failed(#[source] E),
 }
 
 green_ctx::sys::debug_as_text!(RequestError);

@@ -159,7 +159,7 @@ def percentiles(values):
 def summary(entries):
     """Returns a row: the urgent job's p50 and p99 in ms, on the GPU and for its thread, then the server's figures.
 
-    A late job replaces those that were due meanwhile, so its times mean something only beside the jobs per second.
+    A late job replaces those that were due meanwhile, so its times need the jobs per second to be read.
     """
     column = [lambda entry, index=index: [each[index] / 1e3 for each in entry] for index in range(3)]
     urgent, alone = ([each for entry in entries for each in entry[key]] for key in ("urgent", "alone"))

@@ -143,7 +143,7 @@ impl Driver {
     /// - The graph has nodes in a context other than the stream's context. Before CUDA 13.2 the driver reports the
     ///   contexts of kernel nodes only.
     ///
-    /// Under a [reserve](crate::Device::reserved_sm_count), work in the primary context cannot use a floor, so these
+    /// Under a [reserve](crate::guide::reserve), work in the primary context cannot use a floor, so these
     /// launches are not refused.
     ///
     /// A launch into a stream that is being captured is not checked. A graph may be captured anywhere and then
