@@ -62,7 +62,7 @@ fn compare(loaded: &Library, amount: Amount) -> Result<(), Error> {
     let held = held.map_err(|_| Error::Loaded)?();
     match held == amount {
         true => Ok(()),
-        // It has not started, or it is the limit of a whole program, in front of which nothing is reserved.
+        // It has not started, or it limits a whole program and reserves nothing.
         false if held.number == 0 || held.of_rest => Err(Error::Loaded),
         false => Err(Error::Other(held)),
     }

@@ -564,6 +564,13 @@ fn a_driver_that_was_loaded_by_its_path_cannot_be_confined() -> Tested {
 fn a_library_that_is_a_file_reserves_from_the_start() -> Tested {
     const NAME: &str = "a_library_that_is_a_file_reserves_from_the_start";
     if env::var(CHILD).as_deref() == Ok(NAME) {
+        if env::var_os("LIMIT").is_some() {
+            let _opened = Foreign::open("libcuda.so.1")?;
+            // The 64 SMs are a limit, not a reserve.
+            let error = Driver::reserve(Amount::Sms(16)).map(drop).expect_err("too late");
+            assert!(matches!(error, Error::Reserve(Reserve::Loaded)), "{error}");
+            return Ok(());
+        }
         if env::var_os("LOAD_FIRST").is_some() {
             assert_eq!(Driver::load()?.device(0)?.reserved_sm_count()?, 16);
         }
@@ -577,13 +584,14 @@ fn a_library_that_is_a_file_reserves_from_the_start() -> Tested {
     let real = green_ctx::sys::find("libcuda.so.1".as_ref()).expect("the simulated library");
     let folder = env::temp_dir().join(format!("green-ctx-reserved-{}", std::process::id()));
     std::fs::create_dir_all(&folder)?;
-    for (name, bytes) in green_ctx_reserve::files(&real, green_ctx_reserve::Amount::parse("16")?)? {
-        std::fs::write(folder.join(name), bytes)?;
-    }
-    for load_first in [false, true] {
+    let reserve = green_ctx_reserve::Amount::parse("16")?;
+    let limit = green_ctx_reserve::Amount { number: 64, of_rest: true, ..reserve };
+    for (amount, variable) in [(reserve, "NONE"), (reserve, "LOAD_FIRST"), (limit, "LIMIT")] {
+        for (name, bytes) in green_ctx_reserve::files(&real, amount)? {
+            std::fs::write(folder.join(name), bytes)?;
+        }
         let mut child = Command::new(env::current_exe()?);
-        child.args([NAME, "--exact", "--nocapture"]).env(CHILD, NAME);
-        child.envs(load_first.then_some(("LOAD_FIRST", "1")));
+        child.args([NAME, "--exact", "--nocapture"]).env(CHILD, NAME).env(variable, "1");
         let done = child.env("LD_LIBRARY_PATH", &folder).output()?;
         assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
     }

@@ -167,8 +167,8 @@ def curves():
     """Returns the us of two steps on each number of SMs, by `curve --` and within one process."""
     found = {}
     for which in ("decode", "tanh"):
-        command = [GREEN_CTX, "--json", "curve", "--sms", ",".join(map(str, CURVE_COUNTS)), "--repeat", "1", "--unit", "1/s"]
-        command += ["--metric", "rate: ([0-9.]+)", "--", sys.executable, __file__, "torch_", which]
+        command = [GREEN_CTX, "--json", "curve", "--sms", ",".join(map(str, CURVE_COUNTS))]
+        command += ["--repeat", "1", "--unit", "1/s", "--metric", "rate: ([0-9.]+)", "--", sys.executable, __file__, "torch_", which]
         done = subprocess.run([*map(str, command)], capture_output=True, text=True)
         points = json.loads(done.stdout)["points"]
         found[f"curve -- {which}"] = {str(point["sms"]): point["median_us"] for point in points}

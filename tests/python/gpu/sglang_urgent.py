@@ -168,8 +168,9 @@ def summary(entries):
     tokens = sum(len(row) - 2 for row in rows) / sum(entry["seconds"] for entry in entries)
     cells = [entries[0]["arm"], entries[0]["rate"], percentiles(column[2](alone)), percentiles(column[2](urgent))]
     jobs = statistics.fmean(entry["jobs per s"] for entry in entries)
-    cells += [percentiles(column[1](urgent)), f"{jobs:.0f}", f"{tokens:.0f}", percentiles([row[2] / 10 for row in rows])]
-    return "| " + " | ".join(map(str, [*cells, percentiles(gaps)])) + " |"
+    cells += [percentiles(column[1](urgent)), f"{jobs:.0f}", f"{tokens:.0f}"]
+    cells += [percentiles([row[2] / 10 for row in rows]), percentiles(gaps)]
+    return "| " + " | ".join(map(str, cells)) + " |"
 
 
 def table(options):

@@ -66,7 +66,7 @@ fn a_queue_has_one_answer_with_every_budget() {
     // Near its capacity a queue takes long to fill.
     let near = Arrival::rate(5000.0 * 0.94);
     for (arrival, meets) in [(random(0.5), true), (random(0.85), false), (near, true)] {
-        let answers = [10.0, 60.0, 120.0].map(|budget| {
+        let answers = [10.0, 60.0, 600.0].map(|budget| {
             let outcome = tune(1, &queue(arrival.clone(), false), &keep(2000.0, budget));
             let outcome = outcome.expect("it keeps up");
             let has_note = outcome.notes.iter().any(|note| note.contains("of its capacity with"));
