@@ -4,4 +4,5 @@ import sys
 
 from green_ctx_torch import _native
 
-sys.exit(_native._main(sys.argv[1:]))
+if __name__ == "__main__":
+    sys.exit(_native._main(sys.argv[1:]))

@@ -160,7 +160,7 @@ def curve(
     """
     job = work if isinstance(work, Job) else Job(work)
     name = name or job.name or _name_of(job.work) or "job"
-    if isinstance(sms, int):
+    if not isinstance(sms, Iterable | None):
         raise TypeError(f"sms takes a list of numbers of SMs, such as [{sms}]")
     sizes = None if sms is None else list(sms)
     request = _native._CurveRequest(name, sizes, device, budget)
