@@ -1,7 +1,7 @@
 """An urgent job of our own in the process of an unmodified SGLang server, on a GPU.
 
     python sglang_urgent.py measure OUT.jsonl --seeds 7 11 [--arms plain "reserve 16"]
-    python sglang_urgent.py table OUT.jsonl.xz
+    python sglang_urgent.py table OUT.jsonl.xz SUMMARY.json
 
 SGLang runs as it is, with chunks of 512 tokens that prefill and decode share, and loads this file as a plug-in. The
 urgent job is a captured encoder of some 0.2 ms, 200 times a second, on a thread of the scheduler's process:
@@ -146,43 +146,46 @@ def measure(options):
         for entry in measured(arm, options):
             with options.out.open("a", encoding="utf-8") as file:
                 file.write(json.dumps(entry, separators=(",", ":")) + "\n")
-            print(summary([entry]), flush=True)
+            print(arm, entry["rate"], summary([entry]), flush=True)
 
 
 def percentiles(values):
     if len(values) < 100:
-        return "-"
+        return {}
     cuts = statistics.quantiles(values, n=100)
-    return f"{cuts[49]:.2f} {cuts[98]:.2f}"
+    return {"p50": round(cuts[49], 2), "p99": round(cuts[98], 2)}
 
 
 def summary(entries):
-    """Returns a row: the urgent job's p50 and p99 in ms, on the GPU and for its thread, then the server's figures.
+    """Returns the urgent job's times in ms, on the GPU and for its thread, then the server's figures.
 
     A late job replaces those that were due meanwhile, so its times need the jobs per second to be read.
     """
-    column = [lambda entry, index=index: [each[index] / 1e3 for each in entry] for index in range(3)]
-    urgent, alone = ([each for entry in entries for each in entry[key]] for key in ("urgent", "alone"))
+    times = {key: [each for entry in entries for each in entry[key]] for key in ("alone", "urgent")}
     rows = [row for entry in entries for row in entry["requests"]]
-    gaps = [gap / 10 for row in rows for gap in row[3:]]
-    tokens = sum(len(row) - 2 for row in rows) / sum(entry["seconds"] for entry in entries)
-    cells = [entries[0]["arm"], entries[0]["rate"], percentiles(column[2](alone)), percentiles(column[2](urgent))]
-    jobs = statistics.fmean(entry["jobs per s"] for entry in entries)
-    cells += [percentiles(column[1](urgent)), f"{jobs:.0f}", f"{tokens:.0f}"]
-    cells += [percentiles([row[2] / 10 for row in rows]), percentiles(gaps)]
-    return "| " + " | ".join(map(str, cells)) + " |"
+    return {
+        "alone": percentiles([gpu / 1e3 for _, _, gpu in times["alone"]]),
+        "on the GPU": percentiles([gpu / 1e3 for _, _, gpu in times["urgent"]]),
+        "for the thread": percentiles([thread / 1e3 for _, thread, _ in times["urgent"]]),
+        "jobs per s": round(statistics.fmean(entry["jobs per s"] for entry in entries)),
+        "tokens per s": round(sum(len(row) - 2 for row in rows) / sum(entry["seconds"] for entry in entries)),
+        "first token": percentiles([row[2] / 10 for row in rows]),
+        "gaps": percentiles([gap / 10 for row in rows for gap in row[3:]]),
+    }
 
 
 def table(options):
     together = {}
-    for path in options.files:
-        for line in (lzma.open if path.suffix == ".xz" else open)(path, "rt"):
-            entry = json.loads(line)
-            together.setdefault((entry["rate"], ARMS.index(entry["arm"])), []).append(entry)
-    print("| arm | requests/s | alone, on the GPU | on the GPU | for the thread | jobs/s | tokens/s | first token | gaps |")
-    print("|---" * 9 + "|")
-    for key in sorted(together):
-        print(summary(together[key]))
+    for line in lzma.open(options.file, "rt"):
+        entry = json.loads(line)
+        together.setdefault((entry["rate"], ARMS.index(entry["arm"])), []).append(entry)
+    found = {f"{rate} per s, {ARMS[arm]}": summary(together[rate, arm]) for rate, arm in sorted(together)}
+    names = list(next(iter(found.values())))
+    print("| requests, arm |", " | ".join(names), "|\n|---" + "|---" * len(names) + "|")
+    for name, figures in found.items():
+        cells = (" ".join(map(str, each.values())) if isinstance(each, dict) else str(each) for each in figures.values())
+        print("|", " | ".join((name, *cells)), "|")
+    options.summary.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":
@@ -196,6 +199,7 @@ if __name__ == "__main__":
     command.add_argument("--port", type=int, default=30000)
     command.add_argument("--memory", type=float, default=0.8, help="SGLang's --mem-fraction-static")
     (command := commands.add_parser("table")).set_defaults(function=table)
-    command.add_argument("files", type=Path, nargs="+")
+    command.add_argument("file", type=Path)
+    command.add_argument("summary", type=Path)
     options = parser.parse_args()
     options.function(options)
