@@ -38,7 +38,7 @@ pub enum DefaultStream {
     /// be compiled so that the null handle means [`PerThread`](DefaultStream::PerThread).
     Null,
     /// The context's legacy default stream, which synchronises with the context's blocking streams. In a green context,
-    /// no stream synchronises with the legacy default stream (recorded on an H200, driver 580.159.04).
+    /// no stream synchronises with the legacy default stream (measured on an H200, driver 580.159.04).
     #[doc(alias = "CU_STREAM_LEGACY")]
     Legacy,
     /// The thread's own default stream in the context. A green context has no such stream: every call with this token

@@ -15,7 +15,7 @@
 //!
 //! Overlap in time is reported but not required: disjoint SMs do not promise concurrency.
 //!
-//! Under a [reserve](Device::reserved_sm_count), the probe also runs in the primary context. The report lists it last, as
+//! Under a [reserve](crate::guide::reserve), the probe also runs in the primary context. The report lists it last, as
 //! `work outside of partitions`, so a floor that such work could use does not pass.
 //!
 //! # Examples

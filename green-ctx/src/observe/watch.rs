@@ -44,7 +44,7 @@ pub use crate::handle::location::Location;
 /// A watch holds the first [`MAX_ESCAPES`](Watch::MAX_ESCAPES) escapes and counts the
 /// [rest](Watch::omitted_escapes). Empty a long-lived watch with [`take_escapes`](Watch::take_escapes).
 ///
-/// Under a [reserve](Device::reserved_sm_count), work in the primary context of the partition's device cannot use a floor.
+/// Under a [reserve](crate::guide::reserve), work in the primary context of the partition's device cannot use a floor.
 /// The watch does not report such work, and its checks return true for it.
 ///
 /// # Examples
