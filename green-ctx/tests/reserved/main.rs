@@ -26,6 +26,7 @@ use green_ctx::{
 use green_ctx_reserve::Error as Reserve;
 use libloading::os::unix::{Library as Loaded, RTLD_LOCAL, RTLD_NOW};
 
+mod faults;
 mod foreign;
 mod order;
 
@@ -309,64 +310,6 @@ fn a_driver_that_was_opened_by_its_path_cannot_be_confined() -> Tested {
         assert!(matches!(error, Error::Reserve(Reserve::Loaded)), "{error}");
         Ok(())
     })
-}
-
-#[test]
-fn a_fault_leaves_nothing_unconfined() -> Tested {
-    const NAME: &str = "a_fault_leaves_nothing_unconfined";
-    if env::var(CHILD).as_deref() == Ok(NAME) {
-        // The driver itself may fail to load.
-        let device = Driver::reserve(Amount::Sms(32)).and_then(|driver| driver.device(0));
-        let foreign = Foreign::open("libcuda.so.1")?;
-        foreign.init();
-        let by_table = env::var_os("BY_TABLE").is_some();
-        let confined = |foreign: &Foreign| {
-            let mut context = ptr::null_mut();
-            let retained = match by_table {
-                true => {
-                    context = foreign.primary(0);
-                    0
-                }
-                false => foreign.retain(0, &mut context),
-            };
-            let set = foreign.on_context("cuCtxSetCurrent", context);
-            let current = foreign.current();
-            // In a green context, no stream is a blocking one.
-            let is_confined = current.is_null() || foreign.flags_of_new_stream() != Ok(0);
-            (retained == 0 && set == 0 && !current.is_null(), is_confined)
-        };
-        let tries = [(); 3].map(|()| confined(&foreign));
-        assert!(tries.iter().all(|(_, is_confined)| *is_confined), "{tries:?}");
-        // At the latest, the third try comes after the fault.
-        assert!(tries[2].0, "{tries:?}");
-        if let Ok(device) = device {
-            let free = || device.resources().sm().map(|sms| sms.free_sm_count());
-            // The fault may strike only now.
-            assert_eq!(free().or_else(|_| free())?, 32);
-        }
-        return Ok(());
-    }
-    let making =
-        ["cuDevicePrimaryCtxRetain", "cuDeviceGetDevResource", "cuDevSmResourceSplitByCount"];
-    let creating = ["cuDevResourceGenerateDesc", "cuGreenCtxCreate", "cuCtxFromGreenCtx"];
-    let using = [
-        "cuCtxSetCurrent",
-        "cuCtxPushCurrent",
-        "cuCtxPopCurrent",
-        "cuCtxGetDevice",
-        "cuCtxGetCurrent",
-    ];
-    for function in making.iter().chain(&creating).chain(&using) {
-        for (nth, by_table) in [(1, false), (2, false), (1, true), (2, true)] {
-            let mut child = Command::new(env::current_exe()?);
-            child.args([NAME, "--exact", "--nocapture"]).env(CHILD, NAME);
-            child.envs(by_table.then_some(("BY_TABLE", "1")));
-            let done = child.env("GREEN_CTX_SIM_FAULT", format!("{function}:{nth}")).output()?;
-            let said = String::from_utf8_lossy(&done.stderr);
-            assert!(done.status.success(), "{function}:{nth} {by_table}: {said}");
-        }
-    }
-    Ok(())
 }
 
 #[test]

@@ -13,12 +13,12 @@ use green_ctx::{Driver, Stream};
 use crate::foreign::{Foreign, Handle, Lookup};
 use crate::{Tested, alone};
 
-const DEFAULT: Handle = ptr::null_mut();
+pub(crate) const DEFAULT: Handle = ptr::null_mut();
 const LEGACY: Handle = ptr::without_provenance_mut(1);
 
 type Function = unsafe extern "C" fn(*mut c_void);
 type Launch = unsafe extern "C" fn(Handle, Function, *mut c_void) -> c_int;
-type OnStream = unsafe extern "C" fn(Handle) -> c_int;
+pub(crate) type OnStream = unsafe extern "C" fn(Handle) -> c_int;
 type Record = unsafe extern "C" fn(Handle, Handle) -> c_int;
 
 unsafe extern "C" fn sleep(_: *mut c_void) {
