@@ -1,5 +1,6 @@
 """How one job scales with its SMs."""
 
+import json
 import os
 import signal
 import sys
@@ -25,11 +26,11 @@ def graph():
     driver.destroy_graph(made)
 
 
-def test_a_curve_is_text_picture_and_dict(graph):
+def test_a_curve_is_text_picture_and_json(graph):
     made = curve(graph, [16, 60, 500], budget=BUDGET)
     assert [sms for sms, _ in made.points] == [16, 64, 132]
     assert all(time > 0 for _, time in made.points)
-    known = made.to_dict()
+    known = json.loads(made.to_json())
     assert (known["job"], known["complete"], known["notes"]) == ("job", True, [])
     kind = known["shape"]["kind"]
     assert kind in ["scales", "saturates", "host_bound", "hidden"]
@@ -42,7 +43,8 @@ def test_a_curve_is_text_picture_and_dict(graph):
     assert str(made).startswith(known["sentence"]) and "\n132 " in str(made)
     assert repr(made) == f"<Curve: {known['sentence']}>"
     assert made.svg().startswith("<svg ") and made._repr_svg_() == made.svg()
-    assert curve(Job(graph, name="decode"), [64], budget=BUDGET).to_dict()["job"] == "decode"
+    named = curve(Job(graph, name="decode"), [64], budget=BUDGET)
+    assert json.loads(named.to_json())["job"] == "decode"
     # All SMs are free again.
     with closing(partition({"all": 132})) as parts:
         assert parts["all"].sm_count == 132
@@ -71,7 +73,7 @@ def test_progress_and_interrupts_keep_the_points_so_far(graph):
     timer.start()
     made = curve(graph, [64], budget=6)
     timer.join()
-    assert not made.to_dict()["complete"] and made.points[0][1] > 0
+    assert not json.loads(made.to_json())["complete"] and made.points[0][1] > 0
 
     def interrupted(now):
         raise KeyboardInterrupt

@@ -1273,8 +1273,8 @@ class Curve:
         speed.
         """
     def _repr_svg_(self) -> str: ...
-    def to_dict(self) -> dict[str, Any]:
-        """Returns the curve as a dict with the fields of `green-ctx --json curve`."""
+    def to_json(self) -> str:
+        """Returns the curve as JSON, in the format of `green-ctx --json curve`."""
 
 @final
 class _CurveRequest:

@@ -6,7 +6,7 @@ use pyo3::exceptions::PyKeyboardInterrupt;
 use pyo3::prelude::*;
 
 use crate::argument::{self, DeviceId, Whole};
-use crate::code::{Code, import};
+use crate::code::Code;
 use crate::device::device;
 use crate::fault::Fault;
 use crate::gil::blocking;
@@ -123,11 +123,10 @@ impl Curve {
         self.svg(py)
     }
 
-    /// Returns the curve as a dict with the fields of `green-ctx --json curve`.
-    fn to_dict<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        let machine = machine_of(self.curve.machine.as_ref());
-        let text = to_json(&CurveObject::of(machine, &self.curve));
-        import(py, "json")?.run_method("loads", (text,))
+    /// Returns the curve as JSON, in the format of `green-ctx --json curve`.
+    fn to_json(&self, py: Python<'_>) -> String {
+        let machine = self.curve.machine.as_ref();
+        py.detach(|| to_json(&CurveObject::of(machine_of(machine), &self.curve)))
     }
 
     fn __str__(&self) -> String {

@@ -90,7 +90,7 @@ def measure(name, picture):
         curve = green_ctx_torch.curve(JOBS[name](), name=name)
     print(curve, file=sys.stderr)
     Path(picture).write_text(curve.svg(), encoding="utf-8")
-    print(json.dumps(curve.to_dict()))
+    print(json.dumps(json.loads(curve.to_json())))
 
 
 def apart(first, second):
