@@ -59,7 +59,7 @@ fn filtered(filter: &str) -> Result<(), Failure> {
             }
         }
     }
-    let (mut passed, mut failed, mut ends_well) = (0, 0, true);
+    let (mut passed, mut failed, mut ignored, mut ends_well) = (0, 0, 0, true);
     for (package, names) in &programs {
         let mut command = cargo();
         command.args(["test", "--all-features", "--no-fail-fast", "--package", package]);
@@ -77,17 +77,21 @@ fn filtered(filter: &str) -> Result<(), Failure> {
                 };
                 passed += count(" passed").unwrap_or(0);
                 failed += count(" failed").unwrap_or(0);
+                ignored += count(" ignored").unwrap_or(0);
             }
         }
         ends_well &= child.wait().map_err(no_cargo)?.success();
     }
     if ends_well && passed + failed == 0 {
-        return Err(none());
+        return Err(match ignored {
+            0 => none(),
+            _ => Failure::new("no test ran: the lines above say what runs these".to_owned()),
+        });
     }
     if failed == 0 && !ends_well {
         return Err(Failure::new("a program of tests was not built, or ended early".to_owned()));
     }
-    println!("{passed} tests passed, {failed} failed");
+    println!("{passed} tests passed, {failed} failed, {ignored} ignored");
     if ends_well { Ok(()) } else { Err(Failure::new("tests failed".to_owned())) }
 }
 

@@ -82,7 +82,12 @@ def capture(kernel, stream):
     builder = stream.create_graph_builder().begin_building()
     launch(builder, CONFIG, kernel, 0, 2.0, 0)
     builder.callback(lambda: called.append(1))
-    graph = builder.end_building().complete()
+    builder.end_building()
+    # The captured graph, which `green_ctx_torch.retarget` takes.
+    captured = driver.CUgraph(int(builder.graph_definition.handle))
+    status, _, count = driver.cuGraphGetNodes(captured)
+    assert (status, count) == (0, 2)
+    graph = builder.complete()
     assert called == []
     graph.launch(stream)
     graph.launch(stream)

@@ -137,7 +137,10 @@ impl Bench {
                 .env_remove("PYTHONDONTWRITEBYTECODE");
             let report = self.report(spec, &mut command)?;
             let is_reserved = variables.iter().any(|(name, _)| *name == "GREEN_CTX_RESERVE");
-            let astray = astray(&report, RESERVED_OF_TORCH, true).filter(|_| is_reserved);
+            let astray = match is_reserved {
+                true => astray(&report, RESERVED_OF_TORCH, true),
+                false => Vec::new(),
+            };
             match races(&report).chain(astray).next() {
                 Some(wrong) => Err(Failure::new(format!("PyTorch {version}: {wrong}"))),
                 None => Ok(()),

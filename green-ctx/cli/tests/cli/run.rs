@@ -33,16 +33,12 @@ struct Bench {
 }
 
 impl Bench {
-    fn new(test: &str) -> Option<Bench> {
+    fn new(test: &str) -> Bench {
         let folders = env::var_os("LD_LIBRARY_PATH").unwrap_or_default();
         let library = env::split_paths(&folders).map(|folder| folder.join("libcuda.so.1"));
-        let library =
-            library.filter(|path| path.parent().is_some_and(|it| it.ends_with("sim-lib")));
-        let Some(library) = library.into_iter().find(|path| path.exists()) else {
-            println!("skipped {test}: `cargo xtask clients` runs it on the simulated libcuda.so.1");
-            return None;
-        };
-        Some(Bench { cache: Folder::new(&format!("run-{test}")), library })
+        let library = library.into_iter().find(|path| path.exists());
+        let library = library.expect("LD_LIBRARY_PATH names a folder with libcuda.so.1");
+        Bench { cache: Folder::new(&format!("run-{test}")), library }
     }
 
     fn command(&self, arguments: &[&str]) -> Command {
@@ -78,18 +74,10 @@ impl Bench {
     }
 }
 
-macro_rules! bench {
-    ($name:literal) => {
-        match Bench::new($name) {
-            Some(bench) => bench,
-            None => return,
-        }
-    };
-}
-
 #[test]
+#[ignore = "`cargo xtask clients` runs it with the simulated libcuda.so.1"]
 fn a_program_sees_its_sms_by_each_name_of_the_driver() {
-    let bench = bench!("names");
+    let bench = Bench::new("names");
     let path = bench.library.to_str().expect("a plain path").to_owned();
     let bare = path.trim_end_matches(".1");
     let winding = path.replace("/sim-lib/", "/sim-lib/../sim-lib/./");
@@ -104,8 +92,9 @@ fn a_program_sees_its_sms_by_each_name_of_the_driver() {
 }
 
 #[test]
+#[ignore = "`cargo xtask clients` runs it with the simulated libcuda.so.1"]
 fn kernels_run_on_the_sms_of_the_limit() {
-    let bench = bench!("kernels");
+    let bench = Bench::new("kernels");
     let report = bench.cache.file("report");
     let mut command = bench.command(&["--sms", "32", COMMAND, "verify", "--counts", "8,16"]);
     let answer = Run::of(command.env("GREEN_CTX_SIM_REPORT", &report).output().expect("it starts"));
@@ -121,8 +110,9 @@ fn kernels_run_on_the_sms_of_the_limit() {
 }
 
 #[test]
+#[ignore = "`cargo xtask clients` runs it with the simulated libcuda.so.1"]
 fn green_ctx_has_the_limit_as_its_device_or_the_reserve() {
-    let bench = bench!("own");
+    let bench = Bench::new("own");
     let verify = [COMMAND, "verify", "--counts", "8"];
     let out = bench.out(&[&["--reserve", "32"], &verify[..]].concat());
     assert!(out.contains("132 SMs (32 for partitions alone, 100 also for work outside"), "{out}");
@@ -144,8 +134,9 @@ fn green_ctx_has_the_limit_as_its_device_or_the_reserve() {
 }
 
 #[test]
+#[ignore = "`cargo xtask clients` runs it with the simulated libcuda.so.1"]
 fn a_limit_within_a_limit_is_not_larger() {
-    let bench = bench!("nested");
+    let bench = Bench::new("nested");
     let inner = |outer: [&str; 2], inner: [&str; 2]| {
         bench.run(&[&outer[..], &[COMMAND, "run"], &inner, &["python3", "-c", SEEN]].concat())
     };
@@ -171,8 +162,9 @@ fn a_limit_within_a_limit_is_not_larger() {
 }
 
 #[test]
+#[ignore = "`cargo xtask clients` runs it with the simulated libcuda.so.1"]
 fn children_have_the_limit() {
-    let bench = bench!("children");
+    let bench = Bench::new("children");
     let fork = format!("import os\nif os.fork() == 0:{}", SEEN.replace('\n', "\n    "));
     let fork = format!("{fork}\nelse:\n    os.wait()");
     assert_eq!(bench.out(&["--sms", "32", "python3", "-c", &fork]), "32\n");
@@ -185,8 +177,9 @@ fn children_have_the_limit() {
 }
 
 #[test]
+#[ignore = "`cargo xtask clients` runs it with the simulated libcuda.so.1"]
 fn other_audit_libraries_stay() {
-    let bench = bench!("audit");
+    let bench = Bench::new("audit");
     let print = ["--sms", "32", "sh", "-c", "echo $LD_AUDIT; echo $GREEN_CTX_RUN"];
     let out = bench.out(&print);
     let (own, limit) = out.trim().split_once('\n').expect("two lines");
@@ -199,8 +192,9 @@ fn other_audit_libraries_stay() {
 }
 
 #[test]
+#[ignore = "`cargo xtask clients` runs it with the simulated libcuda.so.1"]
 fn status_and_signals_are_the_programs() {
-    let bench = bench!("status");
+    let bench = Bench::new("status");
     assert_eq!(bench.out(&["--sms", "32", "true"]), "");
     assert_eq!(bench.run(&["--sms", "32", "--", "sh", "-c", "exit 7"]).status, 7);
     let crash = bench.command(&["--sms", "32", "--", "sh", "-c", "kill -SEGV $$"]).output();
@@ -234,8 +228,9 @@ fn status_and_signals_are_the_programs() {
 }
 
 #[test]
+#[ignore = "`cargo xtask clients` runs it with the simulated libcuda.so.1"]
 fn nothing_is_printed_unless_asked() {
-    let bench = bench!("verbose");
+    let bench = Bench::new("verbose");
     let mut command = bench.command(&["--sms", "30", "-v", "echo", "-v"]);
     let answer = Run::of(command.env("GREEN_CTX_SIM_DEVICES", "2").output().expect("it starts"));
     assert_eq!((answer.status, answer.out.as_str()), (0, "-v\n"));
@@ -255,8 +250,9 @@ fn nothing_is_printed_unless_asked() {
 }
 
 #[test]
+#[ignore = "`cargo xtask clients` runs it with the simulated libcuda.so.1"]
 fn what_cannot_be_held_is_refused() {
-    let bench = bench!("refused");
+    let bench = Bench::new("refused");
     let nonsense = "an amount is a number of SMs such as 32, or a percentage such as 25%";
     for amount in ["", "0", "-3", "abc", "1.5", "101%", "0%", "32..", "99999999999"] {
         bench.refused(&["--sms", amount], 2, nonsense);
@@ -306,8 +302,9 @@ fn what_cannot_be_held_is_refused() {
 }
 
 #[test]
+#[ignore = "`cargo xtask clients` runs it with the simulated libcuda.so.1"]
 fn a_program_of_another_user_is_refused() {
-    let bench = bench!("setuid");
+    let bench = Bench::new("setuid");
     let program = bench.cache.0.join("program");
     fs::copy("/bin/true", &program).expect("it can be copied");
     if chown(&program, Some(1), None).is_err() {
@@ -325,8 +322,9 @@ fn a_program_of_another_user_is_refused() {
 }
 
 #[test]
+#[ignore = "`cargo xtask clients` runs it with the simulated libcuda.so.1"]
 fn a_changed_file_in_the_cache_is_replaced() {
-    let bench = bench!("changed");
+    let bench = Bench::new("changed");
     let seen = ["--sms", "32", "python3", "-c", SEEN];
     assert_eq!(bench.out(&seen), "32\n");
     let files = bench.files();
@@ -357,8 +355,9 @@ fn a_changed_file_in_the_cache_is_replaced() {
 }
 
 #[test]
+#[ignore = "`cargo xtask clients` runs it with the simulated libcuda.so.1"]
 fn a_cache_that_others_can_change_is_refused() {
-    let bench = bench!("unsafe");
+    let bench = Bench::new("unsafe");
     let folder = bench.cache.0.join("green-ctx");
     fs::create_dir(&folder).expect("a folder");
     for mode in [0o777, 0o770, 0o702] {
@@ -384,8 +383,9 @@ fn a_cache_that_others_can_change_is_refused() {
 
 /// The program gets the folder that was checked, and not a link that could lead elsewhere later.
 #[test]
+#[ignore = "`cargo xtask clients` runs it with the simulated libcuda.so.1"]
 fn a_link_to_the_cache_is_resolved() {
-    let bench = bench!("linked");
+    let bench = Bench::new("linked");
     let (there, link) = (bench.cache.0.join("there"), bench.cache.0.join("link"));
     fs::create_dir(&there).expect("a folder");
     std::os::unix::fs::symlink(&there, &link).expect("a link");
@@ -397,16 +397,18 @@ fn a_link_to_the_cache_is_resolved() {
 }
 
 #[test]
+#[ignore = "`cargo xtask clients` runs it with the simulated libcuda.so.1"]
 fn a_limit_without_its_variable_is_a_limit() {
-    let bench = bench!("without-variable");
+    let bench = Bench::new("without-variable");
     let inner = [env!("CARGO_BIN_EXE_green-ctx"), "run", "--sms", "100%", "--"];
     let outer = ["--sms", "64", "env", "-u", "GREEN_CTX_RUN"];
     assert_eq!(bench.out(&[&outer[..], &inner, &["python3", "-c", SEEN]].concat()), "64\n");
 }
 
 #[test]
+#[ignore = "`cargo xtask clients` runs it with the simulated libcuda.so.1"]
 fn without_a_cache_a_temporary_folder_is_used() {
-    let bench = bench!("temporary");
+    let bench = Bench::new("temporary");
     let answer = |home: Option<&str>, temporary: &Path| {
         let mut command = bench.command(&["--sms", "32", "python3", "-c", SEEN]);
         command.env_remove("XDG_CACHE_HOME").env_remove("HOME").env("TMPDIR", temporary);

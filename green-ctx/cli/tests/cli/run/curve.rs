@@ -33,10 +33,10 @@ struct Programs {
 }
 
 impl Programs {
-    fn new(test: &str) -> Option<Programs> {
-        let bench = Bench::new(test)?;
+    fn new(test: &str) -> Programs {
+        let bench = Bench::new(test);
         let order = bench.cache.file("order");
-        Some(Programs { bench, order })
+        Programs { bench, order }
     }
 
     fn command(&self, options: &[&str], program: &[&str]) -> Command {
@@ -57,18 +57,10 @@ impl Programs {
     }
 }
 
-macro_rules! programs {
-    ($name:literal) => {
-        match Programs::new($name) {
-            Some(programs) => programs,
-            None => return,
-        }
-    };
-}
-
 #[test]
+#[ignore = "`cargo xtask clients` runs it with the simulated libcuda.so.1"]
 fn the_wall_time_is_measured_in_turn() {
-    let programs = programs!("curve-time");
+    let programs = Programs::new("curve-time");
     let answer = programs.run(&["--sms", "32,8", "--repeat", "2"], "sleep");
     assert_eq!((answer.status, answer.err.as_str()), (0, ""), "{}", answer.out);
     assert_eq!(programs.order(), [132, 132, 32, 8, 8, 32, 132]);
@@ -82,8 +74,9 @@ fn the_wall_time_is_measured_in_turn() {
 }
 
 #[test]
+#[ignore = "`cargo xtask clients` runs it with the simulated libcuda.so.1"]
 fn a_metric_is_the_last_match() {
-    let programs = programs!("curve-metric");
+    let programs = Programs::new("curve-metric");
     let metric = ["--sms", "64", "--repeat", "2", "--warm-up", "0", "--metric"];
     let rate = [&metric[..], &[r"^\S+ (\d+) steps/s$", "--unit", "steps/s"]].concat();
     let answer = programs.run(&rate, "quick");
@@ -108,8 +101,9 @@ fn a_metric_is_the_last_match() {
 
 /// A figure that silently lacks some digits would be worse than none.
 #[test]
+#[ignore = "`cargo xtask clients` runs it with the simulated libcuda.so.1"]
 fn a_part_of_a_number_is_refused() {
-    let programs = programs!("curve-part");
+    let programs = Programs::new("curve-part");
     let metric =
         ["--sms", "64", "--repeat", "1", "--warm-up", "0", "--metric", "([0-9.]+) tokens/s"];
     for printed in ["1,234.5", "-5", "1.5e3", "1e+03"] {
@@ -135,8 +129,9 @@ fn a_part_of_a_number_is_refused() {
 
 /// A daemon that the program leaves behind keeps its output open.
 #[test]
+#[ignore = "`cargo xtask clients` runs it with the simulated libcuda.so.1"]
 fn a_daemon_of_the_program_is_not_awaited() {
-    let programs = programs!("curve-daemon");
+    let programs = Programs::new("curve-daemon");
     let options = ["--sms", "64", "--repeat", "1", "--warm-up", "0", "--metric", "(1) step"];
     let program = ["sh", "-c", "echo 1 step; setsid -f sleep 20"];
     let began = Instant::now();
@@ -147,8 +142,9 @@ fn a_daemon_of_the_program_is_not_awaited() {
 
 /// The list comes from NVIDIA's command, which this one stands in for.
 #[test]
+#[ignore = "`cargo xtask clients` runs it with the simulated libcuda.so.1"]
 fn other_programs_on_the_device_are_noted() {
-    let programs = programs!("curve-others");
+    let programs = Programs::new("curve-others");
     let folder = &programs.bench.cache;
     let path = format!("{}:{}", folder.0.display(), std::env::var("PATH").expect("it is set"));
     let begins = "#!/bin/sh\n[ $4 = GPU-${4#GPU-} ] || exit 1\n";
@@ -178,16 +174,18 @@ fn other_programs_on_the_device_are_noted() {
 }
 
 #[test]
+#[ignore = "`cargo xtask clients` runs it with the simulated libcuda.so.1"]
 fn a_program_that_prints_without_end_is_ended() {
-    let programs = programs!("curve-yes");
+    let programs = Programs::new("curve-yes");
     let options = ["--sms", "64", "--repeat", "1", "--warm-up", "0", "--timeout", "0.3"];
     let done = Run::of(programs.command(&options, &["yes"]).output().expect("it starts"));
     assert_eq!(done.err, "error: yes does not run: it runs longer than 0.3 s\n");
 }
 
 #[test]
+#[ignore = "`cargo xtask clients` runs it with the simulated libcuda.so.1"]
 fn a_program_that_fails_on_few_sms_keeps_the_rest() {
-    let programs = programs!("curve-fail");
+    let programs = Programs::new("curve-fail");
     let answer = programs.run(&["--sms", "8,16", "--repeat", "2"], "fail");
     assert_eq!((answer.status, answer.err.as_str()), (0, ""), "{}", answer.out);
     let words = "8 SMs: it does not run: exit status: 1: too few: 8";
@@ -200,8 +198,9 @@ fn a_program_that_fails_on_few_sms_keeps_the_rest() {
 }
 
 #[test]
+#[ignore = "`cargo xtask clients` runs it with the simulated libcuda.so.1"]
 fn a_run_that_takes_too_long_ends_with_its_children() {
-    let programs = programs!("curve-timeout");
+    let programs = Programs::new("curve-timeout");
     let began = Instant::now();
     // The child has the pipes, too, and would hold the command up.
     let script = "echo $$ >> $0; sleep 30 & wait";
@@ -267,9 +266,10 @@ fn signal(child: &Child, name: &str) {
 
 /// The program ends with its children, whichever signal ends the command.
 #[test]
+#[ignore = "`cargo xtask clients` runs it with the simulated libcuda.so.1"]
 fn an_interruption_keeps_the_runs_so_far() {
     for name in ["INT", "TERM", "HUP"] {
-        let programs = programs!("curve-interrupt");
+        let programs = Programs::new("curve-interrupt");
         let child = programs.start("9", 4, "30");
         let began = Instant::now();
         signal(&child, name);
@@ -283,8 +283,9 @@ fn an_interruption_keeps_the_runs_so_far() {
 }
 
 #[test]
+#[ignore = "`cargo xtask clients` runs it with the simulated libcuda.so.1"]
 fn an_interruption_before_the_first_result_is_no_curve() {
-    let programs = programs!("curve-nothing");
+    let programs = Programs::new("curve-nothing");
     let child = programs.start("9", 1, "30");
     signal(&child, "INT");
     let answer = Run::of(child.wait_with_output().expect("the command ends"));
@@ -294,8 +295,9 @@ fn an_interruption_before_the_first_result_is_no_curve() {
 
 /// The program continues while the command is stopped, so its time would be wrong.
 #[test]
+#[ignore = "`cargo xtask clients` runs it with the simulated libcuda.so.1"]
 fn a_run_during_which_the_command_was_stopped_is_repeated() {
-    let programs = programs!("curve-stopped");
+    let programs = Programs::new("curve-stopped");
     let child = programs.start("1", 2, "0.3");
     signal(&child, "STOP");
     std::thread::sleep(Duration::from_millis(1500));
@@ -306,8 +308,9 @@ fn a_run_during_which_the_command_was_stopped_is_repeated() {
 }
 
 #[test]
+#[ignore = "`cargo xtask clients` runs it with the simulated libcuda.so.1"]
 fn a_program_ends_with_a_command_that_is_killed() {
-    let programs = programs!("curve-killed");
+    let programs = Programs::new("curve-killed");
     let command = programs
         .command(&["--sms", "8"], &["sh", "-c", "echo $$ >> $0; exec sleep 30", &programs.order])
         .spawn();
@@ -321,8 +324,9 @@ fn a_program_ends_with_a_command_that_is_killed() {
 }
 
 #[test]
+#[ignore = "`cargo xtask clients` runs it with the simulated libcuda.so.1"]
 fn a_program_has_no_terminal_and_no_input() {
-    let programs = programs!("curve-apart");
+    let programs = Programs::new("curve-apart");
     let script = "import os, sys; assert os.getsid(0) == os.getpid() and not sys.stdin.read()";
     let once = ["--sms", "8", "--repeat", "1", "--warm-up", "0"];
     let done = programs.command(&once, &["python3", "-c", script]).output();
@@ -331,8 +335,9 @@ fn a_program_has_no_terminal_and_no_input() {
 }
 
 #[test]
+#[ignore = "`cargo xtask clients` runs it with the simulated libcuda.so.1"]
 fn wrong_requests_are_refused() {
-    let programs = programs!("curve-refused");
+    let programs = Programs::new("curve-refused");
     for (options, words) in [
         (&["--metric", "("][..], "unclosed group"),
         (&["--metric", "steps"], "it has no group for the number"),
