@@ -172,13 +172,22 @@ fn a_captured_graph_moves_to_another_partition() -> Result {
     let (first, second) = (partition(&device, scaled(16))?, partition(&device, scaled(32))?);
     let stream = shared(&first, &cuda)?;
     let mut memory = stream.clone_htod(&[1u8; 64])?;
+    let text = ".version 7.0 .target sm_52 .address_size 64 .visible .entry step() { ret; }";
+    let step = cuda.load_module(Ptx::from_src(text))?.load_function("step")?;
     stream.begin_capture(CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL)?;
     stream.memset_zeros(&mut memory)?;
+    // SAFETY: the kernel has no parameters.
+    unsafe { stream.launch_builder(&step).launch(LaunchConfig::for_num_elems(1)) }?;
     let captured = stream.end_capture(sys::CUgraphInstantiate_flags(0))?.ok_or("no graph")?;
-    // SAFETY: the graph has no kernels, and the memory outlives it.
+    // SAFETY: the kernel and the memory outlive the graph.
     let graph = unsafe { graph_of(device.driver(), &cuda, captured) }?;
-    assert_eq!(graph.audit()?.nodes.len(), 1);
+    let kernel_on = |sms| format!("kernel step  {sms} SMs of ");
+    let audit = graph.audit()?;
+    assert_eq!(audit.nodes.len(), 2);
+    assert!(audit.to_string().contains(&kernel_on(scaled(16))), "{audit}");
     let moved = graph.retarget(&second)?;
+    let audit = moved.audit()?.to_string();
+    assert!(audit.contains(&kernel_on(scaled(32))), "{audit}");
     let other = second.create_stream(StreamOptions::default())?;
     let exec = moved.instantiate()?;
     stream.synchronize()?;
@@ -187,7 +196,7 @@ fn a_captured_graph_moves_to_another_partition() -> Result {
     other.synchronize()?;
     drop(exec);
     assert_eq!(stream.clone_dtoh(&memory)?, [0; 64]);
-    drop((moved, other, second));
+    drop((moved, other, second, step));
     // cudarc's graph holds its stream until the last handle of ours is dropped.
     drop((memory, stream, first));
     assert_eq!(reclaim(device.driver()), 1);
