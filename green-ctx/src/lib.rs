@@ -58,7 +58,7 @@
 //!   [`Context::make_current`](context::Context::make_current) exists for other libraries.
 //! - **A handle keeps alive what it depends on.** A stream keeps its context alive, a context keeps the
 //!   primary context alive, and all of them keep the driver alive.
-//! - **One binary runs on every driver since CUDA 12.4.** A function that the driver lacks returns
+//! - **One binary is for all drivers since CUDA 12.4.** A function that the driver lacks returns
 //!   [`Error::Unsupported`], with the oldest CUDA version that has the function.
 //!
 //! Green contexts isolate SMs, not memory, caches or faults: an illegal address in one partition ends the

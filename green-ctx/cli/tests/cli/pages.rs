@@ -50,3 +50,21 @@ fn commands_on_pages_run() {
     assert!(count >= 8, "{count}");
     std::fs::remove_dir_all(folder).expect("it can be removed");
 }
+
+#[test]
+fn pages_list_all_subcommands() {
+    let help = run(&["--help"]).out;
+    let list = help.split_once("Commands:\n").expect("a list").1;
+    let lines = list.lines().take_while(|line| !line.is_empty());
+    let names: Vec<&str> = lines.filter_map(|line| line.split_whitespace().next()).collect();
+    assert!(names.contains(&"verify") && names.contains(&"help"), "{names:?}");
+    for page in ["green-ctx/cli/README.md", "CHANGELOG.md"] {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(page);
+        let text = std::fs::read_to_string(path).expect(page);
+        for name in names.iter().filter(|name| **name != "help") {
+            let is_listed = text.contains(&format!("`{name}`"))
+                || text.contains(&format!("green-ctx {name} "));
+            assert!(is_listed, "{name} is not in {page}");
+        }
+    }
+}
