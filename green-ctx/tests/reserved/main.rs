@@ -8,6 +8,8 @@
 
 use std::env;
 use std::ffi::{c_int, c_uint};
+use std::fs::File;
+use std::os::fd::AsRawFd;
 use std::process::Command;
 use std::ptr;
 
@@ -308,6 +310,49 @@ fn a_driver_that_was_opened_by_its_path_cannot_be_confined() -> Tested {
         let _opened = unsafe { Loaded::open(Some(&path), RTLD_NOW | RTLD_LOCAL) }?;
         let error = Driver::reserve(Amount::Sms(32)).map(drop).expect_err("too late");
         assert!(matches!(error, Error::Reserve(Reserve::Loaded)), "{error}");
+        Ok(())
+    })
+}
+
+/// The process has no file left for the library in memory, or for the loader, which opens it by a path in /proc.
+#[test]
+fn a_library_that_cannot_be_loaded_reserves_nothing() -> Tested {
+    alone("a_library_that_cannot_be_loaded_reserves_nothing", || {
+        let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+        assert_eq!(unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) }, 0);
+        let set = |files| {
+            let limit = libc::rlimit { rlim_cur: files, ..limit };
+            assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &limit) }, 0);
+        };
+        let next = File::open("/dev/null")?.as_raw_fd() as libc::rlim_t;
+        for more in 1..=2 {
+            set(next + more);
+            let reserved = Driver::reserve(Amount::Sms(32)).map(drop);
+            set(limit.rlim_cur);
+            let error = reserved.expect_err("no file is left");
+            assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
+            let is_expected = match error {
+                Error::Reserve(Reserve::Memory(_)) => more == 1,
+                Error::Reserve(Reserve::Load(_)) => more == 2,
+                _ => false,
+            };
+            assert!(is_expected, "{more}");
+        }
+        assert_eq!(Driver::reserve(Amount::Sms(32))?.device(0)?.reserved_sm_count()?, 32);
+        Ok(())
+    })
+}
+
+#[test]
+fn a_driver_without_green_contexts_of_several_units_cannot_be_confined() -> Tested {
+    alone("a_driver_without_green_contexts_of_several_units_cannot_be_confined", || {
+        // No other thread of this process reads the environment now.
+        unsafe { env::set_var("GREEN_CTX_SIM", "h200@12.4") };
+        let error = Driver::reserve(Amount::Sms(32)).map(drop).expect_err("it is too old");
+        assert!(matches!(error, Error::Reserve(Reserve::Unsupported(_))), "{error}");
+        assert_eq!(error.kind(), ErrorKind::Unsupported);
+        // The process is as before.
+        assert_eq!(Foreign::begin("libcuda.so.1")?.0.sm_count(), (0, 132));
         Ok(())
     })
 }

@@ -62,8 +62,8 @@ fn pages_list_all_subcommands() {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(page);
         let text = std::fs::read_to_string(path).expect(page);
         for name in names.iter().filter(|name| **name != "help") {
-            let is_listed = text.contains(&format!("`{name}`"))
-                || text.contains(&format!("green-ctx {name} "));
+            let is_listed =
+                text.contains(&format!("`{name}`")) || text.contains(&format!("green-ctx {name} "));
             assert!(is_listed, "{name} is not in {page}");
         }
     }
