@@ -6,7 +6,6 @@ use pyo3::exceptions::PyKeyboardInterrupt;
 use pyo3::prelude::*;
 
 use crate::argument::{self, DeviceId, Whole};
-use crate::code::Code;
 use crate::device::device;
 use crate::fault::Fault;
 use crate::gil::blocking;
