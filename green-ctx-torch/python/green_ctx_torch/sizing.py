@@ -55,9 +55,9 @@ def floor(stream: torch.cuda.Stream | None = None) -> int:
     device if the stream is in no partition.
 
     If a persistent kernel has this number of blocks, all blocks start at the same time, because no other partition uses
-    these SMs. The result is 0 for a share without a floor, such as "..100", and for a partition of an inactive plan;
-    `floor() or sm_count()` is a usable grid size in these cases. Outside partitions no SMs are guaranteed, and the
-    result is the usual grid size: all SMs of the device.
+    these SMs. The result is 0 for a share without a floor, such as "..100", and for a partition of an inactive plan. There,
+    `floor() or sm_count()` is a usable grid size if the blocks do not wait for each other; if they do, they can hang.
+    Outside partitions no SMs are guaranteed, and the result is the usual grid size: all SMs of the device.
 
     The default for `stream` is torch's current stream of the current device.
     """

@@ -37,7 +37,7 @@ PROGRAMS = [
     ("docs/reserve.md", [0], "", "GPU"),
     ("docs/pytorch.md", [0, 1, 2, 3, 4, 5], "", "GPU"),
     ("docs/pytorch-libraries.md", [0], "", "GPU"),
-    ("docs/pytorch-libraries.md", [1], MODEL + 'parts = green_ctx_torch.partition({"serve": 32})\n', "GPU"),
+    ("docs/pytorch-libraries.md", [1], "", "GPU"),
     ("docs/nccl.md", [0, 1], COLLECTIVES, "several GPUs"),
 ]
 
