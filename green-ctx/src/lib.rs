@@ -54,7 +54,7 @@
 //! - **Counts do not change silently.** A partition reports both the requested share and the number of
 //!   SMs that it has. The crate never creates fewer partitions than requested, and returns an error
 //!   instead; only a [`rest`](SplitRequest::rest) of 0 SMs is left out.
-//! - **Nothing depends on the current context**, except [`DefaultStream`](stream::DefaultStream).
+//! - **No work depends on the current context**, except that of a [`DefaultStream`](stream::DefaultStream).
 //!   [`Context::make_current`](context::Context::make_current) exists for other libraries.
 //! - **A handle keeps alive what it depends on.** A stream keeps its context alive, a context keeps the
 //!   primary context alive, and all of them keep the driver alive.
