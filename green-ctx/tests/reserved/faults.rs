@@ -110,19 +110,22 @@ impl Foreign {
         let ask = |it: OfDevice| unsafe { it(0, &mut told, kind) };
         let status = self.call("cuDeviceGetDevResource", ask);
         is(status, unsafe { told.__bindgen_anon_1.sm.smCount } == REST);
+        told.__bindgen_anon_1.sm.smCount = 0;
         let ask = |it: OfContext| unsafe { it(rest, &mut told, kind) };
         let status = self.call("cuCtxGetDevResource", ask);
         is(status, unsafe { told.__bindgen_anon_1.sm.smCount } == REST);
-        let (mut context, mut green) = (rest, ptr::null_mut());
+        // A call that writes nothing must not pass.
+        let none = ptr::null_mut();
+        let (mut context, mut green) = (none, none);
         let ask = |it: OfStream| unsafe { it(DEFAULT, &mut context) };
-        is(self.call("cuStreamGetCtx", ask), context == rest);
+        is(self.call("cuStreamGetCtx", ask), std::mem::replace(&mut context, none) == rest);
         let ask = |it: OfStreamToo| unsafe { it(DEFAULT, &mut context, &mut green) };
-        is(self.call("cuStreamGetCtx_v2", ask), context == rest);
+        is(self.call("cuStreamGetCtx_v2", ask), std::mem::replace(&mut context, none) == rest);
         let mut memory = 0;
         let allocate = |it: Allocate| unsafe { it(&mut memory, 64) };
-        is(self.call("cuMemAlloc_v2", allocate), true);
+        is(self.call("cuMemAlloc_v2", allocate), memory != 0);
         let ask = |it: OfPointer| unsafe { it(&mut context, 1, memory) };
-        is(self.call("cuPointerGetAttribute", ask), context == rest);
+        is(self.call("cuPointerGetAttribute", ask), std::mem::replace(&mut context, none) == rest);
         let (mut attribute, mut to) = (1, &raw mut context);
         let ask = |it: OfPointerToo| unsafe { it(1, &mut attribute, &mut to, memory) };
         is(self.call("cuPointerGetAttributes", ask), context == rest);
