@@ -6,7 +6,7 @@ use green_ctx_sys::*;
 
 use super::{BLOCKS, Case, ProbeNode, fill};
 use crate::answer::{Answer, Failure, Outcome};
-use crate::gpu::{Gpu, LONG, SHORT, THREADS, probe_params};
+use crate::gpu::{Gpu, LONG, SHORT, THREADS, probe_params, ptx};
 
 /// Two partitions of 32 SMs each.
 pub(super) struct Pair {
@@ -69,6 +69,10 @@ pub(super) fn cases() -> Vec<Case> {
         primary_waits("a-graph-of-the-partition", Captured::InThePartition),
         primary_waits("a-graph-of-the-primary-context", Captured::InThePrimaryContext),
         primary_waits("a-kernel", Captured::Nowhere),
+        own_waits("a-graph", Captured::InThePartition),
+        own_waits("a-kernel", Captured::Nowhere),
+        destroyed_behind("a-graph", Captured::InThePartition),
+        destroyed_behind("a-kernel", Captured::Nowhere),
         Case::new("graph/library-unloaded-behind-a-graph-in-a-partition", unloaded_behind).alone(),
         Case::new("graph/nodes-on-both-partitions-in-order", |gpu, answer| {
             let pair = Pair::new(gpu)?;
@@ -207,46 +211,105 @@ enum Captured {
     Nowhere,
 }
 
-/// A case: do waits of the primary context cover work that was submitted to a partition's stream, and do they
-/// after a memset in that stream?
-fn primary_waits(work: &str, captured: Captured) -> Case {
-    let name = format!("graph/primary-context-waits-for-{work}-in-a-partition");
-    Case::new(name, move |gpu, answer| {
-        let pair = Pair::new(gpu)?;
+/// Work of `LONG` for a partition's stream.
+struct Busy<'a> {
+    gpu: &'a Gpu,
+    pair: Pair,
+    memory: CUdeviceptr,
+    exec: Option<CUgraphExec>,
+}
+
+impl<'a> Busy<'a> {
+    fn new(gpu: &'a Gpu, captured: Captured) -> Result<Busy<'a>, Failure> {
+        let (pair, memory) = (Pair::new(gpu)?, gpu.probe_memory(1)?);
         let stream = pair.streams[0];
-        let (memory, other, event) = (gpu.probe_memory(1)?, gpu.probe_memory(1)?, gpu.event()?);
-        let run = |on, duration| {
-            let mut params = probe_params(memory, duration);
-            gpu.cuLaunchKernel(gpu.probe()?, 1, THREADS, on, &mut params)?.must()
-        };
         // The first launch loads the kernel, which waits for the device.
-        run(stream, SHORT)?;
+        gpu.launch_probe(stream, 1, memory, SHORT)?;
         gpu.cuStreamSynchronize(stream)?.must()?;
         let captured_on = match captured {
             Captured::InThePartition => Some(stream),
             Captured::InThePrimaryContext => Some(gpu.stream()?),
             Captured::Nowhere => None,
         };
-        let capture = |on| gpu.executable(gpu.captured(on, || run(on, LONG))?);
+        let run = |on| gpu.launch_probe(on, 1, memory, LONG).map(drop);
+        let capture = |on| gpu.executable(gpu.captured(on, || run(on))?);
         let exec = captured_on.map(capture).transpose()?;
-        let start = || match exec {
-            Some(exec) => Ok(gpu.cuGraphLaunch(exec, stream)?.status),
-            None => gpu.launch_probe(stream, 1, memory, LONG),
-        };
-        answer.add("launch", start()?);
+        Ok(Busy { gpu, pair, memory, exec })
+    }
+
+    fn stream(&self) -> CUstream {
+        self.pair.streams[0]
+    }
+
+    fn start(&self) -> Result<CUresult, Failure> {
+        match self.exec {
+            Some(exec) => Ok(self.gpu.cuGraphLaunch(exec, self.stream())?.status),
+            None => self.gpu.launch_probe(self.stream(), 1, self.memory, LONG),
+        }
+    }
+
+    /// Returns whether the work is done, and waits for it.
+    fn query(&self) -> Result<CUresult, Failure> {
+        let status = self.gpu.cuStreamQuery(self.stream())?.status;
+        self.gpu.cuStreamSynchronize(self.stream())?.must()?;
+        Ok(status)
+    }
+}
+
+/// A case: do waits of the primary context cover work that was submitted to a partition's stream, and do they
+/// after a memset in that stream?
+fn primary_waits(work: &str, captured: Captured) -> Case {
+    let name = format!("graph/primary-context-waits-for-{work}-in-a-partition");
+    Case::new(name, move |gpu, answer| {
+        let busy = Busy::new(gpu, captured)?;
+        let (other, event) = (gpu.probe_memory(1)?, gpu.event()?);
+        answer.add("launch", busy.start()?);
         answer.add("record", gpu.cuCtxRecordEvent(gpu.primary()?, event)?);
         answer.add("event_query", gpu.cuEventQuery(event)?);
         answer.add("synchronize", gpu.cuCtxSynchronize()?);
-        answer.add("query_after_synchronize", gpu.cuStreamQuery(stream)?);
-        gpu.cuStreamSynchronize(stream)?.must()?;
-        answer.add("launch_again", start()?);
+        answer.add("query_after_synchronize", busy.query()?);
+        answer.add("launch_again", busy.start()?);
         answer.add("free", gpu.cuMemFree(other)?);
-        answer.add("query_after_free", gpu.cuStreamQuery(stream)?);
-        gpu.cuStreamSynchronize(stream)?.must()?;
-        answer.add("launch_before_memset", start()?);
-        answer.add("memset", gpu.cuMemsetD8Async(memory, 0, 1, stream)?);
+        answer.add("query_after_free", busy.query()?);
+        answer.add("launch_before_memset", busy.start()?);
+        answer.add("memset", gpu.cuMemsetD8Async(busy.memory, 0, 1, busy.stream())?);
         answer.add("synchronize_behind_memset", gpu.cuCtxSynchronize()?);
-        answer.add("query_behind_memset", gpu.cuStreamQuery(stream)?);
+        answer.add("query_behind_memset", gpu.cuStreamQuery(busy.stream())?);
+        Ok(())
+    })
+    .alone()
+}
+
+/// A case: do waits of a partition's own context, and of another partition's, cover work in its stream?
+fn own_waits(work: &str, captured: Captured) -> Case {
+    Case::new(format!("graph/own-context-waits-for-{work}"), move |gpu, answer| {
+        let (busy, event) = (Busy::new(gpu, captured)?, gpu.event()?);
+        for (whose, context) in ["own", "other"].into_iter().zip(busy.pair.contexts) {
+            busy.start()?;
+            answer.add(format!("{whose}_record"), gpu.cuCtxRecordEvent(context, event)?);
+            answer.add(format!("{whose}_event"), gpu.cuEventQuery(event)?);
+            gpu.push(context)?;
+            answer.add(format!("{whose}_synchronize"), gpu.cuCtxSynchronize()?);
+            gpu.pop()?;
+            answer.add(format!("query_after_{whose}"), busy.query()?);
+        }
+        Ok(())
+    })
+    .alone()
+}
+
+/// A case: do calls that destroy something wait for work in a partition's stream?
+fn destroyed_behind(work: &str, captured: Captured) -> Case {
+    Case::new(format!("graph/destroyed-behind-{work}-in-a-partition"), move |gpu, answer| {
+        let busy = Busy::new(gpu, captured)?;
+        let pinned = gpu.cuMemAllocHost(64)?.must()?;
+        busy.start()?;
+        answer.add("free_host", gpu.cuMemFreeHost(pinned)?);
+        answer.add("query_after_free_host", busy.query()?);
+        let module = gpu.cuModuleLoadData(ptx())?.must()?;
+        busy.start()?;
+        answer.add("unload", gpu.cuModuleUnload(module)?);
+        answer.add("query_after_unload", busy.query()?);
         Ok(())
     })
     .alone()
