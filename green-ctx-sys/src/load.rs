@@ -54,8 +54,6 @@ pub struct Rest {
     pub odd_reserved: bool,
     /// The context in which this work runs, or null.
     pub context: CUcontext,
-    /// The device's primary context, or null. Its synchronise waits for all contexts of the device.
-    pub primary: CUcontext,
 }
 
 /// The function with which a library in front of the driver describes a device's rest.

@@ -49,6 +49,7 @@ const SCRIPTS: &[&str] = &[
     "tests/python/gpu/reserve/memory.cu",
     "tests/python/gpu/reserve/order.cu",
     "tests/python/gpu/reserve/rate.cu",
+    "tests/python/gpu/reserve/replays.cu",
     "tests/python/gpu/reserve/reset.cu",
     "tests/python/gpu/reserve/threads.cu",
     "tests/python/gpu/exits.py",

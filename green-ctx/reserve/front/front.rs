@@ -435,13 +435,14 @@ unsafe fn concealed(status: Status, context: *mut Context) -> Status {
 }
 
 /// Returns the status of a call that failed, after a line on standard error. These statuses need no line, since a program
-/// gets them from any driver: for a call before `cuInit`, for a device or a context that does not exist, for a function
-/// that the driver lacks, for a capture of the default stream, and for work that would wait for a capture.
+/// gets them from any driver: for a call before `cuInit`, for a device, context or stream that does not exist, for a
+/// function that the driver lacks, for a capture of the default stream, and for work that would wait for a capture.
 fn refused((call, status): Failed) -> Status {
     let usual = [
         NOT_INITIALIZED,
         INVALID_DEVICE,
         INVALID_CONTEXT,
+        INVALID_HANDLE,
         NOT_FOUND,
         CAPTURE_UNSUPPORTED,
         CAPTURE_IMPLICIT,
@@ -454,10 +455,22 @@ fn refused((call, status): Failed) -> Status {
     status
 }
 
-/// Returns the context whose record and wait of events cover the work that those of `context` cover without a reserve:
-/// for the rest, the primary context, which covers all contexts of the device.
-fn covering(context: Context) -> Context {
-    rest_of(context).map_or(context, |rest| rest.primary)
+/// Waits for the work of the current device's rest, or of each rest if there is no current device. While a stream is
+/// captured, it waits for nothing, because the wait would end the capture. An error that it meets is left to the call that
+/// follows.
+fn settle(real: &Real) {
+    if order::is_any_captured() {
+        return;
+    }
+    let mut device = 0;
+    // SAFETY: `device` is a live local, and a synchronise has no arguments.
+    unsafe {
+        let is_current = (real.device)(&raw mut device) == SUCCESS;
+        let known = DEVICES.iter().zip(0..).filter(|(_, place)| !is_current || *place == device);
+        for rest in known.filter_map(|(known, _)| live(known)) {
+            _ = within(real, rest.context, || (real.synchronize)());
+        }
+    }
 }
 
 /// The amount, written after the mark into a copy of the library.
@@ -516,7 +529,6 @@ pub extern "C" fn greenCtxReserveEntry(entry: GetProcAddress) -> Option<GetProcA
 #[repr(C)]
 pub struct Described {
     pub division: Division,
-    /// The context of the rest, and the primary context, whose synchronise covers all contexts of the device.
+    /// The context of the rest.
     pub context: Context,
-    pub primary: Context,
 }

@@ -26,8 +26,6 @@ struct Blocking {
     rest: &'static Rest,
     /// Whether the program has not destroyed the stream.
     used: AtomicBool,
-    /// Whether a capture has begun on the stream, and not joined it from another one.
-    captured: AtomicBool,
     /// How many times work or a capture was put on the stream, and how many of these the default stream waits for.
     works: AtomicUsize,
     waited: AtomicUsize,
@@ -36,6 +34,8 @@ struct Blocking {
 }
 
 static STREAMS: [Published<Blocking>; 1024] = [const { Published::NONE }; 1024];
+/// The streams on which a capture has begun, and not joined them from another one.
+static CAPTURED: [AtomicPtr<c_void>; 256] = [const { AtomicPtr::new(ptr::null_mut()) }; 256];
 /// How many times work was put on a default stream.
 static DEFAULT_WORKS: AtomicUsize = AtomicUsize::new(1);
 
@@ -43,13 +43,6 @@ impl Blocking {
     /// Returns whether a reset of its device has destroyed the stream.
     fn has_ended(&self) -> bool {
         self.rest.ended.load(Acquire)
-    }
-
-    fn is_capturing(&self, real: &Real) -> Result<bool, Failed> {
-        let mut capture = 0;
-        // SAFETY: the stream is never destroyed, and `capture` is a live local.
-        let status = unsafe { (real.is_capturing)(self.stream, &raw mut capture) };
-        check(c"cuStreamIsCapturing", status).map(|()| capture != 0)
     }
 
     /// Returns whether all work of the stream is done.
@@ -76,12 +69,22 @@ fn blocking(stream: Handle) -> Option<&'static Blocking> {
     streams().find(|known| known.stream == stream)
 }
 
+/// Returns whether a stream is being captured. The stream must not be destroyed meanwhile.
+fn is_capturing(real: &Real, stream: Handle) -> Result<bool, Failed> {
+    let mut capture = 0;
+    // SAFETY: `capture` is a live local.
+    let status = unsafe { (real.is_capturing)(stream, &raw mut capture) };
+    check(c"cuStreamIsCapturing", status).map(|()| capture != 0)
+}
+
 /// Creates a blocking stream, or gives out one that was destroyed.
 pub(super) fn create(real: &Real, rest: &'static Rest, priority: c_int) -> Result<Handle, Failed> {
     let same = |known: &&Blocking| ptr::eq(known.rest, rest) && known.priority == priority;
     // The query of a stream that is being captured would end the capture.
     let is_free = |known: &&Blocking| {
-        !known.used.load(Relaxed) && known.is_capturing(real) == Ok(false) && known.is_done(real)
+        !known.used.load(Relaxed)
+            && is_capturing(real, known.stream) == Ok(false)
+            && known.is_done(real)
     };
     let free = streams().filter(same).filter(is_free).find(|known| !known.used.swap(true, AcqRel));
     if let Some(known) = free {
@@ -96,8 +99,8 @@ pub(super) fn create(real: &Real, rest: &'static Rest, priority: c_int) -> Resul
         let known = place.get();
         let (works, waited, waits) =
             (AtomicUsize::new(0), AtomicUsize::new(0), AtomicUsize::new(0));
-        let (used, captured) = (AtomicBool::new(true), AtomicBool::new(false));
-        let new = Blocking { stream, priority, rest, used, captured, works, waited, waits };
+        let used = AtomicBool::new(true);
+        let new = Blocking { stream, priority, rest, used, works, waited, waits };
         if known.is_none_or(Blocking::has_ended) && place.replace(known, new)? {
             return Ok(stream);
         }
@@ -112,16 +115,24 @@ pub(super) fn create(real: &Real, rest: &'static Rest, priority: c_int) -> Resul
 
 /// Destroys a blocking stream. Returns the status, or `None` if it is another stream.
 pub(super) fn destroyed(real: &Real, stream: Handle) -> Option<Status> {
-    let known = blocking(stream)?;
-    if known.captured.swap(false, AcqRel) && known.is_capturing(real) == Ok(true) {
+    let Some(known) = blocking(stream) else {
+        replace_captured(stream, ptr::null_mut());
+        return None;
+    };
+    if is_captured(stream) && is_capturing(real, stream) != Ok(false) {
         let mut graph = ptr::null_mut();
         // The driver ends the capture of a stream that is destroyed.
         // SAFETY: `graph` is a live local, and the captured graph, if there is one, has no other owner.
-        unsafe {
-            (real.end_capture)(stream, &raw mut graph);
+        let ended = unsafe {
+            let ended = (real.end_capture)(stream, &raw mut graph);
             if !graph.is_null() {
                 (real.destroy_graph)(graph);
             }
+            ended
+        };
+        capture_may_have_ended(real, stream);
+        if is_captured(stream) {
+            return Some(ended);
         }
     }
     // Work that was put on it still comes before that on the default stream.
@@ -134,16 +145,30 @@ fn capturable(stream: Handle, per_thread: bool) -> Result<Handle, Failed> {
     if is_legacy(stream, per_thread) && current()?.is_some() {
         return Err((c"cuStreamBeginCapture", CAPTURE_UNSUPPORTED));
     }
-    if let Some(known) = blocking(stream) {
-        known.captured.fetch_or(!known.is_capturing(real()?)?, AcqRel);
+    if !is_capturing(real()?, stream)? && !replace_captured(ptr::null_mut(), stream) {
+        return Err((c"more than 256 captures, so cuStreamBeginCapture", OUT_OF_MEMORY));
     }
     Ok(stream)
 }
 
-/// Notes that a capture ends.
-pub(super) fn capture_ends(stream: Handle) {
-    if let Some(known) = blocking(stream) {
-        known.captured.store(false, Release);
+/// Replaces a stream among the captured ones, if it is there.
+fn replace_captured(stream: Handle, by: Handle) -> bool {
+    CAPTURED.iter().any(|place| place.compare_exchange(stream, by, AcqRel, Acquire).is_ok())
+}
+
+fn is_captured(stream: Handle) -> bool {
+    CAPTURED.iter().any(|place| place.load(Acquire) == stream)
+}
+
+/// Returns whether any stream is being captured.
+pub(super) fn is_any_captured() -> bool {
+    CAPTURED.iter().any(|place| !place.load(Acquire).is_null())
+}
+
+/// Notes that a call may have ended a capture, or has not begun it.
+pub(super) fn capture_may_have_ended(real: &Real, stream: Handle) {
+    if is_captured(stream) && is_capturing(real, stream) != Ok(true) {
+        replace_captured(stream, ptr::null_mut());
     }
 }
 
@@ -167,7 +192,7 @@ fn before(stream: Handle, per_thread: bool) -> Result<Option<&'static AtomicUsiz
     let real = real()?;
     if let Some(known) = blocking(stream) {
         let works = DEFAULT_WORKS.load(Acquire);
-        if known.waits.load(Acquire) != works && !known.is_capturing(real)? {
+        if known.waits.load(Acquire) != works && !is_capturing(real, stream)? {
             let order = || order(real, LEGACY, stream);
             within(real, known.rest.context, order)??;
             known.waits.store(works, Release);
@@ -181,7 +206,7 @@ fn before(stream: Handle, per_thread: bool) -> Result<Option<&'static AtomicUsiz
         if known.waited.load(Acquire) == works {
             continue;
         }
-        if known.is_capturing(real)? {
+        if is_capturing(real, known.stream)? {
             let call = c"the default stream would wait for a capture, so the call";
             return Err((call, CAPTURE_IMPLICIT));
         }
@@ -193,13 +218,23 @@ fn before(stream: Handle, per_thread: bool) -> Result<Option<&'static AtomicUsiz
 
 /// Has the default stream of the current context wait for the work of a blocking stream, or the reverse.
 fn order(real: &Real, first: Handle, then: Handle) -> Result<(), Failed> {
+    // SAFETY: the streams exist until the device is reset.
+    join(real, then, |event| unsafe { (real.record_event)(event, first) })
+}
+
+/// Has a stream wait for the work that `record` records.
+pub(super) fn join(
+    real: &Real,
+    stream: Handle,
+    record: impl FnOnce(Handle) -> Status,
+) -> Result<(), Failed> {
     let mut event = ptr::null_mut();
-    // SAFETY: `event` is a live local, and the streams exist until the device is reset. The driver keeps an event that is
-    // destroyed until its work is done.
+    // SAFETY: `event` is a live local, and the caller's stream exists. The driver keeps an event that is destroyed until
+    // its work is done.
     unsafe {
         check(c"cuEventCreate", (real.create_event)(&raw mut event, WITHOUT_TIME))?;
-        let recorded = check(c"cuEventRecord", (real.record_event)(event, first));
-        let waits = || check(c"cuStreamWaitEvent", (real.wait_event)(then, event, 0));
+        let recorded = check(c"cuEventRecord", record(event));
+        let waits = || check(c"cuStreamWaitEvent", (real.wait_event)(stream, event, 0));
         let ordered = recorded.and_then(|()| waits());
         (real.destroy_event)(event);
         ordered
@@ -218,7 +253,7 @@ unsafe fn config_stream(config: P) -> Handle {
 
 /// Returns a function of the real driver, and keeps it.
 #[inline(never)]
-fn real_function(
+pub(super) fn real_function(
     kept: &AtomicPtr<c_void>,
     name: &CStr,
     version: c_int,
@@ -240,11 +275,15 @@ macro_rules! ordered {
         functions! { real; $(
             $name $from..$to $per_thread = $export: ($($argument: $kind),*) {
                 static KEPT: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
-                let works = before($stream, $per_thread)?;
+                let stream = $stream;
+                let works = before(stream, $per_thread)?;
                 let found = real_function(&KEPT, $name, $from, $per_thread)?;
                 // The driver's function of this name and version has this signature (cuda.h).
                 let call = mem::transmute::<Handle, unsafe extern "C" fn($($kind),*) -> Status>(found);
                 let status = call($($argument),*);
+                if status != SUCCESS {
+                    capture_may_have_ended(real, stream);
+                }
                 if let Some(works) = works {
                     works.fetch_add(1, AcqRel);
                 }

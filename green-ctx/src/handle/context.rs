@@ -386,7 +386,7 @@ impl Context {
         match self.green() {
             // A thread must not use a green context for as long as its work runs, so the thread waits for an event.
             Some(green) => green.synchronize(self.device()),
-            None => synchronize(self.device(), self.covering()?),
+            None => synchronize(self.device(), self.raw()),
         }
     }
 
@@ -404,12 +404,6 @@ impl Context {
     #[inline]
     pub(crate) fn green(&self) -> Option<&Arc<Green>> {
         self.inner.green.as_ref()
-    }
-
-    /// Returns the context whose synchronise, and whose events, cover the same work as those of this context do without
-    /// a reserve: for the rest, the primary context, which covers all contexts of the device.
-    pub(crate) fn covering(&self) -> Result<CUcontext> {
-        Ok(self.rest()?.map_or(self.raw(), |rest| rest.primary))
     }
 
     /// Returns the rest if this is its context, or `None` for any other context.

@@ -103,7 +103,7 @@ impl Context {
         match self.green() {
             Some(green) => green.record(api, event.raw()),
             // SAFETY: `self` and `event` own the two handles, so both stay valid during the call.
-            None => unsafe { call!(api, cuCtxRecordEvent(self.covering()?, event.raw())) },
+            None => unsafe { call!(api, cuCtxRecordEvent(self.raw(), event.raw())) },
         }
     }
 
@@ -138,7 +138,7 @@ impl Context {
         match self.green() {
             Some(green) => green.wait(api, event.raw()),
             // SAFETY: `self` and `event` own the two handles, so both stay valid during the call.
-            None => unsafe { call!(api, cuCtxWaitEvent(self.covering()?, event.raw())) },
+            None => unsafe { call!(api, cuCtxWaitEvent(self.raw(), event.raw())) },
         }
     }
 }

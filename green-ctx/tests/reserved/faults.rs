@@ -79,9 +79,11 @@ impl Foreign {
         type Begin = unsafe extern "C" fn(Handle, c_int) -> c_int;
         let (status, stream) = self.new_stream(0);
         let begin = |it: Begin| unsafe { it(stream, 2) };
+        // It must go, so that the device can be waited for.
+        let destroy = || self.call("cuStreamDestroy_v2", |it: OnStream| unsafe { it(stream) });
         status == 0
             && self.call("cuStreamBeginCapture_v2", begin) == 0
-            && self.call("cuStreamDestroy_v2", |it: OnStream| unsafe { it(stream) }) == 0
+            && (destroy() == 0 || destroy() == 0)
     }
 
     /// Asks for SMs and contexts. Each answer is an error or the rest's.

@@ -30,6 +30,7 @@ use libloading::os::unix::{Library as Loaded, RTLD_LOCAL, RTLD_NOW};
 
 mod faults;
 mod foreign;
+mod graphs;
 mod order;
 
 use foreign::{Entry, Foreign, Handle, Lookup};

@@ -27,7 +27,7 @@ unsafe extern "C" fn sleep(_: *mut c_void) {
 
 impl Foreign {
     /// Puts work of 30 ms on a stream.
-    fn late(&self, stream: Handle) {
+    pub(crate) fn late(&self, stream: Handle) {
         let put = |it: Launch| unsafe { it(stream, sleep, ptr::null_mut()) };
         assert_eq!(self.call("cuLaunchHostFunc", put), 0);
     }

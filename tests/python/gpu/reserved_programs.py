@@ -17,10 +17,15 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 RESERVED = 32
-PROGRAMS = ["order", "threads", "graphs", "reset", "costs"]
+PROGRAMS = ["order", "threads", "graphs", "replays", "reset", "costs"]
 CALLS = ["torch.cuda.synchronize", "cudaDeviceSynchronize", "cuCtxSynchronize", "cudaFree"]
 CALLS += ["cuCtxRecordEvent", "cuCtxWaitEvent"]
 WAITS = {"calls": dict.fromkeys(CALLS, "waits") | {"stream": "returns"}}
+#: The calls after a kernel and after a graph; 1 for those that wait.
+REPLAYS = dict.fromkeys(["cudaDeviceSynchronize", "cuCtxSynchronize", "cuCtxRecordEvent", "cudaFree"], [1, 1])
+REPLAYS |= dict.fromkeys(["cudaFree of managed memory", "cudaFreeHost", "cudaHostUnregister", "cudaFreeArray"], [1, 1])
+REPLAYS |= dict.fromkeys(["cudaFreeMipmappedArray", "cudaIpcCloseMemHandle", "cuModuleUnload"], [1, 1])
+REPLAYS |= {"cuLibraryUnload": [1, 1], "cudaFreeAsync": [0, 0]}
 SUMS = {"wrong": 0, "errors": 0}
 ORDERED = {"wrong": [0, 0, 0, 0]}
 CUPY = {"default": "right", "non_blocking": "right", "unordered": "wrong", "blocking": "right"}
@@ -33,6 +38,7 @@ CASES = [
     ("order none", {"wrong": [5, 5, 5, 5]}, {"wrong": [5, 5, 5, 5]}),
     ("threads", SUMS, SUMS),
     ("graphs", {"wrong": 0}, {"wrong": 0}),
+    ("replays", {"waits": REPLAYS}, {"waits": REPLAYS}),
     ("reset", {"wrong": 0}, {"wrong": 0}),
     ("waits", WAITS, WAITS),
     ("cupy", CUPY, CUPY),
