@@ -50,6 +50,7 @@ const CAPTURE_IMPLICIT: Status = 906;
 const INVALID_RESOURCE_CONFIGURATION: Status = 915;
 const SM_RESOURCE: c_int = 1;
 const CONTEXT_OF_POINTER: c_int = 1;
+const DEVICE_OF_POINTER: c_int = 9;
 const DEFAULT_STREAM: c_uint = 1;
 const NON_BLOCKING: c_uint = 1;
 const MULTIPROCESSOR_COUNT: c_int = 16;
@@ -455,18 +456,22 @@ fn refused((call, status): Failed) -> Status {
     status
 }
 
-/// Waits for the work of the current device's rest, or of each rest if there is no current device. While a stream is
-/// captured, it waits for nothing, because the wait would end the capture. An error that it meets is left to the call that
-/// follows.
-fn settle(real: &Real) {
+/// Waits for the work of the rest of the device to which a handle belongs: the device of the memory, if it is memory, and
+/// otherwise the current one, or each device if none is current. While a stream is captured, it waits for nothing, because
+/// the wait would end the capture. An error that it meets is left to the call that follows.
+fn settle(real: &Real, handle: Handle) {
     if order::is_any_captured() {
         return;
     }
-    let mut device = 0;
+    let mut device: Device = -1;
+    let to = &raw mut device;
     // SAFETY: `device` is a live local, and a synchronise has no arguments.
     unsafe {
-        let is_current = (real.device)(&raw mut device) == SUCCESS;
-        let known = DEVICES.iter().zip(0..).filter(|(_, place)| !is_current || *place == device);
+        (real.pointer)(to.cast(), DEVICE_OF_POINTER, handle as u64);
+        if device < 0 {
+            (real.device)(to);
+        }
+        let known = DEVICES.iter().zip(0..).filter(|(_, place)| device < 0 || *place == device);
         for rest in known.filter_map(|(known, _)| live(known)) {
             _ = within(real, rest.context, || (real.synchronize)());
         }

@@ -40,7 +40,7 @@ macro_rules! functions {
 macro_rules! settled {
     ($real:ident, $name:literal, $version:literal, $handle:ident) => {{
         static KEPT: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
-        settle($real);
+        settle($real, $handle);
         let found = order::real_function(&KEPT, $name, $version, false)?;
         Ok(mem::transmute::<Handle, OnHandle>(found)($handle))
     }};

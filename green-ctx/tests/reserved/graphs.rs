@@ -60,7 +60,7 @@ fn waits_for_the_device_cover_graphs() -> Tested {
             assert_eq!(foreign.call("cuGraphLaunch", launch), 0);
             assert_eq!((wait(), foreign.on_context("cuStreamQuery", stream)), (0, 0), "{name}");
         };
-        let memory: Vec<_> = (0..3).map(|_| foreign.memory()).collect();
+        let memory: Vec<_> = (0..4).map(|_| foreign.memory()).collect();
         let free = |at: usize| foreign.on_context("cuMemFree_v2", memory[at]);
         assert_eq!(foreign.call("cuGraphLaunch", launch), 0);
         assert_eq!(foreign.on_context("cuStreamQuery", stream), BUSY);
@@ -81,7 +81,10 @@ fn waits_for_the_device_cover_graphs() -> Tested {
         });
         is_done_after("free", &|| free(0));
         // Memory may be freed with any context current, and without one.
-        for (at, other) in [(1, part[0].context().as_raw().cast()), (2, ptr::null_mut())] {
+        let mut other_device = ptr::null_mut();
+        assert_eq!(foreign.retain(1, &mut other_device), 0);
+        let part = part[0].context().as_raw().cast();
+        for (at, other) in [(1, part), (2, ptr::null_mut()), (3, other_device)] {
             is_done_after("free elsewhere", &|| {
                 assert_eq!(foreign.on_context("cuCtxSetCurrent", other), 0);
                 free(at)

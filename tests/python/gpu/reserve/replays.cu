@@ -2,7 +2,6 @@
 // stream? The answer of each call has 1 where it does.
 #include "common.cuh"
 
-#include <cstring>
 #include <functional>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -11,15 +10,16 @@
 
 constexpr std::size_t BYTES = 1 << 22;
 
-__global__ void spin(unsigned long long ns) {
+__global__ void late(unsigned* ended) {
     unsigned long long begin, now;
     asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(begin));
     do asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
-    while (now - begin < ns);
+    while (now - begin < 20'000'000);
+    atomicAdd_system(ended, 1);
 }
 
-static void spin_on(cudaStream_t stream) {
-    spin<<<1, 1, 0, stream>>>(20'000'000);
+static void late_on(cudaStream_t stream, unsigned* ended) {
+    late<<<1, 1, 0, stream>>>(ended);
     CHECK(cudaGetLastError());
 }
 
@@ -66,9 +66,13 @@ int main() {
     cudaStream_t stream;
     cudaGraph_t graph;
     cudaGraphExec_t executable;
+    unsigned* ended;
+    CHECK(cudaMallocHost(&ended, sizeof *ended));
+    *ended = 0;
+    const auto done = [=] { return *const_cast<volatile unsigned*>(ended); };
     CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
     CHECK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeRelaxed));
-    spin_on(stream);
+    late_on(stream, ended);
     CHECK(cudaStreamEndCapture(stream, &graph));
     CHECK(cudaGraphInstantiate(&executable, graph, 0));
 
@@ -85,6 +89,13 @@ int main() {
                 CHECK(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
                 must(record(context, event));
                 CHECK(cudaEventSynchronize(event));
+            };
+        }},
+        {"cudaDeviceSynchronize after cudaStreamDestroy", [&] {
+            return [&] {
+                CHECK(cudaStreamDestroy(stream));
+                CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+                CHECK(cudaDeviceSynchronize());
             };
         }},
         {"cudaFree", [] {
@@ -137,8 +148,7 @@ int main() {
         {"cudaFreeAsync", [&] {
             void* memory;
             CHECK(cudaMallocAsync(&memory, BYTES, stream));
-            CHECK(cudaStreamSynchronize(stream));
-            return [=] { CHECK(cudaFreeAsync(memory, stream)); };
+            return [&stream, memory] { CHECK(cudaFreeAsync(memory, stream)); };
         }},
     };
     printf("{\"told\": %d, \"sms\": [%d], \"waits\": {", told(), sms(stream));
@@ -148,13 +158,12 @@ int main() {
         for (const bool as_graph : {false, true}) {
             const auto call = make();
             CHECK(cudaDeviceSynchronize());
-            CHECK(cudaStreamSynchronize(stream));
+            const auto before = done();
             if (as_graph) CHECK(cudaGraphLaunch(executable, stream));
-            else spin_on(stream);
+            else late_on(stream, ended);
             call();
-            waits[as_graph] = cudaStreamQuery(stream) == cudaSuccess;
-            cudaGetLastError();
-            CHECK(cudaStreamSynchronize(stream));
+            waits[as_graph] = done() > before;
+            while (done() == before) {}
         }
         printf("%s\"%s\": [%d, %d]", comma, name, waits[0], waits[1]);
         comma = ", ";
