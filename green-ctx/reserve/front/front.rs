@@ -53,6 +53,7 @@ const CONTEXT_OF_POINTER: c_int = 1;
 const DEVICE_OF_POINTER: c_int = 9;
 const DEFAULT_STREAM: c_uint = 1;
 const NON_BLOCKING: c_uint = 1;
+const WITHOUT_TIME: c_uint = 2;
 const MULTIPROCESSOR_COUNT: c_int = 16;
 /// `CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM`.
 const PER_THREAD: u64 = 2;
@@ -127,6 +128,7 @@ real! {
     create_event = c"cuEventCreate", 2000: fn(*mut Handle, c_uint);
     destroy_event = c"cuEventDestroy", 4000: fn(Handle);
     record_event = c"cuEventRecord", 2000: fn(Handle, Handle);
+    wait_for_event = c"cuEventSynchronize", 2000: fn(Handle);
     wait_event = c"cuStreamWaitEvent", 3020: fn(Handle, Handle, c_uint);
     attribute = c"cuDeviceGetAttribute", 2000: fn(*mut c_int, c_int, Device);
     resource = c"cuDeviceGetDevResource", 12040: fn(Device, *mut Resource, c_int);
@@ -225,6 +227,8 @@ struct Rest {
     primary: Context,
     green: Handle,
     context: Context,
+    /// Recorded before memory is freed.
+    event: Handle,
     /// Whether a reset of the device has ended it. Programs may still have its context, since a primary context stays
     /// valid when it is reset.
     ended: AtomicBool,
@@ -330,6 +334,7 @@ fn made(device: Device) -> Result<&'static Rest, Failed> {
     let (division, mut units, rest) = divide(device)?;
     let (units, none) = (units.get_mut(rest).unwrap_or_default(), ptr::null_mut());
     let (mut desc, mut primary, mut green, mut context) = (none, none, none, none);
+    let mut event = none;
     // SAFETY: the pointers are to live locals, and the units come from the driver.
     let published = unsafe {
         check(c"cuDevicePrimaryCtxRetain", (real.retain)(&raw mut primary, device))?;
@@ -340,15 +345,20 @@ fn made(device: Device) -> Result<&'static Rest, Failed> {
             let created = (real.create)(&raw mut green, desc, device, DEFAULT_STREAM);
             check(c"cuGreenCtxCreate", created)?;
             check(c"cuCtxFromGreenCtx", (real.context_of)(&raw mut context, green))?;
+            let create = || (real.create_event)(&raw mut event, WITHOUT_TIME);
+            check(c"cuEventCreate", within(real, context, create)?)?;
             let ended = AtomicBool::new(false);
-            known.replace(earlier, Rest { division, primary, green, context, ended, earlier })
+            known.replace(earlier, Rest { division, primary, green, context, event, ended, earlier })
         };
         publish()
     };
     // Another thread may have been first.
     if published != Ok(true) {
-        // SAFETY: the green context was created above, and the primary context was retained above.
+        // SAFETY: the event and the green context were created above, and the primary context was retained above.
         unsafe {
+            if !event.is_null() {
+                (real.destroy_event)(event);
+            }
             if !green.is_null() {
                 (real.destroy)(green);
             }
@@ -458,24 +468,33 @@ fn refused((call, status): Failed) -> Status {
 
 /// Waits for the work of the rest of the device to which a handle belongs: the device of the memory, if it is memory, and
 /// otherwise the current one, or each device if none is current. While a stream is captured, it waits for nothing, because
-/// the wait would end the capture. An error that it meets is left to the call that follows.
-fn settle(real: &Real, handle: Handle) {
-    if order::is_any_captured() {
-        return;
-    }
+/// the driver has no such wait that leaves a capture alone.
+fn settle(real: &Real, handle: Handle) -> Status {
     let mut device: Device = -1;
     let to = &raw mut device;
-    // SAFETY: `device` is a live local, and a synchronise has no arguments.
+    // SAFETY: `device` is a live local.
     unsafe {
         (real.pointer)(to.cast(), DEVICE_OF_POINTER, handle as u64);
         if device < 0 {
             (real.device)(to);
         }
-        let known = DEVICES.iter().zip(0..).filter(|(_, place)| device < 0 || *place == device);
-        for rest in known.filter_map(|(known, _)| live(known)) {
-            _ = within(real, rest.context, || (real.synchronize)());
+    }
+    let known = DEVICES.iter().zip(0..).filter(|(_, place)| device < 0 || *place == device);
+    for rest in known.filter_map(|(known, _)| live(known)) {
+        // SAFETY: the rest's context and event exist until the device is reset. Other threads may record the event too: it
+        // then completes later.
+        let status = unsafe {
+            match order::between_captures(|| (real.record)(rest.context, rest.event)) {
+                Some(SUCCESS) => order::relaxed(real, || (real.wait_for_event)(rest.event)),
+                Some(status) => status,
+                None => SUCCESS,
+            }
+        };
+        if status != SUCCESS {
+            return status;
         }
     }
+    SUCCESS
 }
 
 /// The amount, written after the mark into a copy of the library.

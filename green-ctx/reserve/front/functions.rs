@@ -40,9 +40,11 @@ macro_rules! functions {
 macro_rules! settled {
     ($real:ident, $name:literal, $version:literal, $handle:ident) => {{
         static KEPT: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
-        settle($real, $handle);
         let found = order::real_function(&KEPT, $name, $version, false)?;
-        Ok(mem::transmute::<Handle, OnHandle>(found)($handle))
+        match settle($real, $handle) {
+            SUCCESS => Ok(mem::transmute::<Handle, OnHandle>(found)($handle)),
+            status => Ok(status),
+        }
     }};
 }
 
@@ -141,12 +143,12 @@ functions! {
     }
 
     c"cuStreamDestroy" 4000..99999 = cuStreamDestroy_v2: (stream: Handle) {
-        Ok(order::destroyed(real, stream).unwrap_or_else(|| (real.destroy_stream)(stream)))
+        Ok(order::destroy(real, stream, real.destroy_stream))
     }
 
     c"cuStreamDestroy" 0..4000 = cuStreamDestroy: (stream: Handle) {
         let destroy = started()?.old_destroy_stream.unwrap_or(real.destroy_stream);
-        Ok(order::destroyed(real, stream).unwrap_or_else(|| destroy(stream)))
+        Ok(order::destroy(real, stream, destroy))
     }
 
     c"cuStreamEndCapture" 0..99999 = cuStreamEndCapture | cuStreamEndCapture_ptsz: (stream: Handle, graph: *mut Handle) {
@@ -160,6 +162,7 @@ functions! {
     c"cuMemFree" 3020..99999 = cuMemFree_v2: (memory: Handle) { settled!(real, c"cuMemFree", 3020, memory) }
     c"cuMemFreeHost" 0..99999 = cuMemFreeHost: (memory: Handle) { settled!(real, c"cuMemFreeHost", 2000, memory) }
     c"cuMemHostUnregister" 0..99999 = cuMemHostUnregister: (memory: Handle) { settled!(real, c"cuMemHostUnregister", 4000, memory) }
+    c"cuIpcCloseMemHandle" 0..99999 = cuIpcCloseMemHandle: (memory: Handle) { settled!(real, c"cuIpcCloseMemHandle", 4010, memory) }
     c"cuArrayDestroy" 0..99999 = cuArrayDestroy: (array: Handle) { settled!(real, c"cuArrayDestroy", 2000, array) }
     c"cuMipmappedArrayDestroy" 0..99999 = cuMipmappedArrayDestroy: (array: Handle) { settled!(real, c"cuMipmappedArrayDestroy", 5000, array) }
     c"cuModuleUnload" 0..99999 = cuModuleUnload: (module: Handle) { settled!(real, c"cuModuleUnload", 2000, module) }

@@ -16,7 +16,6 @@ type P = *mut c_void;
 
 /// The default stream of the current context, whatever a program's null stream means.
 const LEGACY: Handle = ptr::without_provenance_mut(1);
-const WITHOUT_TIME: c_uint = 2;
 const RELAXED: c_int = 2;
 
 /// A stream that a program created as a blocking one.
@@ -36,6 +35,8 @@ struct Blocking {
 static STREAMS: [Published<Blocking>; 1024] = [const { Published::NONE }; 1024];
 /// The streams on which a capture has begun, and not joined them from another one.
 static CAPTURED: [AtomicPtr<c_void>; 256] = [const { AtomicPtr::new(ptr::null_mut()) }; 256];
+/// How many threads make a call that would end a capture.
+static BETWEEN_CAPTURES: AtomicUsize = AtomicUsize::new(0);
 /// How many times work was put on a default stream.
 static DEFAULT_WORKS: AtomicUsize = AtomicUsize::new(1);
 
@@ -47,15 +48,8 @@ impl Blocking {
 
     /// Returns whether all work of the stream is done.
     fn is_done(&self, real: &Real) -> bool {
-        let mut mode = RELAXED;
-        // A query ends captures of the program, unless the thread's mode allows it.
-        // SAFETY: the stream is never destroyed, and `mode` is a live local.
-        unsafe {
-            (real.exchange_mode)(&raw mut mode);
-            let status = (real.query)(self.stream);
-            (real.exchange_mode)(&raw mut mode);
-            status == SUCCESS
-        }
+        // SAFETY: the stream is never destroyed.
+        relaxed(real, || unsafe { (real.query)(self.stream) }) == SUCCESS
     }
 }
 
@@ -67,6 +61,18 @@ fn streams() -> impl Iterator<Item = &'static Blocking> {
 /// Returns the blocking stream that a handle means.
 fn blocking(stream: Handle) -> Option<&'static Blocking> {
     streams().find(|known| known.stream == stream)
+}
+
+/// Makes a call that ends captures of the program unless the thread's mode allows it.
+pub(super) fn relaxed(real: &Real, call: impl FnOnce() -> Status) -> Status {
+    let mut mode = RELAXED;
+    // SAFETY: `mode` is a live local.
+    unsafe {
+        (real.exchange_mode)(&raw mut mode);
+        let status = call();
+        (real.exchange_mode)(&raw mut mode);
+        status
+    }
 }
 
 /// Returns whether a stream is being captured. The stream must not be destroyed meanwhile.
@@ -113,11 +119,14 @@ pub(super) fn create(real: &Real, rest: &'static Rest, priority: c_int) -> Resul
     ))
 }
 
-/// Destroys a blocking stream. Returns the status, or `None` if it is another stream.
-pub(super) fn destroyed(real: &Real, stream: Handle) -> Option<Status> {
+/// Destroys a stream. A blocking one is kept.
+pub(super) fn destroy(real: &Real, stream: Handle, destroy: OnHandle) -> Status {
     let Some(known) = blocking(stream) else {
+        // SAFETY: by the contract of the driver's function, whose caller this serves.
+        let status = unsafe { destroy(stream) };
+        // Only now, because the capture lasts until then. A new stream may have the same handle, and an entry of its own.
         replace_captured(stream, ptr::null_mut());
-        return None;
+        return status;
     };
     if is_captured(stream) && is_capturing(real, stream) != Ok(false) {
         let mut graph = ptr::null_mut();
@@ -132,11 +141,11 @@ pub(super) fn destroyed(real: &Real, stream: Handle) -> Option<Status> {
         };
         capture_may_have_ended(real, stream);
         if is_captured(stream) {
-            return Some(ended);
+            return ended;
         }
     }
     // Work that was put on it still comes before that on the default stream.
-    Some(if known.used.swap(false, AcqRel) { SUCCESS } else { INVALID_HANDLE })
+    if known.used.swap(false, AcqRel) { SUCCESS } else { INVALID_HANDLE }
 }
 
 /// Returns a stream that is to be captured. A green context's default stream can be captured, and the primary context's
@@ -148,21 +157,29 @@ fn capturable(stream: Handle, per_thread: bool) -> Result<Handle, Failed> {
     if !is_capturing(real()?, stream)? && !replace_captured(ptr::null_mut(), stream) {
         return Err((c"more than 256 captures, so cuStreamBeginCapture", OUT_OF_MEMORY));
     }
+    // A forked child, in which the number may stay, does not come here: the driver's call above fails there.
+    while BETWEEN_CAPTURES.load(SeqCst) > 0 {
+        core::hint::spin_loop();
+    }
     Ok(stream)
 }
 
 /// Replaces a stream among the captured ones, if it is there.
 fn replace_captured(stream: Handle, by: Handle) -> bool {
-    CAPTURED.iter().any(|place| place.compare_exchange(stream, by, AcqRel, Acquire).is_ok())
+    CAPTURED.iter().any(|place| place.compare_exchange(stream, by, SeqCst, SeqCst).is_ok())
 }
 
 fn is_captured(stream: Handle) -> bool {
     CAPTURED.iter().any(|place| place.load(Acquire) == stream)
 }
 
-/// Returns whether any stream is being captured.
-pub(super) fn is_any_captured() -> bool {
-    CAPTURED.iter().any(|place| !place.load(Acquire).is_null())
+/// Makes a short call that would end captures, unless a stream is being captured. Meanwhile, no capture begins.
+pub(super) fn between_captures(call: impl FnOnce() -> Status) -> Option<Status> {
+    BETWEEN_CAPTURES.fetch_add(1, SeqCst);
+    let is_any = CAPTURED.iter().any(|place| !place.load(SeqCst).is_null());
+    let status = (!is_any).then(call);
+    BETWEEN_CAPTURES.fetch_sub(1, SeqCst);
+    status
 }
 
 /// Notes that a call may have ended a capture, or has not begun it.

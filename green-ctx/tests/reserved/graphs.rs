@@ -121,3 +121,32 @@ fn waits_and_captures_meet_as_without_a_reserve() -> Tested {
         Ok(())
     })
 }
+
+/// A thread frees memory while others begin captures. The wait for graphs would end these.
+#[test]
+fn threads_free_memory_while_others_capture() -> Tested {
+    alone("graphs::threads_free_memory_while_others_capture", || {
+        Driver::reserve(Amount::Sms(32))?;
+        let (foreign, context) = Foreign::begin("libcuda.so.1")?;
+        let context = context.expose_provenance();
+        std::thread::scope(|scope| {
+            for number in 0..4 {
+                let foreign = &foreign;
+                scope.spawn(move || {
+                    let context = ptr::with_exposed_provenance_mut(context);
+                    assert_eq!(foreign.on_context("cuCtxSetCurrent", context), 0);
+                    let (_, stream) = foreign.new_stream(1);
+                    for _ in 0..4000 {
+                        if number % 2 == 0 {
+                            assert_eq!(foreign.on_context("cuMemFree_v2", foreign.memory()), 0);
+                        } else {
+                            assert_eq!(foreign.begin_capture(stream), 0);
+                            assert_eq!(foreign.end_capture(stream).0, 0);
+                        }
+                    }
+                });
+            }
+        });
+        Ok(())
+    })
+}

@@ -91,7 +91,9 @@ pub(crate) fn module_load_data(
 
 pub(crate) fn module_unload(driver: &Driver, module: Ptr<CUmod_st>) -> Answer {
     let mut state = driver.state();
-    state.module(module)?;
+    let device = state.module(module)?.device;
+    let busy = state.busy(state.devices[device].primary);
+    state.wait_on_host(&busy);
     state.remove_module(module.address());
     Ok(())
 }

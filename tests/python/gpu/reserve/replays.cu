@@ -61,6 +61,8 @@ int main() {
     const auto record = driver<CUresult(CUcontext, CUevent)>("cuCtxRecordEvent", 12050);
     const auto load_library = driver<decltype(cuLibraryLoadData)>("cuLibraryLoadData", 12000);
     const auto unload_library = driver<CUresult(CUlibrary)>("cuLibraryUnload", 12000);
+    const auto kernel_of = driver<decltype(cuLibraryGetKernel)>("cuLibraryGetKernel", 12000);
+    const auto function_of = driver<decltype(cuKernelGetFunction)>("cuKernelGetFunction", 12000);
     const char* ptx = ".version 7.0\n.target sm_70\n.address_size 64\n.visible .entry none() { ret; }\n";
 
     cudaStream_t stream;
@@ -142,7 +144,12 @@ int main() {
         }},
         {"cuLibraryUnload", [&] {
             CUlibrary library;
+            CUkernel kernel;
+            CUfunction function;
             must(load_library(&library, ptx, nullptr, nullptr, 0, nullptr, nullptr, 0));
+            // It is loaded when its first kernel is.
+            must(kernel_of(&kernel, library, "none"));
+            must(function_of(&function, kernel));
             return [=] { must(unload_library(library)); };
         }},
         {"cudaFreeAsync", [&] {
