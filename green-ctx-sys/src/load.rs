@@ -209,8 +209,8 @@ impl Api {
     }
 
     /// Returns the rest of a device, to which work outside of partitions is confined. Returns `None` if no SMs are
-    /// reserved. If `make` is true, the first call for a device makes the context of the rest; otherwise, both contexts
-    /// of the result are null. The function needs `cuInit`.
+    /// reserved. If `make` is true, the first call for a device makes the context of the rest; otherwise, the context
+    /// of the result is null. The function needs `cuInit`.
     pub fn rest(&self, device: CUdevice, make: bool) -> Option<Result<Rest, CUresult>> {
         let describe = self.reserve_rest?;
         let mut rest = core::mem::MaybeUninit::uninit();

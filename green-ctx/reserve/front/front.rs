@@ -227,8 +227,6 @@ struct Rest {
     primary: Context,
     green: Handle,
     context: Context,
-    /// Recorded before memory is freed.
-    event: Handle,
     /// Whether a reset of the device has ended it. Programs may still have its context, since a primary context stays
     /// valid when it is reset.
     ended: AtomicBool,
@@ -334,7 +332,6 @@ fn made(device: Device) -> Result<&'static Rest, Failed> {
     let (division, mut units, rest) = divide(device)?;
     let (units, none) = (units.get_mut(rest).unwrap_or_default(), ptr::null_mut());
     let (mut desc, mut primary, mut green, mut context) = (none, none, none, none);
-    let mut event = none;
     // SAFETY: the pointers are to live locals, and the units come from the driver.
     let published = unsafe {
         check(c"cuDevicePrimaryCtxRetain", (real.retain)(&raw mut primary, device))?;
@@ -345,20 +342,15 @@ fn made(device: Device) -> Result<&'static Rest, Failed> {
             let created = (real.create)(&raw mut green, desc, device, DEFAULT_STREAM);
             check(c"cuGreenCtxCreate", created)?;
             check(c"cuCtxFromGreenCtx", (real.context_of)(&raw mut context, green))?;
-            let create = || (real.create_event)(&raw mut event, WITHOUT_TIME);
-            check(c"cuEventCreate", within(real, context, create)?)?;
             let ended = AtomicBool::new(false);
-            known.replace(earlier, Rest { division, primary, green, context, event, ended, earlier })
+            known.replace(earlier, Rest { division, primary, green, context, ended, earlier })
         };
         publish()
     };
     // Another thread may have been first.
     if published != Ok(true) {
-        // SAFETY: the event and the green context were created above, and the primary context was retained above.
+        // SAFETY: the green context was created above, and the primary context was retained above.
         unsafe {
-            if !event.is_null() {
-                (real.destroy_event)(event);
-            }
             if !green.is_null() {
                 (real.destroy)(green);
             }
@@ -466,35 +458,34 @@ fn refused((call, status): Failed) -> Status {
     status
 }
 
-/// Waits for the work of the rest of the device to which a handle belongs: the device of the memory, if it is memory, and
-/// otherwise the current one, or each device if none is current. While a stream is captured, it waits for nothing, because
-/// the driver has no such wait that leaves a capture alone.
-fn settle(real: &Real, handle: Handle) -> Status {
-    let mut device: Device = -1;
-    let to = &raw mut device;
-    // SAFETY: `device` is a live local.
-    unsafe {
-        (real.pointer)(to.cast(), DEVICE_OF_POINTER, handle as u64);
-        if device < 0 {
-            (real.device)(to);
-        }
+/// Waits for the work of the rest of the device whose memory this is, or of each device if it is no memory. While a stream
+/// is captured, it waits for nothing, because the driver has no such wait that leaves a capture alone.
+fn settle(real: &Real, memory: Handle) -> Result<Status, Failed> {
+    if memory.is_null() {
+        return Ok(SUCCESS);
     }
+    let mut device: Device = -1;
+    // SAFETY: `device` is a live local.
+    unsafe { (real.pointer)((&raw mut device).cast(), DEVICE_OF_POINTER, memory as u64) };
     let known = DEVICES.iter().zip(0..).filter(|(_, place)| device < 0 || *place == device);
     for rest in known.filter_map(|(known, _)| live(known)) {
-        // SAFETY: the rest's context and event exist until the device is reset. Other threads may record the event too: it
-        // then completes later.
-        let status = unsafe {
-            match order::between_captures(|| (real.record)(rest.context, rest.event)) {
-                Some(SUCCESS) => order::relaxed(real, || (real.wait_for_event)(rest.event)),
+        // SAFETY: `event` is a live local, and the rest's context exists until the device is reset.
+        let settled = within(real, rest.context, || unsafe {
+            let mut event = ptr::null_mut();
+            check(c"cuEventCreate", (real.create_event)(&raw mut event, WITHOUT_TIME))?;
+            let status = match order::between_captures(|| (real.record)(rest.context, event)) {
+                Some(SUCCESS) => order::relaxed(real, || (real.wait_for_event)(event)),
                 Some(status) => status,
                 None => SUCCESS,
-            }
-        };
-        if status != SUCCESS {
-            return status;
+            };
+            (real.destroy_event)(event);
+            Ok(status)
+        })??;
+        if settled != SUCCESS {
+            return Ok(settled);
         }
     }
-    SUCCESS
+    Ok(SUCCESS)
 }
 
 /// The amount, written after the mark into a copy of the library.

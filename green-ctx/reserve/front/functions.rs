@@ -41,7 +41,7 @@ macro_rules! settled {
     ($real:ident, $name:literal, $version:literal, $handle:ident) => {{
         static KEPT: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
         let found = order::real_function(&KEPT, $name, $version, false)?;
-        match settle($real, $handle) {
+        match settle($real, $handle)? {
             SUCCESS => Ok(mem::transmute::<Handle, OnHandle>(found)($handle)),
             status => Ok(status),
         }
@@ -68,6 +68,7 @@ functions! {
         {
             (real.destroy)(rest.green);
             (real.release)(device);
+            order::forget_captures();
         }
         let status = (real.reset)(device);
         // The runtime makes the primary context current again only on threads without a current context.

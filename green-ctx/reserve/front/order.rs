@@ -122,10 +122,13 @@ pub(super) fn create(real: &Real, rest: &'static Rest, priority: c_int) -> Resul
 /// Destroys a stream. A blocking one is kept.
 pub(super) fn destroy(real: &Real, stream: Handle, destroy: OnHandle) -> Status {
     let Some(known) = blocking(stream) else {
+        let was_captured = is_captured(stream);
         // SAFETY: by the contract of the driver's function, whose caller this serves.
         let status = unsafe { destroy(stream) };
         // Only now, because the capture lasts until then. A new stream may have the same handle, and an entry of its own.
-        replace_captured(stream, ptr::null_mut());
+        if was_captured && status == SUCCESS {
+            replace_captured(stream, ptr::null_mut());
+        }
         return status;
     };
     if is_captured(stream) && is_capturing(real, stream) != Ok(false) {
@@ -180,6 +183,11 @@ pub(super) fn between_captures(call: impl FnOnce() -> Status) -> Option<Status> 
     let status = (!is_any).then(call);
     BETWEEN_CAPTURES.fetch_sub(1, SeqCst);
     status
+}
+
+/// Notes that the reset of a device has ended its captures.
+pub(super) fn forget_captures() {
+    CAPTURED.iter().for_each(|place| place.store(ptr::null_mut(), SeqCst));
 }
 
 /// Notes that a call may have ended a capture, or has not begun it.
@@ -293,7 +301,7 @@ macro_rules! ordered {
             $name $from..$to $per_thread = $export: ($($argument: $kind),*) {
                 static KEPT: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
                 let stream = $stream;
-                let works = before(stream, $per_thread)?;
+                let works = before(stream, $per_thread).inspect_err(|_| capture_may_have_ended(real, stream))?;
                 let found = real_function(&KEPT, $name, $from, $per_thread)?;
                 // The driver's function of this name and version has this signature (cuda.h).
                 let call = mem::transmute::<Handle, unsafe extern "C" fn($($kind),*) -> Status>(found);

@@ -132,6 +132,8 @@ ordered! {
     cuStreamBeginCapture_v2_ptsz: c"cuStreamBeginCapture" 10010..99999 true {capturable(hStream, true)?} (hStream: P, mode: c_int);
     cuStreamBeginCaptureToGraph: c"cuStreamBeginCaptureToGraph" 12030..99999 false {capturable(hStream, false)?} (hStream: P, hGraph: P, dependencies: P, dependencyData: P, numDependencies: usize, mode: c_int);
     cuStreamBeginCaptureToGraph_ptsz: c"cuStreamBeginCaptureToGraph" 12030..99999 true {capturable(hStream, true)?} (hStream: P, hGraph: P, dependencies: P, dependencyData: P, numDependencies: usize, mode: c_int);
+    cuStreamBeginRecaptureToGraph: c"cuStreamBeginRecaptureToGraph" 13030..99999 false {capturable(hStream, false)?} (hStream: P, mode: c_int, hGraph: P, callbackFunc: P, userData: P);
+    cuStreamBeginRecaptureToGraph_ptsz: c"cuStreamBeginRecaptureToGraph" 13030..99999 true {capturable(hStream, true)?} (hStream: P, mode: c_int, hGraph: P, callbackFunc: P, userData: P);
     cuStreamWaitEvent: c"cuStreamWaitEvent" 3020..99999 false {hStream} (hStream: P, hEvent: P, Flags: c_uint);
     cuStreamWaitEvent_ptsz: c"cuStreamWaitEvent" 7000..99999 true {hStream} (hStream: P, hEvent: P, Flags: c_uint);
     cuStreamWaitValue32: c"cuStreamWaitValue32" 8000..11070 false {stream} (stream: P, addr: u64, value: u32, flags: c_uint);

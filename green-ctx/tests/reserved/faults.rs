@@ -71,7 +71,8 @@ impl Foreign {
         let accepted = [DEFAULT, stream, DEFAULT].map(put);
         let destroy = |it: OnStream| unsafe { it(stream) };
         let destroyed = self.call("cuStreamDestroy_v2", destroy);
-        let freed = self.on_context("cuMemFree_v2", ptr::with_exposed_provenance_mut(memory as usize));
+        let freed =
+            self.on_context("cuMemFree_v2", ptr::with_exposed_provenance_mut(memory as usize));
         self.plain("cuCtxSynchronize") == 0 && accepted == [true; 3] && (destroyed, freed) == (0, 0)
     }
 

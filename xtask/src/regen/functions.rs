@@ -72,9 +72,8 @@ ordered! {
 
 /// The beginnings of the names of functions that take a stream and put no work on it. The driver's own query and
 /// synchronise of the default stream cover what its context's other streams must wait for.
-const WITHOUT_WORK: [&str; 11] = [
+const WITHOUT_WORK: [&str; 10] = [
     "cuStreamBeginCaptureToCig",
-    "cuStreamBeginRecapture",
     "cuStreamCopyAttributes",
     "cuStreamDestroy",
     "cuStreamEnd",

@@ -56,11 +56,10 @@ pub(crate) fn alloc(driver: &Driver, out: Ptr<*mut c_void>, len: usize, flags: u
 pub(crate) fn free(driver: &Driver, pointer: Ptr<c_void>) -> Answer {
     let mut state = driver.state();
     if pointer.is_null() {
-        // Freeing a null pointer needs no current context (recorded on hardware). Whether freeing other memory needs
-        // one was not recorded.
         return Ok(());
     }
-    state.current()?;
+    // No current context is required (recorded on an H200).
+    state.usable_if_current()?;
     let base = valid(state.host_memory(pointer.address(), Kind::Pinned))?;
     state.give_up(base)
 }

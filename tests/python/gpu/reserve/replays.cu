@@ -3,7 +3,6 @@
 #include "common.cuh"
 
 #include <functional>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cuda.h>
@@ -48,6 +47,7 @@ static cudaIpcMemHandle_t shared() {
         _exit(read(life[0], &none, 1) != 0);
     }
     close(life[0]);
+    close(handles[1]);
     if (read(handles[0], &handle, sizeof handle) != sizeof handle) throw std::runtime_error("no handle");
     return handle;
 }

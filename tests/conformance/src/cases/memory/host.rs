@@ -123,6 +123,16 @@ pub(in crate::cases) fn cases() -> Vec<Case> {
             Ok(())
         })
         .needs(Needs::Init),
+        Case::new("host/freed-without-a-context", |gpu, answer| {
+            let mut page = Page::new();
+            let host = gpu.cuMemAllocHost(4096)?.must()?;
+            gpu.cuMemHostRegister(page.at(0), 4096, 0)?.must()?;
+            gpu.pop()?;
+            answer.add("free", gpu.cuMemFreeHost(host)?);
+            answer.add("unregister", gpu.cuMemHostUnregister(page.at(0))?);
+            gpu.push(gpu.primary()?)
+        })
+        .alone(),
         Case::new("host/copy-without-waiting", |gpu, answer| {
             let (memory, out, stream) =
                 (gpu.cuMemAlloc(64)?.must()?, gpu.probe_memory(1)?, gpu.stream()?);
