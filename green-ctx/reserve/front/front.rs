@@ -21,7 +21,7 @@ use core::ops::Range;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering::*};
 use core::{iter, mem, ptr};
 
-use functions::{cuGetProcAddress_v2, greenCtxReserveLookUp};
+use functions::{cuGetProcAddress_v2, cuStreamEndCapture, greenCtxReserveLookUp};
 
 #[panic_handler]
 fn panic(_: &core::panic::PanicInfo<'_>) -> ! {
@@ -460,32 +460,21 @@ fn refused((call, status): Failed) -> Status {
 
 /// Waits for the work of the rest of the device whose memory this is, or of each device if it is no memory. While a stream
 /// is captured, it waits for nothing, because the driver has no such wait that leaves a capture alone.
-fn settle(real: &Real, memory: Handle) -> Result<Status, Failed> {
+fn settle(real: &Real, memory: Handle) -> Result<(), Failed> {
     if memory.is_null() {
-        return Ok(SUCCESS);
+        return Ok(());
     }
     let mut device: Device = -1;
     // SAFETY: `device` is a live local.
     unsafe { (real.pointer)((&raw mut device).cast(), DEVICE_OF_POINTER, memory as u64) };
     let known = DEVICES.iter().zip(0..).filter(|(_, place)| device < 0 || *place == device);
-    for rest in known.filter_map(|(known, _)| live(known)) {
-        // SAFETY: `event` is a live local, and the rest's context exists until the device is reset.
-        let settled = within(real, rest.context, || unsafe {
-            let mut event = ptr::null_mut();
-            check(c"cuEventCreate", (real.create_event)(&raw mut event, WITHOUT_TIME))?;
-            let status = match order::between_captures(|| (real.record)(rest.context, event)) {
-                Some(SUCCESS) => order::relaxed(real, || (real.wait_for_event)(event)),
-                Some(status) => status,
-                None => SUCCESS,
-            };
-            (real.destroy_event)(event);
-            Ok(status)
-        })??;
-        if settled != SUCCESS {
-            return Ok(settled);
-        }
-    }
-    Ok(SUCCESS)
+    known.filter_map(|(known, _)| live(known)).try_for_each(|rest| {
+        // SAFETY: the rest's context exists until the device is reset, and the event is alive. Without a record, the wait
+        // ends at once.
+        let record = |event| order::between_captures(|| unsafe { (real.record)(rest.context, event) });
+        let wait = |event| order::relaxed(real, || unsafe { (real.wait_for_event)(event) });
+        within(real, rest.context, || order::with_event(real, record, wait))?
+    })
 }
 
 /// The amount, written after the mark into a copy of the library.

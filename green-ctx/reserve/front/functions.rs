@@ -41,10 +41,9 @@ macro_rules! settled {
     ($real:ident, $name:literal, $version:literal, $handle:ident) => {{
         static KEPT: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
         let found = order::real_function(&KEPT, $name, $version, false)?;
-        match settle($real, $handle)? {
-            SUCCESS => Ok(mem::transmute::<Handle, OnHandle>(found)($handle)),
-            status => Ok(status),
-        }
+        // A failure that any call would meet, such as that of a kernel, needs no line on standard error.
+        let settled = settle($real, $handle).map_or_else(|(_, status)| status, |()| SUCCESS);
+        Ok(if settled == SUCCESS { mem::transmute::<Handle, OnHandle>(found)($handle) } else { settled })
     }};
 }
 
@@ -116,7 +115,9 @@ functions! {
             let mut stream = ptr::null_mut();
             check(c"cuStreamCreate", (real.create_stream)(&raw mut stream, NON_BLOCKING, 0))?;
             let mut contexts = [rest.context, rest.primary].into_iter();
-            let waits = contexts.try_for_each(|context| order::join(real, stream, |event| (real.record)(context, event)));
+            let waits = contexts.try_for_each(|context| {
+                order::with_event(real, |event| (real.record)(context, event), |event| (real.wait_event)(stream, event, 0))
+            });
             let recorded = waits.map(|()| (real.record_event)(event, stream));
             (real.destroy_stream)(stream);
             recorded

@@ -136,13 +136,12 @@ pub(super) fn destroy(real: &Real, stream: Handle, destroy: OnHandle) -> Status 
         // The driver ends the capture of a stream that is destroyed.
         // SAFETY: `graph` is a live local, and the captured graph, if there is one, has no other owner.
         let ended = unsafe {
-            let ended = (real.end_capture)(stream, &raw mut graph);
+            let ended = cuStreamEndCapture(stream, &raw mut graph);
             if !graph.is_null() {
                 (real.destroy_graph)(graph);
             }
             ended
         };
-        capture_may_have_ended(real, stream);
         if is_captured(stream) {
             return ended;
         }
@@ -177,10 +176,10 @@ fn is_captured(stream: Handle) -> bool {
 }
 
 /// Makes a short call that would end captures, unless a stream is being captured. Meanwhile, no capture begins.
-pub(super) fn between_captures(call: impl FnOnce() -> Status) -> Option<Status> {
+pub(super) fn between_captures(call: impl FnOnce() -> Status) -> Status {
     BETWEEN_CAPTURES.fetch_add(1, SeqCst);
     let is_any = CAPTURED.iter().any(|place| !place.load(SeqCst).is_null());
-    let status = (!is_any).then(call);
+    let status = if is_any { SUCCESS } else { call() };
     BETWEEN_CAPTURES.fetch_sub(1, SeqCst);
     status
 }
@@ -243,26 +242,25 @@ fn before(stream: Handle, per_thread: bool) -> Result<Option<&'static AtomicUsiz
 
 /// Has the default stream of the current context wait for the work of a blocking stream, or the reverse.
 fn order(real: &Real, first: Handle, then: Handle) -> Result<(), Failed> {
-    // SAFETY: the streams exist until the device is reset.
-    join(real, then, |event| unsafe { (real.record_event)(event, first) })
+    // SAFETY: the streams exist until the device is reset, and the event is alive.
+    let record = |event| unsafe { (real.record_event)(event, first) };
+    with_event(real, record, |event| unsafe { (real.wait_event)(then, event, 0) })
 }
 
-/// Has a stream wait for the work that `record` records.
-pub(super) fn join(
+/// Records an event of its own, and waits for it.
+pub(super) fn with_event(
     real: &Real,
-    stream: Handle,
     record: impl FnOnce(Handle) -> Status,
+    wait: impl FnOnce(Handle) -> Status,
 ) -> Result<(), Failed> {
     let mut event = ptr::null_mut();
-    // SAFETY: `event` is a live local, and the caller's stream exists. The driver keeps an event that is destroyed until
-    // its work is done.
+    // SAFETY: `event` is a live local. The driver keeps an event that is destroyed until its work is done.
     unsafe {
         check(c"cuEventCreate", (real.create_event)(&raw mut event, WITHOUT_TIME))?;
         let recorded = check(c"cuEventRecord", record(event));
-        let waits = || check(c"cuStreamWaitEvent", (real.wait_event)(stream, event, 0));
-        let ordered = recorded.and_then(|()| waits());
+        let waited = recorded.and_then(|()| check(c"cuStreamWaitEvent", wait(event)));
         (real.destroy_event)(event);
-        ordered
+        waited
     }
 }
 
