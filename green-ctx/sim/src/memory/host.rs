@@ -89,7 +89,7 @@ pub(crate) fn register(driver: &Driver, pointer: Ptr<c_void>, len: usize, flags:
 
 pub(crate) fn unregister(driver: &Driver, pointer: Ptr<c_void>) -> Answer {
     let mut state = driver.state();
-    state.current()?;
+    state.usable_if_current()?;
     pointer.given()?;
     let address = pointer.address();
     // Memory that the driver knows, but not as a registration from this address on, is a different error
