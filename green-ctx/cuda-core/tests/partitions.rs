@@ -6,7 +6,10 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use cuda_core::sys::{self, cudaError_enum_CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE as TOO_LARGE};
+use cuda_core::sys::{
+    self, cudaError_enum_CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE as TOO_LARGE,
+    cudaError_enum_CUDA_ERROR_NOT_SUPPORTED as NOT_SUPPORTED,
+};
 use cuda_core::{
     DeviceBuffer, DriverError, Function, IntoResult, RawDeviceBuffer,
     launch_kernel_cooperative_on_stream, launch_kernel_on_stream, malloc_async,
@@ -21,16 +24,13 @@ use green_ctx_cuda_core::{cuda_core_stream, device_of, stream_of};
 
 type Result<T = ()> = std::result::Result<T, Box<dyn Error>>;
 
-/// The number of SMs of an H200.
-const ALL: u32 = 132;
-
 const PTX: &str = ".version 7.0 .target sm_52 .address_size 64 .visible .entry nothing() { ret; }";
 
 /// Creates cuda-core's context and this crate's device. No object of an earlier test may be left.
 fn machine() -> Result<(Arc<cuda_core::Context>, Device)> {
     let cuda = cuda_core::Context::new(0)?;
     let device = device_of(&Driver::load()?, &cuda)?;
-    assert_eq!(device.resources().sm()?.free_sm_count(), ALL);
+    assert_eq!(device.resources().sm()?.free_sm_count(), scaled(132));
     Ok((cuda, device))
 }
 
@@ -38,9 +38,20 @@ fn machine() -> Result<(Arc<cuda_core::Context>, Device)> {
 fn finish(cuda: Arc<cuda_core::Context>, device: &Device) -> Result {
     cuda.check_err()?;
     drop(cuda);
-    assert_eq!(device.resources().sm()?.free_sm_count(), ALL);
+    assert_eq!(device.resources().sm()?.free_sm_count(), scaled(132));
     device.release_idle();
-    within_seconds(|| Ok(!primary_is_active()?))
+    // A reserve holds a reference to the primary context.
+    within_seconds(|| Ok(primary_is_active()? == reserved().is_some()))
+}
+
+/// Returns the number of SMs that are reserved for partitions, if `xtask` started the tests under a reserve.
+fn reserved() -> Option<u32> {
+    std::env::var("RESERVED_SMS").ok()?.parse().ok()
+}
+
+/// Returns a number of SMs of an H200 or, under a reserve, the same part of the reserve in whole units.
+fn scaled(sm_count: u32) -> u32 {
+    reserved().map_or(sm_count, |all| (sm_count * all).div_ceil(132).next_multiple_of(8))
 }
 
 /// Waits until cuda-core's thread has done something.
@@ -95,7 +106,7 @@ fn launch(
 #[test]
 fn what_cuda_core_submits_runs_in_the_partition() -> Result {
     let (cuda, device) = machine()?;
-    let context = partition(&device, 16)?;
+    let context = partition(&device, scaled(16))?;
     let ours = context.create_stream(StreamOptions::default())?;
     let stream = cuda_core_stream(&ours, &cuda)?;
     assert_eq!(stream.cu_stream().addr(), ours.as_raw().addr());
@@ -109,12 +120,15 @@ fn what_cuda_core_submits_runs_in_the_partition() -> Result {
 
     let nothing = cuda.load_module_from_ptx_src(PTX)?.load_function("nothing")?;
     let too_large = Err(DriverError(TOO_LARGE));
-    for (stream, sm_count) in [(&stream, 16), (&cuda.new_stream()?, ALL), (&stream.fork()?, ALL)] {
+    // cuda-core's own streams run on all SMs that are not reserved, including one forked from the partition's stream.
+    let rest = 132 - reserved().unwrap_or(0);
+    let (own, forked) = (cuda.new_stream()?, stream.fork()?);
+    for (stream, sm_count) in [(&stream, scaled(16)), (&own, rest), (&forked, rest)] {
         let fits = [2 * sm_count, 2 * sm_count + 1].map(|blocks| launch(&nothing, stream, blocks));
         assert_eq!(fits, [Ok(()), too_large]);
         stream.synchronize()?;
     }
-    drop((nothing, memory, stream, ours, context));
+    drop((nothing, memory, own, forked, stream, ours, context));
     finish(cuda, &device)
 }
 
@@ -122,7 +136,7 @@ fn what_cuda_core_submits_runs_in_the_partition() -> Result {
 fn a_stream_lives_while_cuda_core_has_it() -> Result {
     let (cuda, device) = machine()?;
     let sms = device.resources().sm()?;
-    let context = partition(&device, 120)?;
+    let context = partition(&device, scaled(120))?;
     let stream = lent(&context, &cuda)?;
     let raw = stream.cu_stream().cast();
     let refused = context.close().expect_err("cuda-core has the stream");
@@ -136,17 +150,17 @@ fn a_stream_lives_while_cuda_core_has_it() -> Result {
     let memory = unsafe { RawDeviceBuffer::from_raw_parts_async(memory, 4096, stream.clone()) };
     drop(stream);
     assert!(device.driver().find_stream(raw).is_some());
-    assert!(matches!(sms.split([16]), Err(Failure::NotEnoughSms(_))));
+    assert!(matches!(sms.split([scaled(16)]), Err(Failure::NotEnoughSms(_))));
     drop(memory);
-    within_seconds(|| Ok(sms.free_sm_count() == ALL))?;
+    within_seconds(|| Ok(sms.free_sm_count() == scaled(132)))?;
     assert_eq!(device.driver().find_stream(raw), None);
 
     // Without work, the last drop itself gives the SMs back.
-    let stream = lent(&partition(&device, 120)?, &cuda)?;
+    let stream = lent(&partition(&device, scaled(120))?, &cuda)?;
     let memory = DeviceBuffer::from_host(&stream, &[1u8, 2, 3])?;
     assert_eq!(memory.to_host_vec(&stream)?, [1, 2, 3]);
     drop(stream);
-    assert_eq!(sms.split([120])?.groups[0].sm_count(), 120);
+    assert_eq!(sms.split([scaled(120)])?.groups[0].sm_count(), scaled(120));
     drop(memory);
     finish(cuda, &device)
 }
@@ -155,7 +169,7 @@ fn a_stream_lives_while_cuda_core_has_it() -> Result {
 fn a_stream_with_work_is_released_after_its_work() -> Result {
     let (cuda, device) = machine()?;
     let sms = device.resources().sm()?;
-    let stream = lent(&partition(&device, 120)?, &cuda)?;
+    let stream = lent(&partition(&device, scaled(120))?, &cuda)?;
     let nothing = cuda.load_module_from_ptx_src(PTX)?.load_function("nothing")?;
     let (grid, block) = ((u32::MAX / 2, 1, 1), (1024, 1, 1));
     // SAFETY: the kernel has no parameters, and uses no memory.
@@ -163,9 +177,9 @@ fn a_stream_with_work_is_released_after_its_work() -> Result {
     let end = stream.record_event(None)?;
     drop(stream);
     assert!(!end.query()?);
-    assert!(matches!(sms.split([16]), Err(Failure::NotEnoughSms(_))));
+    assert!(matches!(sms.split([scaled(16)]), Err(Failure::NotEnoughSms(_))));
     end.synchronize()?;
-    within_seconds(|| Ok(sms.free_sm_count() == ALL))?;
+    within_seconds(|| Ok(sms.free_sm_count() == scaled(132)))?;
     drop((end, nothing));
     finish(cuda, &device)
 }
@@ -173,7 +187,7 @@ fn a_stream_with_work_is_released_after_its_work() -> Result {
 #[test]
 fn cuda_cores_context_may_go_first() -> Result {
     let (cuda, device) = machine()?;
-    let stream = lent(&partition(&device, 16)?, &cuda)?;
+    let stream = lent(&partition(&device, scaled(16))?, &cuda)?;
     drop(cuda);
     let memory = DeviceBuffer::from_host(&stream, &[5u64; 10])?;
     assert_eq!(memory.to_host_vec(&stream)?, [5; 10]);
@@ -190,7 +204,7 @@ fn cuda_cores_streams_are_streams_of_ours() -> Result {
     assert_eq!(ours, stream_of(driver, &theirs)?);
     assert_eq!(ours.context(), &device.primary_context()?);
     // The partition waits for cuda-core's stream, and the reverse.
-    let lane = partition(&device, 16)?.create_stream(StreamOptions::default())?;
+    let lane = partition(&device, scaled(16))?.create_stream(StreamOptions::default())?;
     lane.wait_for(&ours)?;
     ours.wait_for(&lane)?;
     // This crate's stream keeps cuda-core's object alive.
@@ -225,7 +239,7 @@ fn invalid(stream: &Stream, cuda: &Arc<cuda_core::Context>) -> String {
 fn what_does_not_belong_together_is_refused() -> Result {
     let (cuda, device) = machine()?;
     let driver = device.driver();
-    let context = partition(&device, 16)?;
+    let context = partition(&device, scaled(16))?;
     let ours = context.create_stream(StreamOptions::default())?;
     let second = cuda_core::Context::new(1)?;
     assert_eq!(device_of(driver, &second)?, driver.device(1)?);
@@ -238,14 +252,19 @@ fn what_does_not_belong_together_is_refused() -> Result {
 
     let mut raw = null_mut();
     // SAFETY: `raw` outlives the call, and null parameters are valid.
-    unsafe { sys::cuCtxCreate_v4(&mut raw, null_mut(), 0, 0) }.result()?;
-    // SAFETY: the context is destroyed after the last handle of the result is dropped.
-    let foreign = unsafe { Context::from_raw_borrowed(driver, raw.cast(), ()) }?;
-    let stream = foreign.create_stream(StreamOptions::default())?;
-    assert!(invalid(&stream, &cuda).contains("neither to a partition"));
-    drop((stream, foreign));
-    // SAFETY: no code uses the context.
-    unsafe { sys::cuCtxDestroy_v2(raw) }.result()?;
+    let created = unsafe { sys::cuCtxCreate_v4(&mut raw, null_mut(), 0, 0) }.result();
+    if reserved().is_some() {
+        assert_eq!(created, Err(DriverError(NOT_SUPPORTED)));
+    } else {
+        created?;
+        // SAFETY: the context is destroyed after the last handle of the result is dropped.
+        let foreign = unsafe { Context::from_raw_borrowed(driver, raw.cast(), ()) }?;
+        let stream = foreign.create_stream(StreamOptions::default())?;
+        assert!(invalid(&stream, &cuda).contains("neither to a partition"));
+        drop((stream, foreign));
+        // SAFETY: no code uses the context.
+        unsafe { sys::cuCtxDestroy_v2(raw) }.result()?;
+    }
 
     // A second driver library with one device. Under a memory checker there is no room for a separate address range,
     // so its first simulator uses the same handle values as the other library.
@@ -262,7 +281,7 @@ fn what_does_not_belong_together_is_refused() -> Result {
 #[test]
 fn the_current_context_stays() -> Result {
     let (cuda, device) = machine()?;
-    let ours = partition(&device, 16)?.create_stream(StreamOptions::default())?;
+    let ours = partition(&device, scaled(16))?.create_stream(StreamOptions::default())?;
     // SAFETY: a null context is valid: it means that no context is current.
     unsafe { sys::cuCtxSetCurrent(null_mut()) }.result()?;
     let stream = cuda_core_stream(&ours, &cuda)?;
@@ -277,7 +296,7 @@ fn the_current_context_stays() -> Result {
 #[test]
 fn threads_share_and_drop_streams() -> Result {
     let (cuda, device) = machine()?;
-    let context = partition(&device, 64)?;
+    let context = partition(&device, scaled(64))?;
     thread::scope(|scope| {
         for number in 0..4u64 {
             let (cuda, context) = (&cuda, &context);
@@ -294,14 +313,14 @@ fn threads_share_and_drop_streams() -> Result {
     });
     let sms = device.resources().sm()?;
     drop(context);
-    within_seconds(|| Ok(sms.free_sm_count() == ALL))?;
+    within_seconds(|| Ok(sms.free_sm_count() == scaled(132)))?;
     finish(cuda, &device)
 }
 
 #[test]
 fn a_forked_child_gets_no_stream() -> Result {
     let (cuda, device) = machine()?;
-    let ours = partition(&device, 16)?.create_stream(StreamOptions::default())?;
+    let ours = partition(&device, scaled(16))?.create_stream(StreamOptions::default())?;
     // SAFETY: the child needs no other thread, and ends without the parent's exit handlers.
     let child = unsafe { libc::fork() };
     if child == 0 {

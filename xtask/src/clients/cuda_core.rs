@@ -60,31 +60,39 @@ fn rust_version() -> Option<u32> {
 }
 
 impl Bench {
-    /// Checks the package, and runs its tests and its example.
+    /// Checks the package, and runs its tests, also under a reserve, and its example.
     pub(super) fn cuda_core(&self) -> Result<(), Failure> {
-        let toolkit = toolkit()?;
-        let builtin = builtin_headers()?;
-        let prepare = |task: &[&str]| {
-            let mut command = cargo();
-            command.args(task).args(["--locked", "--manifest-path", MANIFEST]);
-            command.arg("--target-dir").arg(workspace_root().join(BUILD));
-            command.env("CUDA_TOOLKIT_PATH", &toolkit).env("BINDGEN_EXTRA_CLANG_ARGS", &builtin);
-            self.load_library(&mut command);
-            command
-        };
         succeed(cargo().args(["fmt", "--check", "--manifest-path", MANIFEST]))?;
-        let lints = prepare(&["clippy", "--quiet", "--all-targets"]);
+        let lints = self.with_package(&["clippy", "--quiet", "--all-targets"])?;
         succeed(&mut with_arguments(lints, &["-D", "warnings"]))?;
-        let mut documentation = prepare(&["doc", "--quiet", "--no-deps"]);
+        let mut documentation = self.with_package(&["doc", "--quiet", "--no-deps"])?;
         succeed(documentation.env("RUSTDOCFLAGS", "-D warnings"))?;
-        for spec in [DEFAULT, NEWER] {
-            let mut tests = prepare(&["test", "--test", "partitions"]);
+        self.cuda_core_on(&[DEFAULT, NEWER])?;
+        Bench { has_partitions: true, ..self.reserving()? }.cuda_core_on(&[DEFAULT])?;
+        // Its contexts stay for the next partitions, which its process does not create.
+        let mut example = self.with_package(&["test", "--quiet", "--doc"])?;
+        succeed(example.env("GREEN_CTX_SIM", DEFAULT))
+    }
+
+    fn cuda_core_on(&self, specs: &[&str]) -> Result<(), Failure> {
+        for spec in specs {
+            let mut tests = self.with_package(&["test", "--test", "partitions"])?;
             self.check_memory(&mut tests);
             let mut tests = with_arguments(tests, &["--test-threads=1"]);
             self.run_on(spec, tests.env("GREEN_CTX_SIM_DEVICES", "2"), &[])?;
         }
-        // Its contexts stay for the next partitions, which its process does not create.
-        succeed(prepare(&["test", "--quiet", "--doc"]).env("GREEN_CTX_SIM", DEFAULT))
+        Ok(())
+    }
+
+    /// Returns a task of cargo for the package.
+    fn with_package(&self, task: &[&str]) -> Result<Command, Failure> {
+        let mut command = cargo();
+        command.args(task).args(["--locked", "--manifest-path", MANIFEST]);
+        command.arg("--target-dir").arg(workspace_root().join(BUILD));
+        command.env("CUDA_TOOLKIT_PATH", toolkit()?);
+        command.env("BINDGEN_EXTRA_CLANG_ARGS", builtin_headers()?);
+        self.load_library(&mut command);
+        Ok(command)
     }
 }
 
