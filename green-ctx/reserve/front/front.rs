@@ -458,7 +458,7 @@ fn refused((call, status): Failed) -> Status {
     status
 }
 
-/// Waits for the work of the rest of the device whose memory this is, or of each device if it is no memory. While a stream
+/// Waits for the work of the rest of the device whose memory this is, or of every device for another handle. While a stream
 /// is captured, it waits for nothing, because the driver has no such wait that leaves a capture alone.
 fn settle(real: &Real, memory: Handle) -> Result<(), Failed> {
     if memory.is_null() {

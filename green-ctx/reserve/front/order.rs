@@ -75,7 +75,7 @@ pub(super) fn relaxed(real: &Real, call: impl FnOnce() -> Status) -> Status {
     }
 }
 
-/// Returns whether a stream is being captured. The stream must not be destroyed meanwhile.
+/// Returns whether a stream is being captured. The stream must not be destroyed during the call.
 fn is_capturing(real: &Real, stream: Handle) -> Result<bool, Failed> {
     let mut capture = 0;
     // SAFETY: `capture` is a live local.
@@ -125,7 +125,7 @@ pub(super) fn destroy(real: &Real, stream: Handle, destroy: OnHandle) -> Status 
         let was_captured = is_captured(stream);
         // SAFETY: by the contract of the driver's function, whose caller this serves.
         let status = unsafe { destroy(stream) };
-        // Only now, because the capture lasts until then. A new stream may have the same handle, and an entry of its own.
+        // After the call, because it is what ends the capture. A new stream may have the same handle, and an entry of its own.
         if was_captured && status == SUCCESS {
             replace_captured(stream, ptr::null_mut());
         }

@@ -155,7 +155,7 @@ fn waits_and_captures_meet_as_without_a_reserve() -> Tested {
         let (_, stream) = foreign.new_stream(1);
         let free = |memory| foreign.on_context("cuMemFree_v2", memory);
         let memory = [foreign.memory(), foreign.memory()];
-        // A relaxed capture goes on while memory is freed.
+        // A relaxed capture continues while memory is freed.
         assert_eq!((foreign.begin_capture(stream), free(memory[0])), (0, 0));
         assert_eq!(foreign.end_capture(stream).0, 0);
         // A synchronise ends it (recorded on an H200, driver 580.159.04).
