@@ -471,7 +471,8 @@ fn settle(real: &Real, memory: Handle) -> Result<(), Failed> {
     known.filter_map(|(known, _)| live(known)).try_for_each(|rest| {
         // SAFETY: the rest's context exists until the device is reset, and the event is alive. Without a record, the wait
         // ends at once.
-        let record = |event| order::between_captures(|| unsafe { (real.record)(rest.context, event) });
+        let record =
+            |event| order::between_captures(|| unsafe { (real.record)(rest.context, event) });
         let wait = |event| order::relaxed(real, || unsafe { (real.wait_for_event)(event) });
         within(real, rest.context, || order::with_event(real, record, wait))?
     })

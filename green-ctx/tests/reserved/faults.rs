@@ -76,16 +76,20 @@ impl Foreign {
         self.plain("cuCtxSynchronize") == 0 && accepted == [true; 3] && (destroyed, freed) == (0, 0)
     }
 
-    /// Destroys a stream that is being captured.
+    /// Destroys streams that are being captured.
     fn captures(&self) -> bool {
-        type Begin = unsafe extern "C" fn(Handle, c_int) -> c_int;
-        let (status, stream) = self.new_stream(0);
-        let begin = |it: Begin| unsafe { it(stream, 2) };
-        // It must go, so that the device can be waited for.
-        let destroy = || self.call("cuStreamDestroy_v2", |it: OnStream| unsafe { it(stream) });
-        status == 0
-            && self.call("cuStreamBeginCapture_v2", begin) == 0
-            && (destroy() == 0 || destroy() == 0)
+        [0, 1].into_iter().all(|flags| {
+            let (status, stream) = self.new_stream(flags);
+            if status != 0 || self.begin_capture(stream) != 0 {
+                return false;
+            }
+            let destroy = || self.on_context("cuStreamDestroy_v2", stream);
+            destroy() == 0 || {
+                // The capture continues, and must go, so that the device can be waited for.
+                assert_eq!(self.on_context("cuMemFree_v2", self.memory()), 0);
+                self.end_capture(stream).0 == 0 && destroy() == 0
+            }
+        })
     }
 
     /// Asks for SMs and contexts. Each answer is an error or the rest's.
@@ -205,11 +209,12 @@ fn child() -> Tested {
     let (status, sms) = foreign.sm_count();
     assert!(status != 0 || sms == 100);
     type Step = fn(&Foreign) -> bool;
-    let steps: [(&str, Step); 7] = [
+    let steps: [(&str, Step); 8] = [
         ("enter", |_| true),
         ("push", Foreign::push),
         ("orders", Foreign::orders),
         ("captures", Foreign::captures),
+        ("frees wait", Foreign::frees_wait),
         ("tells", Foreign::tells),
         ("fences", Foreign::fences),
         ("creates", Foreign::creates),

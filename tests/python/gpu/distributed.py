@@ -412,14 +412,7 @@ def rank(arguments):
     path = Path(arguments[0]) if arguments else None
     if path is not None and RANK:
         path = path.with_suffix(f".rank{RANK}.json")
-    about = {
-        "device": torch.cuda.get_device_name(LOCAL),
-        "rank": RANK,
-        "torch": torch.__version__,
-        "nccl": ".".join(map(str, torch.cuda.nccl.version())),
-        "driver": green_ctx_torch.info()["driver"]["version"],
-    }
-    ok = run(about, path)
+    ok = run(path, rank=RANK, nccl=".".join(map(str, torch.cuda.nccl.version())))
     gc.collect()
     torch.cuda.synchronize()
     dist.barrier()

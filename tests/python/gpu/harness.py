@@ -73,8 +73,8 @@ def per_call(call, number, rounds=5, between=None):
     return round(statistics.median(means), 3)
 
 
-def run(path=None):
-    """Runs everything, prints a line for each, and returns whether all of it passed."""
+def run(path=None, **about):
+    """Runs everything, prints a line for each, and returns whether all of it passed. `about` goes into the results."""
     result = {"checks": {}, "measurements": {}}
     for kind, functions in (("checks", CHECKS), ("measurements", MEASUREMENTS)):
         for function in functions:
@@ -96,9 +96,10 @@ def run(path=None):
     print(f"{passed} passed, {len(entries) - passed} failed")
     # Not before the checks: some must be forked from a process that has not used CUDA.
     about = {
-        "device": torch.cuda.get_device_name(0),
+        "device": torch.cuda.get_device_name(),
         "torch": torch.__version__,
         "driver": green_ctx_torch.info()["driver"]["version"],
+        **about,
     }
     result = {**about, **result}
     if path is not None:
@@ -108,7 +109,7 @@ def run(path=None):
 
 
 def main():
-    """Runs everything on device 0. The process exits with 0 if all of it passed.
+    """Runs everything on the current device. The process exits with 0 if all of it passed.
 
     The results go to the file that the command line names, if any.
     """
