@@ -4,6 +4,7 @@ import inspect
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import green_ctx_torch
 import pytest
@@ -79,3 +80,13 @@ def test_wrong_names_and_jobs_are_rejected(errors):
     found = errors(wrong)
     first = PROGRAM.count("\n") + 1
     assert {int(error.split(":")[1]) for error in found} == set(range(first, first + len(wrong))), found
+
+
+def test_scripts_for_a_gpu_call_functions_as_they_are(tmp_path):
+    scripts = sorted((Path(__file__).parent / "gpu").glob("*.py"))
+    options = ["--check-untyped-defs", "--ignore-missing-imports", "--follow-imports", "silent", "--cache-dir", tmp_path]
+    done = subprocess.run([sys.executable, "-m", "mypy", *options, *scripts], capture_output=True, text=True)
+    assert f"checked {len(scripts)} source files" in done.stdout, done.stdout + done.stderr
+    # The scripts are not written for mypy otherwise.
+    wrong = [line for line in done.stdout.splitlines() if line.endswith(("[call-arg]", "[name-defined]"))]
+    assert wrong == []

@@ -267,7 +267,7 @@ def all_reduce_beside_products():
     c = torch.empty_like(a)
     x = torch.ones(256 * MIB // 4, device="cuda")
     groups = {"default": None, "16_ctas": limited_group(16)}
-    streams = [torch.cuda.Stream() for _ in range(2)]
+    plain_comm, plain_rest = torch.cuda.Stream(), torch.cuda.Stream()
     parts = green_ctx_torch.partition({"comm": 24, "rest": "rest"})
     assert parts["comm"].sm_count == 24
 
@@ -298,8 +298,8 @@ def all_reduce_beside_products():
         "only_the_all_reduce": reduce,
         "only_the_products": lambda group: products(),
         "sequential": sequential,
-        "plain_streams": lambda group: both(*streams, group),
-        "comm_in_24_products_on_all": lambda group: both(comm, streams[1], group),
+        "plain_streams": lambda group: both(plain_comm, plain_rest, group),
+        "comm_in_24_products_on_all": lambda group: both(comm, plain_rest, group),
         "disjoint_24_108": lambda group: both(comm, rest, group),
     }
     arms = [
