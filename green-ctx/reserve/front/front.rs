@@ -298,7 +298,8 @@ fn divide(device: Device) -> Result<(Division, [Resource; UNITS], Range<usize>),
     // The fewest SMs: whole units, with or without the unit of another size.
     let alone = number.div_ceil(unit);
     let with_odd = number.saturating_sub(left.sms).div_ceil(unit);
-    let odd_reserved = has_odd && left.sms + with_odd * unit < alone * unit;
+    let fits = alone as usize <= regular;
+    let odd_reserved = has_odd && (!fits || left.sms + with_odd * unit < alone * unit);
     let first = if odd_reserved { with_odd } else { alone };
     if let Some(last) = units.get_mut(regular) {
         *last = left;

@@ -117,6 +117,28 @@ fn percentages_are_of_the_device() -> Tested {
     })
 }
 
+/// On a GPU whose odd unit is larger than the others: 7 units of 8 SMs, and one of 28.
+#[test]
+fn the_fewest_sms_are_reserved() -> Tested {
+    const NAME: &str = "the_fewest_sms_are_reserved";
+    const AMOUNT: &str = "AMOUNT";
+    if env::var(CHILD).as_deref() == Ok(NAME) {
+        let device = Driver::reserve(Amount::Sms(env::var(AMOUNT)?.parse()?))?.device(0)?;
+        print!("{};", device.resources().sm()?.free_sm_count());
+        return Ok(());
+    }
+    for (amount, reserved) in [(20, 24), (28, 28), (30, 32), (56, 56), (58, 60), (62, 68), (70, 76)]
+    {
+        let mut child = Command::new(env::current_exe()?);
+        child.args([NAME, "--exact", "--nocapture"]).env(CHILD, NAME);
+        let done =
+            child.env("GREEN_CTX_SIM", "rtx5080").env(AMOUNT, amount.to_string()).output()?;
+        let said = String::from_utf8_lossy(&done.stdout);
+        assert!(said.contains(&format!("{reserved};")), "{amount}: {said}");
+    }
+    Ok(())
+}
+
 #[test]
 fn contexts_on_all_sms_are_refused() -> Tested {
     alone("contexts_on_all_sms_are_refused", || {
