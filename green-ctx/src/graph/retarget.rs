@@ -118,7 +118,7 @@ impl From<RetargetError> for Error {
     fn from(error: RetargetError) -> Error {
         match error {
             RetargetError::Error(error) => error,
-            error => Error::InvalidRequest(error.to_string()),
+            error => Error::refusal(error.kind(), &error),
         }
     }
 }

@@ -94,6 +94,9 @@ pub enum Error {
         /// The groups that hold or share some of the units in use.
         holders: Vec<Holder>,
     },
+    /// An object, or work that has not ended, still uses what the operation needs.
+    #[error("{0}")]
+    InUse(String),
     /// The driver created a context with a different number of SMs than its group has.
     #[error("the driver created a context with {found} SMs for a group of {expected} SMs")]
     WrongSmCount {
@@ -177,8 +180,8 @@ green_ctx_sys::debug_as_text!(Error);
 /// The error of an operation that refused its argument. The error contains the argument and the reason, and is
 /// displayed as the reason.
 ///
-/// The argument can be used as before the call. If the reason is an [`Error`], the operator `?` converts the refusal
-/// into that reason and drops the argument.
+/// The argument can be used as before the call. In a function that returns [`Error`], the operator `?` converts the
+/// refusal into the reason and drops the argument.
 pub struct Refused<T, R = Error> {
     /// The value that was passed to the operation.
     pub given: T,
@@ -204,9 +207,9 @@ impl<T, R: std::error::Error> std::error::Error for Refused<T, R> {
     }
 }
 
-impl<T> From<Refused<T>> for Error {
-    fn from(refused: Refused<T>) -> Error {
-        refused.reason
+impl<T, R: Into<Error>> From<Refused<T, R>> for Error {
+    fn from(refused: Refused<T, R>) -> Error {
+        refused.reason.into()
     }
 }
 
@@ -246,6 +249,16 @@ impl Error {
     #[cold]
     pub(crate) const fn null(call: &'static str) -> Error {
         Error::Driver { call, status: CUresult::CUDA_ERROR_INVALID_HANDLE }
+    }
+
+    /// Returns the error for a reason that is not a failure of the driver.
+    pub(crate) fn refusal(kind: ErrorKind, reason: &dyn std::error::Error) -> Error {
+        let text = with_causes(reason);
+        if kind == ErrorKind::Unavailable {
+            Error::InUse(text)
+        } else {
+            Error::InvalidRequest(text)
+        }
     }
 
     /// Returns the class of the error.
@@ -291,7 +304,9 @@ impl Error {
             {
                 ErrorKind::InvalidRequest
             }
-            Error::NotEnoughSms(_) | Error::CutInUse { .. } => ErrorKind::Unavailable,
+            Error::NotEnoughSms(_) | Error::CutInUse { .. } | Error::InUse(_) => {
+                ErrorKind::Unavailable
+            }
             Error::NoSuchDevice { .. }
             | Error::InvalidRequest(_)
             | Error::DeviceMismatch { .. }

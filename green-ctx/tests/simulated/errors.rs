@@ -2,10 +2,11 @@
 
 use green_ctx::sim::{Fault, Sim};
 use green_ctx::{
-    CUresult, Device, DeviceBuffer, Error, Kernel, LaunchConfig, Library, Share, Stream,
+    CUresult, Device, DeviceBuffer, Error, Kernel, LaunchConfig, Library, PlanSet, Share, Stream,
     StreamOptions, error::ErrorKind, event::EventOptions,
 };
 
+use crate::common::plans::plan;
 use crate::common::{Outcome, partition, simulated};
 use crate::{COMPOSITION, Machine, STRUCTURED, each_driver, each_failing_driver, kernels};
 
@@ -270,4 +271,38 @@ fn a_spec_that_is_wrong_is_an_invalid_request() {
     let error = Error::from(Sim::new("h300").expect_err("there is no such profile"));
     assert_eq!(error.kind(), ErrorKind::InvalidRequest);
     assert!(error.to_string().contains("the profiles are a100, b200"), "{error}");
+}
+
+/// As with `?` in a function that returns this crate's `Result`.
+#[test]
+fn each_reason_becomes_an_error_of_its_kind() -> Outcome {
+    type Tried = green_ctx::Result<()>;
+    let (sim, device) = simulated("h200@13.0")?;
+    let part = partition(&device, 16)?;
+    let stream = part.create_stream(StreamOptions::default())?;
+    let close = || -> Tried { Ok(drop(part.close()?)) };
+    let set = || Ok::<_, Error>(PlanSet::new(device.rest("all")?, plan("day", 16))?);
+    let active = || -> Tried { Ok(set()?.retire("day")?) };
+    let close_set = || -> Tried {
+        let set = set()?;
+        let other = set.clone();
+        Ok(drop((set.close()?, other)))
+    };
+    let driver = || -> Tried {
+        sim.fail(Fault::on("cuGreenCtxCreate"))?;
+        Ok(drop(set()?))
+    };
+    for (tried, kind, text) in [
+        // First, before there are contexts to use again.
+        (driver(), ErrorKind::Driver, "cuGreenCtxCreate failed"),
+        (close(), ErrorKind::Unavailable, "one of its streams is alive"),
+        (active(), ErrorKind::InvalidRequest, "plan day is the active one"),
+        (close_set(), ErrorKind::Unavailable, "another handle of the set is alive"),
+    ] {
+        let error = tried.expect_err(text);
+        assert_eq!(error.kind(), kind, "{error}");
+        assert!(error.to_string().contains(text), "{error}");
+    }
+    drop(stream);
+    Ok(())
 }

@@ -7,7 +7,7 @@ use super::set::{Inner, PlanSet};
 use super::switch::Former;
 use crate::divide::partition::SharedContext;
 use crate::handle::context::CloseReason;
-use crate::handle::error::{Error, Refused};
+use crate::handle::error::{Error, ErrorKind, Refused};
 use crate::handle::group::{Parent, SmGroup};
 
 /// The reason why a set of plans was not closed.
@@ -36,6 +36,29 @@ pub enum CloseSetReason {
 }
 
 green_ctx_sys::debug_as_text!(CloseSetReason);
+
+impl CloseSetReason {
+    /// Returns the kind of the error, like [`Error::kind`]: [`ErrorKind::Unavailable`] if something of the set is in use.
+    #[must_use]
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            CloseSetReason::Driver(error) => error.kind(),
+            CloseSetReason::Partition { reason, .. } => reason.kind(),
+            CloseSetReason::InUse(_) | CloseSetReason::Unrecorded => ErrorKind::Unavailable,
+        }
+    }
+}
+
+impl From<CloseSetReason> for Error {
+    /// Keeps the kind and the message. If the driver failed, both are the driver's.
+    fn from(reason: CloseSetReason) -> Error {
+        match reason {
+            CloseSetReason::Driver(error)
+            | CloseSetReason::Partition { reason: CloseReason::Driver(error), .. } => error,
+            reason => Error::refusal(reason.kind(), &reason),
+        }
+    }
+}
 
 impl PlanSet {
     /// Waits for all work of the set's plans and returns its SMs as a group, which can be divided again or

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::handle::error::{Error, Refused};
+use crate::handle::error::{Error, ErrorKind, Refused};
 
 /// The reason why a plan was not prepared, switched to or retired. The active plan is unchanged.
 #[derive(thiserror::Error)]
@@ -70,6 +70,29 @@ pub enum PlanError {
 }
 
 green_ctx_sys::debug_as_text!(PlanError);
+
+impl PlanError {
+    /// Returns the kind of the error, like [`Error::kind`]: [`ErrorKind::Unavailable`] if the work of the active plan did
+    /// not end in time, or until the switch was cancelled.
+    #[must_use]
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            PlanError::Error(error) => error.kind(),
+            PlanError::NotDrained { .. } | PlanError::GivenUp { .. } => ErrorKind::Unavailable,
+            _ => ErrorKind::InvalidRequest,
+        }
+    }
+}
+
+impl From<PlanError> for Error {
+    /// Keeps the message and the kind.
+    fn from(error: PlanError) -> Error {
+        match error {
+            PlanError::Error(error) => error,
+            error => Error::refusal(error.kind(), &error),
+        }
+    }
+}
 
 /// Takes the reason out of a [`Refused`], and drops the value that the error returned.
 impl<T> From<Refused<T, PlanError>> for PlanError {

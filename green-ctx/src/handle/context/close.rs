@@ -17,7 +17,7 @@ use std::sync::Arc;
 use super::Context;
 use crate::handle::current;
 use crate::handle::driver::Driver;
-use crate::handle::error::{Error, Refused, Result};
+use crate::handle::error::{Error, ErrorKind, Refused, Result};
 use crate::handle::group::SmGroup;
 use crate::handle::registry::Step;
 use crate::handle::trace;
@@ -75,6 +75,28 @@ pub enum CloseReason {
 }
 
 green_ctx_sys::debug_as_text!(CloseReason);
+
+impl CloseReason {
+    /// Returns the kind of the error, like [`Error::kind`]: [`ErrorKind::Unavailable`] if the context is in use.
+    #[must_use]
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            CloseReason::Driver(error) => error.kind(),
+            CloseReason::Shared { .. } => ErrorKind::Unavailable,
+            _ => ErrorKind::InvalidRequest,
+        }
+    }
+}
+
+impl From<CloseReason> for Error {
+    /// Keeps the message and the kind.
+    fn from(reason: CloseReason) -> Error {
+        match reason {
+            CloseReason::Driver(error) => error,
+            reason => Error::refusal(reason.kind(), &reason),
+        }
+    }
+}
 
 fn keepers(streams: Option<usize>) -> Cow<'static, str> {
     match streams {
