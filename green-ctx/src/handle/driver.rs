@@ -140,7 +140,8 @@ impl Driver {
     /// # Errors
     ///
     /// - [`Error::Load`] if there is no driver, or if it is older than CUDA 12.4.
-    /// - [`Error::Reserve`] if the amount in `GREEN_CTX_RESERVE` cannot be reserved.
+    /// - [`Error::Reserve`] if the amount in `GREEN_CTX_RESERVE` cannot be reserved, and [`Error::InvalidRequest`] if there
+    ///   is an amount, but not the feature.
     /// - [`Error::Driver`] if the driver fails to initialise, for example on a machine without a GPU.
     /// - [`Error::Forked`] if this process was forked after a driver was loaded, or while a driver was being loaded.
     ///
@@ -204,14 +205,21 @@ impl Driver {
     }
 
     /// Reserves the SMs in the environment variable `GREEN_CTX_RESERVE`, if it is set. Makes no driver call, so that
-    /// processes that are forked later can use CUDA. Does nothing without the feature `reserve`.
+    /// processes that are forked later can use CUDA.
     ///
     /// # Errors
     ///
-    /// [`Error::Reserve`] as for [`reserve`](Driver::reserve).
+    /// [`Error::Reserve`] as for [`reserve`](Driver::reserve), and [`Error::InvalidRequest`] if the variable is set in a
+    /// program without the feature `reserve`, which could not confine anything.
     pub fn reserve_from_environment() -> Result<()> {
         #[cfg(feature = "reserve")]
         green_ctx_reserve::from_environment().map_err(Error::Reserve)?;
+        #[cfg(not(feature = "reserve"))]
+        if std::env::var_os("GREEN_CTX_RESERVE").is_some_and(|amount| !amount.is_empty()) {
+            let words = "GREEN_CTX_RESERVE is set, but this program was built without the feature `reserve` of green-ctx; \
+                         build it with the feature, or unset the variable and start it with `green-ctx run --reserve`";
+            return Err(Error::InvalidRequest(words.to_owned()));
+        }
         Ok(())
     }
 

@@ -461,6 +461,19 @@ fn a_split_during_a_release_gets_the_sms() -> Result {
     split_during_a_release(Duration::from_secs(60), false)
 }
 
+/// This client is built without the feature.
+#[test]
+fn a_reserve_is_not_ignored() {
+    // SAFETY: one test runs at a time.
+    unsafe { std::env::set_var("GREEN_CTX_RESERVE", "32") };
+    let refused = Driver::reserve_from_environment();
+    // SAFETY: as above.
+    unsafe { std::env::remove_var("GREEN_CTX_RESERVE") };
+    let error = refused.expect_err("it would confine nothing");
+    assert!(error.to_string().contains("without the feature `reserve`"), "{error}");
+    assert!(Driver::reserve_from_environment().is_ok());
+}
+
 #[test]
 fn a_forked_child_leaves_cudarc_alone() -> Result {
     let (cuda, device) = machine()?;
