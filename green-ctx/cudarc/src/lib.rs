@@ -91,10 +91,19 @@
 //! # Capturing graphs
 //!
 //! cudarc makes a stream wait for the last work on each memory object, and such a wait within a capture fails with
-//! `CUDA_ERROR_STREAM_CAPTURE_ISOLATION` and ends the capture. cudarc's call then reports
-//! `CUDA_ERROR_STREAM_CAPTURE_INVALIDATED`. Call `CudaContext::disable_event_tracking` before the memory is allocated,
-//! and order work on several streams with events. [`graph_of`] has an example, and converts the graph, so that it can
-//! move to another partition.
+//! `CUDA_ERROR_STREAM_CAPTURE_ISOLATION` and ends the capture. A launch reports this status, and the end of the capture
+//! `CUDA_ERROR_STREAM_CAPTURE_INVALIDATED`; for a copy or memset it is the reverse. Call
+//! `CudaContext::disable_event_tracking` before the memory is allocated, and order work on several streams with events.
+//! This includes the free: cudarc frees a `CudaSlice` on the stream that allocated it. [`graph_of`] has an example, and
+//! converts the graph, so that it can move to another partition.
+//!
+//! # Checking where work ran
+//!
+//! [`Driver::check_launches`](green_ctx::Driver::check_launches) and
+//! [`Watch::launches`](green_ctx::watch::Watch::launches) see launches of green-ctx alone, not cudarc's. On a GPU,
+//! [`Watch::stream`](green_ctx::watch::Watch::stream) with [`stream_of`], and
+//! [`Graph::audit`](green_ctx::graph::Graph::audit) with [`graph_of`] say where cudarc's work runs. On the simulated
+//! `libcuda.so.1`, `GREEN_CTX_SIM_LAUNCHES=1` prints the SMs of every launch.
 //!
 //! # The current context
 //!
