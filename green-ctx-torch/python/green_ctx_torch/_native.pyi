@@ -601,9 +601,9 @@ class GreenContext:
         """Creates a context with `num_sms` SMs, rounded up to a count that the device can give, or with the SMs that an
         `SMPartition` describes.
 
-        If both `num_sms` and `sm_partition` are left out, the context has no floor. Such a context shares every SM
-        that is in no floor at the time of its creation. While such a context is open, no SMs are available for new
-        floors, so create this context last.
+        With `workqueue_scope` alone (CUDA 13.1), the context has no floor. Such a context shares every SM that is in no
+        floor at the time of its creation. While such a context is open, no SMs are available for new floors, so create
+        this context last. One of the three is required.
 
         Accepts the arguments of torch 2.11. The arguments that torch 2.12 to 2.15 added are accepted as keywords.
         `device_id=None` selects torch's current device.
@@ -782,8 +782,8 @@ class PlanSet(Mapping[str, Plan]):
         on the same SMs. With `fence=False`, the new work does not wait. With `drain_ms`, the host first waits, for at
         most this number of milliseconds, until the previous plan's work is done.
 
-        End the blocks of other threads first. A switch does not end them, and their later work still runs on the
-        previous plan's SMs, at the same time as the new plan's work.
+        End all blocks of the previous plan first, on this thread and on others. A switch does not end them, and their
+        later work still runs on the previous plan's SMs, at the same time as the new plan's work.
 
         Raises RuntimeError if the previous plan's work is not done within `drain_ms`. After this error or an
         interrupt, nothing has changed.

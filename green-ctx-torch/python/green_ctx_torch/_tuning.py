@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from green_ctx_torch import _native, _seams, _workspaces
 from green_ctx_torch._errors import InvalidValueError
 from green_ctx_torch._native import Curve, Partition, TuningOutcome, TuningProgress, TuningVerdict
+from green_ctx_torch.watching import watch
 
 if TYPE_CHECKING:
     import torch
@@ -363,6 +364,7 @@ def _prepare(device: int, named: list[tuple[str, Job]]) -> tuple[list[_Work], li
                 works.append((graph, None, before))
                 continue
             notes.append(f"{name} was called for each iteration, because torch did not capture it: {reason}")
+            notes += _elsewhere(device, name, job.work)
             # The first call on a new stream allocates memory, which must not be measured.
             first = (release, job.work) if job.before is None else (release, job.work, job.before)
             works.append(
@@ -418,6 +420,23 @@ def _captured(
     # Its traceback refers to this function's graph, which would live until the next collection.
     failed = None
     return None, reason
+
+
+def _elsewhere(device: int, name: str, work: Callable[[], object]) -> list[str]:
+    """Returns a note if a function's work does not run in the partition that the thread is in. A graph is moved, but
+    what a call submits to a stream of its own stays there."""
+    smallest = _native.sm_limits(device)[1]
+    # The note is an extra: the profiler may be in use, or no SMs free.
+    with contextlib.suppress(Exception):
+        with _native.partition({name: smallest}, device=device) as parts, parts[name], watch() as watched:
+            work()
+        count = sum(escape.count for escape in watched.escapes)
+        if count:
+            return [
+                f"{count} of {watched.total} kernels of {name} ran outside of the partition that was measured, so its "
+                f"times do not show what it needs: call it without a block or stream of its own"
+            ]
+    return []
 
 
 def _on_stream(torch: Any, device: int, *functions: Callable[[], object]) -> Callable[[int], None]:

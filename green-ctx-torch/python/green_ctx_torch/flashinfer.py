@@ -6,7 +6,9 @@ differences:
 
 - The partitions of this module never use SMs in the floor of a `Partition` or a `GreenContext`. While a partition of
   this module is open, its SMs cannot become part of a floor. A conflict raises an error that has the driver's code 915
-  and names the partition that holds the SMs.
+  and names the partition that holds the SMs. `split_device_green_ctx` and `split_device_green_ctx_by_sm_count` divide
+  the whole device, so they conflict with every floor. Next to one, call `split_resource`, and
+  `create_green_ctx_streams` for its groups without the remainder.
 - A resource only describes SMs until `create_green_ctx_streams` creates a partition from it. A second call for the same
   resource returns another stream of the same partition, and does not create another context.
 - A partition ends when its resource and its streams are dropped, and its context is then reused. FlashInfer never

@@ -16,7 +16,7 @@ and newer.
 | `num_sms=0` | as many SMs as can be scheduled together | the same: 120 of the 132 of an H200, which leaves 12 |
 | `locality_domain_id` | the domain that the driver reports | the requested domain |
 | `is_localization_supported` | asks NVML before the driver is initialised | initialises the driver |
-| no `num_sms` | the context uses the whole device | it uses every SM that is in no floor when it is created (`sm_count`); several such contexts share SMs, and while one is open no floor can be given, so create contexts with `num_sms` first |
+| `workqueue_scope` alone (CUDA 13.1) | the context uses the whole device | it uses every SM that is in no floor when it is created (`sm_count`); several such contexts share SMs, and while one is open no floor can be given, so create contexts with `num_sms` first |
 | counts of `create` | rounded up | rounded up or, if that many SMs are not free, to the next count that fits; `requested` is the requested count |
 | `create` without `device_id` | device 0 in torch 2.11 | torch's current device |
 | `set_context`, `pop_context` | a context can be set once at a time; deprecated since 2.14 | once at a time on each thread; they change the thread's CUDA context as torch's do, and warn as in 2.14 |

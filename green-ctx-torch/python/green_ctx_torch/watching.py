@@ -2,7 +2,7 @@
 
     with parts["decode"], green_ctx_torch.watch() as watched:
         step()
-    print(watched)      # <Watch decode: 3 of 41 kernels ran outside: ...>
+    print(watched)      # <Watch the current partition: 3 of 41 kernels ran outside: ...>
 
 Work runs outside the partition if a graph was captured outside it, or if a library submits the work to another stream,
 such as a stream of torch's pool or a communicator's stream. torch cannot detect this, but the driver reports the

@@ -312,9 +312,9 @@ impl GreenContext {
     /// Creates a context with `num_sms` SMs, rounded up to a count that the device can give, or with the SMs that an
     /// `SMPartition` describes.
     ///
-    /// If both `num_sms` and `sm_partition` are left out, the context has no floor. Such a context shares every SM
-    /// that is in no floor at the time of its creation. While such a context is open, no SMs are available for new
-    /// floors, so create this context last.
+    /// With `workqueue_scope` alone (CUDA 13.1), the context has no floor. Such a context shares every SM that is in no
+    /// floor at the time of its creation. While such a context is open, no SMs are available for new floors, so create
+    /// this context last. One of the three is required.
     ///
     /// Accepts the arguments of torch 2.11. The arguments that torch 2.12 to 2.15 added are accepted as keywords.
     /// `device_id=None` selects torch's current device.

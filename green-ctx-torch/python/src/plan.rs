@@ -340,8 +340,8 @@ impl PlanSet {
     /// on the same SMs. With `fence=False`, the new work does not wait. With `drain_ms`, the host first waits, for at
     /// most this number of milliseconds, until the previous plan's work is done.
     ///
-    /// End the blocks of other threads first. A switch does not end them, and their later work still runs on the
-    /// previous plan's SMs, at the same time as the new plan's work.
+    /// End all blocks of the previous plan first, on this thread and on others. A switch does not end them, and their
+    /// later work still runs on the previous plan's SMs, at the same time as the new plan's work.
     ///
     /// Raises RuntimeError if the previous plan's work is not done within `drain_ms`. After this error or an
     /// interrupt, nothing has changed.

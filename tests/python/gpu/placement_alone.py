@@ -5,6 +5,7 @@ import contextlib
 import ctypes
 import gc
 import io
+import json
 import threading
 import types
 import warnings
@@ -390,6 +391,20 @@ def a_tuned_function_that_cannot_be_captured_is_called():
     assert len(streams) > 2 and 0 not in streams, streams
     words = "a was called for each iteration, because torch did not capture it"
     assert outcome.notes[-1].startswith(words) and len(threads) > 1, outcome.notes
+
+
+@alone_in_process
+def a_tuned_function_that_runs_elsewhere_is_noted():
+    own = green_ctx_torch.partition({"own": 16})["own"]
+
+    def inside():
+        with own:
+            tensor().sum().item()
+
+    for work, words in ((inside, "kernels of work ran outside of the partition"), (lambda: tensor().sum().item(), None)):
+        notes = json.loads(green_ctx_torch.curve(work, sms=[16], name="work", budget=1).to_json())["notes"]
+        found = [note for note in notes if "ran outside" in note]
+        assert len(found) == (words is not None) and all(words in note for note in found), notes
 
 
 @alone_in_process
