@@ -188,7 +188,8 @@ impl Driver {
             Amount::Percent(percent) => (percent, true),
         };
         if number == 0 || percent && number > 100 {
-            return Err(Error::InvalidRequest(format!("{amount} of the SMs cannot be reserved")));
+            let words = "of the SMs cannot be reserved; ask for 1 or more, or for 1 % to 100 %";
+            return Err(Error::InvalidRequest(format!("{amount} {words}")));
         }
         // If the variable has another amount, that one stays.
         Driver::reserve_from_environment()?;
