@@ -1073,7 +1073,7 @@ class TuningVerdict:
     @property
     def gain(self) -> float | None:
         """The advantage of the best partitions over the best arm without partitions: the ratio of their scores, minus 1.
-        None if the comparison was too short.
+        Under a bound, arms that are certain to meet it come before all others. None if the comparison was too short.
         """
     @property
     def interval(self) -> tuple[float, float] | None:
@@ -1115,6 +1115,7 @@ class _TunedArm(TypedDict):
     capacity: dict[str, float]
     score: float | None
     excess: float
+    certain: bool | None
     blocks: int
     skipped: str | None
 
@@ -1137,7 +1138,7 @@ class TuningOutcome:
     def arms(self) -> list[_TunedArm]:
         """All arms (ways to run the jobs) that the search considered, as dicts with the fields of the JSON: `kind`,
         `shares`, `priority`, `stage`, `rates` (iterations per second), `latency_us`, `capacity`, `score`, `excess`,
-        `blocks` and `skipped`.
+        `certain` (whether the final comparison was certain to meet the bound), `blocks` and `skipped`.
         """
     @property
     def notes(self) -> list[str]:

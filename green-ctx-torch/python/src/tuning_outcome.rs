@@ -80,7 +80,7 @@ impl TuningOutcome {
 
     /// All arms (ways to run the jobs) that the search considered, as dicts with the fields of the JSON: `kind`,
     /// `shares`, `priority`, `stage`, `rates` (iterations per second), `latency_us`, `capacity`, `score`, `excess`,
-    /// `blocks` and `skipped`.
+    /// `certain` (whether the final comparison was certain to meet the bound), `blocks` and `skipped`.
     #[getter]
     fn arms<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         self.of_json(py, "arms")
@@ -237,7 +237,7 @@ pub(crate) struct TuningVerdict {
     /// The priority of each job's stream. Lower numbers run first.
     priority: BTreeMap<String, i32>,
     /// The advantage of the best partitions over the best arm without partitions: the ratio of their scores, minus 1.
-    /// None if the comparison was too short.
+    /// Under a bound, arms that are certain to meet it come before all others. None if the comparison was too short.
     gain: Option<f64>,
     /// The lower and the upper end of the gain's 95 % interval. If the interval contains 0, the verdict is not to
     /// partition.

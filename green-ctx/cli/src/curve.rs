@@ -15,7 +15,7 @@ use crate::failure::Failure;
 use crate::jobs::{self, Builder};
 use crate::output::Outcome;
 use crate::picture::Picture;
-use crate::tune::{failure, watched};
+use crate::tune::{failure, watched, without_reserve};
 
 pub(crate) const HELP: &str = "Jobs: as for tune (green-ctx tune --help).
 
@@ -32,10 +32,21 @@ shown; if it fails, the last line of its errors is.
 A job of your own is measured by green_ctx_torch.curve in Python, and by green_ctx_tune::curve in Rust.
 Without a GPU, the job runs in a model; the text, the JSON and the picture say so.";
 
+/// The exit statuses that only a curve of a program has.
+pub(crate) const STATUS: &str = "\
+  For curve -- PROGRAM also
+  2    the program fails in the warm-up or in its first measured run, on the whole device
+  126  the program cannot be run
+  127  the program is not found";
+
 #[derive(clap::Args)]
+#[command(group = clap::ArgGroup::new("measured").required(true).args(["job", "program"]))]
+#[command(override_usage = "\
+    green-ctx curve [OPTIONS] --job <NAME[:SIZE]>
+       green-ctx curve [OPTIONS] -- <PROGRAM>...")]
 pub(crate) struct Arguments {
     /// The job, for example gemm or gemm:2048.
-    #[arg(long, value_name = "NAME[:SIZE]", required_unless_present = "program", value_parser = jobs::hinted(), hide_possible_values = true)]
+    #[arg(long, value_name = "NAME[:SIZE]", value_parser = jobs::hinted(), hide_possible_values = true)]
     job: Option<jobs::Spec>,
     /// The numbers of SMs to measure, rounded up to whole units. The default is about eight. The whole device is always
     /// measured, and numbers that are not smaller are left out.
@@ -92,7 +103,9 @@ fn of_job(
 ) -> Result<(Device, Curve), Failure> {
     let device = options.driver.device(options.device)?;
     let name = spec.to_string();
-    let curve = if device.driver().is_simulated() {
+    let mut notes = None;
+    let mut curve = if device.driver().is_simulated() {
+        notes = without_reserve(&device)?;
         let pieces = device.resources().sm()?.unit_sizes(Granularity::default())?;
         let mut model = tune::Model::new(pieces, vec![jobs::model(spec, pieces)], 1);
         watched(|go_on| tune::curve_with(&mut model, &name, pieces, request, go_on))
@@ -103,5 +116,6 @@ fn of_job(
         watched(|go_on| tune::curve(&device, &mut job, request, go_on))
             .map_err(|error| failure(error, Failure::Library))?
     };
+    curve.notes.extend(notes);
     Ok((device, curve))
 }

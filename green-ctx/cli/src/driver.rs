@@ -15,6 +15,12 @@ use crate::failure::Failure;
 
 pub(crate) use self::texts::{ABOUT, CHOICES, WITHOUT_A_GPU};
 
+/// Advice for a machine without a GPU if the driver must be a library.
+#[cfg(any(target_os = "linux", not(feature = "sim")))]
+pub(crate) const WITH_A_LIBRARY: &str = "\
+    without a GPU, build the simulated driver with `cargo xtask sim-lib` in the repository of green-ctx, and set \
+    LD_LIBRARY_PATH=target/sim-lib and GREEN_CTX_SIM=h200";
+
 /// Texts about `--driver`: its choices, the rest of its help, and advice for a machine without a GPU.
 #[cfg(feature = "sim")]
 mod texts {
@@ -34,9 +40,7 @@ mod texts {
     pub(crate) const ABOUT: &str = "\
         `auto` and `cuda` use the installed NVIDIA driver, and `cuda:PATH` uses the driver library at PATH. This build \
         has no simulated driver.";
-    pub(crate) const WITHOUT_A_GPU: &str = "\
-        without a GPU, build the simulated driver with `cargo xtask sim-lib` in the repository of green-ctx, and set \
-        LD_LIBRARY_PATH=target/sim-lib and GREEN_CTX_SIM=h200";
+    pub(crate) const WITHOUT_A_GPU: &str = super::WITH_A_LIBRARY;
 }
 
 /// The driver that the option `--driver` selects.
@@ -94,7 +98,7 @@ impl DriverChoice {
         driver.map_err(|error| match (self, &error) {
             #[cfg(target_os = "linux")]
             (_, green_ctx::Error::Reserve(_)) => Failure::Library(error),
-            (DriverChoice::Auto, _) => Failure::NoDriver(error),
+            (DriverChoice::Auto, _) => Failure::NoDriver(error, WITHOUT_A_GPU),
             _ => Failure::Library(error),
         })
     }

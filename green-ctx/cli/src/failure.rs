@@ -6,7 +6,6 @@ use std::path::PathBuf;
 
 use green_ctx::{Error, LoadError, error::ErrorKind, resource::NotEnoughSms};
 
-use crate::driver::WITHOUT_A_GPU;
 use crate::jobs::JobError;
 
 /// The exit status if verification fails or a bound cannot be met.
@@ -39,9 +38,10 @@ pub(crate) enum Failure {
     /// The request does not fit, but the same request with `--fine` would fit.
     #[error("{0}; with --fine the request fits")]
     FitsFinely(Error),
-    /// No driver is installed, or the installed one does not work, and `--driver` is `auto`.
-    #[error("{}; {WITHOUT_A_GPU}", state(.0))]
-    NoDriver(#[source] Error),
+    /// No driver is installed, or the installed one does not work, and `--driver` is `auto`. The text is advice for a
+    /// machine without a GPU.
+    #[error("{}; {}", state(.0), .1)]
+    NoDriver(#[source] Error, &'static str),
     /// A program cannot be held to its SMs.
     #[cfg(target_os = "linux")]
     #[error("the program cannot be held to its SMs, so it does not run")]
@@ -83,7 +83,7 @@ impl Failure {
         match self {
             Failure::Usage(_) | Failure::Request(_) => "usage",
             Failure::NotMet(_) => "not_met",
-            Failure::Library(error) | Failure::FitsFinely(error) | Failure::NoDriver(error) => {
+            Failure::Library(error) | Failure::FitsFinely(error) | Failure::NoDriver(error, _) => {
                 kind(error).as_str()
             }
             #[cfg(target_os = "linux")]
@@ -104,7 +104,7 @@ impl Failure {
     /// Returns the exit status.
     pub(crate) fn status(&self) -> u8 {
         match self {
-            Failure::NoDriver(_) => NO_DRIVER,
+            Failure::NoDriver(..) => NO_DRIVER,
             Failure::NotMet(_) => NOT_VERIFIED,
             Failure::Library(error) | Failure::FitsFinely(error) => match kind(error) {
                 ErrorKind::InvalidRequest | ErrorKind::Unavailable => BAD_USAGE,
@@ -158,6 +158,7 @@ fn summary(error: &clap::Error) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::driver::WITHOUT_A_GPU;
     use green_ctx::{CUresult, Version};
 
     #[test]
@@ -180,7 +181,7 @@ mod tests {
         let broken = Error::NoSuchDevice { ordinal: 0, count: 0 };
         for (error, begins) in [(missing, "no NVIDIA driver is"), (broken, "the installed NVIDIA")]
         {
-            let failure = Failure::NoDriver(error);
+            let failure = Failure::NoDriver(error, WITHOUT_A_GPU);
             assert!(failure.to_string().starts_with(begins), "{failure}");
             assert!(failure.to_string().ends_with(WITHOUT_A_GPU), "{failure}");
         }

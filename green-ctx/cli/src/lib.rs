@@ -86,7 +86,7 @@ struct Options {
 #[derive(Subcommand)]
 enum Command {
     /// Shows the driver, the devices, and the units of SMs that each device can be split into.
-    #[command(after_help = EXIT_STATUS, after_long_help = fields::with(fields::INFO, EXIT_STATUS))]
+    #[command(after_help = EXIT_STATUS, after_long_help = fields::with(&[fields::INFO, fields::GPUS].concat(), EXIT_STATUS))]
     Info(info::Arguments),
     /// Computes a split of a device into groups of SMs, and shows what each group would get. The command creates no
     /// partitions.
@@ -139,8 +139,19 @@ const EXIT_STATUS: &str = "Exit status:
 
 const JSON_ERRORS: &str = "Errors with --json:
   One object on standard output: {\"error\": {\"kind\", \"message\"}}. If a request does not fit,
-  \"error\" also has \"shortage\": the requested shares, how many of them fit, the free and the shareable
-  SMs, and the nearest shares that would fit. Shares are text, such as \"16\" or \"32..\".";
+  \"error\" also has \"shortage\":
+    within         the name of the group that was to be split; null for the device
+    requested      the requested shares, as text, such as \"16\" or \"32..\"
+    fit            how many of them fit, counted from the first
+    free           the SMs that are free for floors
+    shareable      the SMs that are in no floor
+    total, unit    the SMs of the device, and of its smallest unit
+    nearest        the nearest shares that would fit, as text
+    holders        name and sm_count of the groups whose floors hold SMs
+    sharers        name and sm_count of the groups that share SMs, which can be in no floor
+    quarantined    the SMs that are held back, because work on them may still run
+    local          whether a group was limited to a locality domain
+    floors         the sum of the requested floors in SMs, with percentages rounded";
 
 /// Returns the text at the end of the help of split and verify.
 fn with_shares() -> String {
@@ -149,7 +160,7 @@ fn with_shares() -> String {
 
 /// Returns the text at the end of the help of curve.
 fn with_curve() -> String {
-    [curve::HELP, EXIT_STATUS].join("\n\n")
+    format!("{}\n\n{EXIT_STATUS}\n{}", curve::HELP, curve::STATUS)
 }
 
 /// Returns the text at the end of the help of tune.
@@ -196,6 +207,15 @@ fn parse(arguments: Vec<OsString>) -> Result<Arguments, clap::Error> {
 
 fn answer(arguments: &Arguments) -> Result<Outcome, Failure> {
     let Arguments { options, command } = arguments;
+    let refused = |words: &str| Err(Failure::Request(words.to_owned()));
+    // These print nothing that the options could change.
+    match command {
+        Command::Run(_) if options.csv => return refused("--csv does not apply to run"),
+        Command::Completions { .. } if options.csv || options.json => {
+            return refused("--json and --csv do not apply to completions");
+        }
+        _ => {}
+    }
     match command {
         Command::Info(arguments) => info::run(options, arguments),
         Command::Split(arguments) => split::run(options, arguments),

@@ -18,11 +18,15 @@ pub(crate) struct Outcome {
 }
 
 impl Outcome {
-    /// Adds a line to the end of text output if the command fell back to a simulated driver. JSON output has a field
-    /// with the same information.
+    /// Adds a line to the end of text output if the command was to use the installed driver, but the driver is simulated.
+    /// JSON output has a field with the same information.
     pub(crate) fn marked(mut self, options: &Options, driver: &Driver) -> Outcome {
         if options.driver == DriverChoice::Auto && driver.is_simulated() {
-            self.text.push_str("simulated: no NVIDIA driver was found, and no GPU was used\n");
+            let what = match Driver::load() {
+                Ok(_) => "the driver library that was loaded simulates a GPU",
+                Err(_) => "no NVIDIA driver was found",
+            };
+            self.text.push_str(&format!("simulated: {what}, and no GPU was used\n"));
         }
         self
     }

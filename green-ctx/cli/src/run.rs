@@ -54,9 +54,15 @@ struct Amounts {
 }
 
 fn amount(text: &str) -> Result<Amount, String> {
-    let wrong =
-        |_| "an amount is a number of SMs such as 32, or a percentage such as 25%".to_owned();
-    Amount::parse(text).map_err(wrong)
+    Amount::parse(text).map_err(|_| {
+        let number = text.trim_end_matches('%').trim();
+        let why = match (number.parse::<u32>(), text.ends_with('%')) {
+            (Ok(0), _) => "0 is too few: ",
+            (Ok(_), true) => "100% is the most: ",
+            _ => "",
+        };
+        format!("{why}an amount is a number of SMs such as 32, or a percentage such as 25%")
+    })
 }
 
 /// The variable that makes devices visible to a program.
@@ -87,6 +93,7 @@ mod linux {
     use green_ctx_reserve::{Amount, program};
 
     use super::{Amounts, Arguments, DEVICES};
+    use crate::driver::WITH_A_LIBRARY;
     use crate::failure::Failure;
     use crate::output::Outcome;
     use crate::{DriverChoice, Options};
@@ -120,7 +127,7 @@ mod linux {
             let name = program.display();
             return Err(Failure::Request(format!(
                 "{name} runs with the rights of another user, so the loader would ignore the limit; run green-ctx \
-                 with these rights instead, as in {name} green-ctx run"
+                 with these rights instead, as in sudo green-ctx run or su -c 'green-ctx run …'"
             )));
         }
         Ok(())
@@ -202,7 +209,12 @@ mod linux {
             }
             _ => Path::new("libcuda.so.1"),
         };
-        let driver = open(path)?;
+        let driver = open(path).map_err(|failure| match (choice, failure) {
+            (DriverChoice::Auto, Failure::Library(error)) => {
+                Failure::NoDriver(error, WITH_A_LIBRARY)
+            }
+            (_, failure) => failure,
+        })?;
         if driver.version() < NEEDS {
             let (call, found) = ("a limit for a program", driver.version());
             return Err(Error::Unsupported { call, needs: NEEDS, found }.into());
@@ -234,11 +246,12 @@ mod linux {
             true => (number, ""),
             false => (sms.saturating_sub(number), " for work outside of partitions"),
         };
+        let (are, s) = if rest == 1 { ("is", "") } else { ("are", "s") };
         let words = if number > sms {
             format!("{name}, has {sms} SMs, and not {number}")
         } else if rest < smallest {
             format!(
-                "{rest} SMs{of_what} are too few: the smallest unit of {name}, has {smallest} SMs"
+                "{rest} SM{s}{of_what} {are} too few: the smallest unit of {name}, has {smallest} SMs"
             )
         } else {
             return Ok(number);

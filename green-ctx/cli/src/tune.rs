@@ -147,7 +147,7 @@ pub(crate) fn run(options: &Options, arguments: &Arguments) -> Result<Outcome, F
     };
     let status = if outcome.verdict.meets { 0 } else { NOT_VERIFIED };
     let heading = match &on {
-        (Some(driver), Some(on)) => heading(driver, on),
+        (Some(driver), Some(on)) => heading(driver, on) + "\n",
         _ => String::new(),
     };
     if let Some(data) = Outcome::data(options, &Tuning::of(on, &outcome), "arms", status)? {
@@ -162,7 +162,7 @@ pub(crate) fn run(options: &Options, arguments: &Arguments) -> Result<Outcome, F
 
 /// Returns the text that describes an outcome, without the heading.
 fn text(arguments: &Arguments, outcome: &Tuned) -> String {
-    let mut text = format!("\n{}\n\n", outcome.verdict.sentence);
+    let mut text = format!("{}\n\n", outcome.verdict.sentence);
     text.push_str(&tuning_table(outcome, arguments.all));
     text.push_str(&format!("\n{}", tuning_lines(outcome)));
     for note in &outcome.notes {
@@ -181,8 +181,10 @@ fn measure(device: &Device, arguments: &Arguments, question: &Question) -> Resul
         let pieces = device.resources().sm()?.unit_sizes(Granularity::default())?;
         let mut model = tune::Model::new(pieces, question.models(pieces), 1);
         let jobs = &question.profiles();
-        return watched(|go_on| tune::with(&mut model, jobs, pieces, request, go_on))
-            .map_err(|error| failure(error, |never| match never {}));
+        let mut outcome = watched(|go_on| tune::with(&mut model, jobs, pieces, request, go_on))
+            .map_err(|error| failure(error, |never| match never {}))?;
+        outcome.notes.extend(without_reserve(device)?);
+        return Ok(outcome);
     }
     let builder = Builder::new(device, arguments.cublas.as_deref())?;
     let mut jobs = question.jobs(&builder)?;
@@ -192,6 +194,17 @@ fn measure(device: &Device, arguments: &Arguments, question: &Question) -> Resul
         machine.libraries.insert("cublas".to_owned(), version);
     }
     Ok(outcome)
+}
+
+/// Returns a note about the reserve of a device, which the model of the jobs does not know, if there is one.
+pub(crate) fn without_reserve(device: &Device) -> Result<Option<String>, Failure> {
+    let reserved = device.reserved_sm_count()?;
+    Ok((reserved > 0).then(|| {
+        format!(
+            "the model ignores the reserve of {reserved} SMs: on a GPU, plain streams run on the other SMs, and all floors \
+             must fit into the reserve"
+        )
+    }))
 }
 
 /// Converts an error. If a job cannot keep up with its arrivals, the result is [`Failure::NotMet`], not bad usage.

@@ -224,6 +224,12 @@ impl FromStr for Goal {
                     "{words}; write keep:{job}:{which}:{bound}us, or ms, or s"
                 ))
             }
+            ["keep", job, which, bound] if percentile(which).is_some() => {
+                RequestError::wrong(format!(
+                    "the bound {bound:?} of {text:?} is not a time above 0 in us, ms or s; write for example \
+                     keep:{job}:{which}:500us"
+                ))
+            }
             _ => wrong(),
         })
     }
@@ -254,6 +260,8 @@ mod tests {
         assert_eq!("keep:a:p50:2s".parse(), Ok(Goal::keep("a", 0.5, 2e6)));
         let unit = "keep:a:p99:5".parse::<Goal>().expect_err("the unit is missing").to_string();
         assert!(unit.contains("no unit; write keep:a:p99:5us, or ms, or s"), "{unit}");
+        let unit = "keep:a:p99:500ns".parse::<Goal>().expect_err("an unknown unit").to_string();
+        assert!(unit.contains("in us, ms or s; write for example keep:a:p99:500us"), "{unit}");
         for (start, wrong) in [
             ("", &["", "most", "throughput:a", "keep", "keep:a"][..]),
             ("keep:a:", &["99:5us", "p0:5us", "p100:5us", "p99:5", "p99:-5us", "p99:nanus"]),

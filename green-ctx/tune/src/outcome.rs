@@ -244,9 +244,12 @@ impl Machine {
 pub struct Verdict {
     /// The index in [`Outcome::arms`] of the recommended arm.
     pub arm: usize,
-    /// The index in [`Outcome::arms`] of the best arm with partitions.
+    /// The index in [`Outcome::arms`] of the best arm with partitions. Under a bound, arms that are
+    /// [certain](ArmReport::certain) to meet it come before all others.
     pub candidate: Option<usize>,
-    /// The index in [`Outcome::arms`] of the best arm without partitions.
+    /// The index in [`Outcome::arms`] of the best arm without partitions. Under a bound, arms that are
+    /// [certain](ArmReport::certain) to meet it come before all others, so an arm with a higher score may be left out.
+    /// A note names such an arm.
     pub rival: Option<usize>,
     /// The kind of the recommended arm.
     pub kind: ArmKind,
@@ -254,7 +257,7 @@ pub struct Verdict {
     pub shares: BTreeMap<String, String>,
     /// The priority of each job's stream, by name. As in CUDA, a lower number is a higher priority.
     pub priority: BTreeMap<String, i32>,
-    /// The gain of the best arm with partitions over the best arm without partitions: the ratio of the two scores,
+    /// The gain of [`candidate`](Verdict::candidate) over [`rival`](Verdict::rival): the ratio of the two scores,
     /// minus 1. `None` if one of these arms does not exist, if jobs cannot keep up with their arrivals in any arm without
     /// partitions, or if the comparison was too short.
     pub gain: Option<f64>,
@@ -340,10 +343,15 @@ pub struct ArmReport {
     pub capacity: BTreeMap<String, f64>,
     /// The arm's score under the goal; a higher score is better. `None` if the arm was not measured.
     pub score: Option<f64>,
-    /// How far the arm misses the goal's bound, as a fraction of the bound. The value is positive if the arm misses the
-    /// bound, and 0 or negative if the arm meets the bound. The value is at least 10⁹ if the goal's job cannot keep up
+    /// How far the arm misses the goal's bound in its measurements, as a fraction of the bound. The value is positive if
+    /// the measurements miss the bound, and 0 or negative if they meet it. The verdict asks for more: see
+    /// [`certain`](ArmReport::certain). The value is at least 10⁹ if the goal's job cannot keep up
     /// with its arrivals, because its queue then grows without limit.
     pub excess: f64,
+    /// True if the arm is certain to meet the goal's bound, because the worse end of its 95 % confidence interval in the
+    /// final comparison meets it. `None` if the goal has no bound, or if the arm was not in the final comparison.
+    #[serde(default)]
+    pub certain: Option<bool>,
     /// The number of measurement blocks in which this arm ran.
     pub blocks: usize,
     /// The reason why the arm was skipped; `None` if the arm could run.
@@ -352,7 +360,7 @@ pub struct ArmReport {
 
 impl ArmReport {
     /// Returns whether the arm was measured and its measurements meet the goal's bound. The measurements can come from
-    /// any stage.
+    /// any stage, and may meet the bound by chance: see [`certain`](ArmReport::certain).
     #[must_use]
     pub fn meets(&self) -> bool {
         self.score.is_some() && self.excess <= 0.0

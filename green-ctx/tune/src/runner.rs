@@ -9,9 +9,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use green_ctx::context::Context;
-use green_ctx::error::Refused;
 use green_ctx::graph::{GraphCache, GraphExec};
-use green_ctx::plan::{Plan, PlanError, PlanRequest, PlanSet, SwitchOptions};
+use green_ctx::plan::{Plan, PlanRequest, PlanSet, SwitchOptions};
 use green_ctx::resource::{Granularity, SmGroup};
 use green_ctx::sys::with_sources;
 use green_ctx::{Device, Error, Result, Share, SplitRequest, Stream, StreamOptions};
@@ -114,8 +113,7 @@ impl<'j> Runner<'j> {
         let primary = device.primary_context()?;
         let (group, pieces) = free(device)?;
         let whole = PlanRequest::new(IDLE, SplitRequest::new().group("all", ..));
-        let set =
-            PlanSet::new(group, whole).map_err(|Refused { reason, .. }| plan_error(reason))?;
+        let set = PlanSet::new(group, whole)?;
         let (graphs, plans) = (GraphCache::new(), HashMap::new());
         Ok(Runner { primary, jobs, arrivals, pieces, graphs, plans, set, began: Instant::now() })
     }
@@ -131,12 +129,12 @@ impl<'j> Runner<'j> {
             Some(plan) => Arc::clone(plan),
             None => {
                 let plan = PlanRequest::new(name.as_str(), request);
-                let plan = self.set.prepare(plan).map_err(plan_error)?;
+                let plan = self.set.prepare(plan)?;
                 self.plans.insert(name, Arc::clone(&plan));
                 plan
             }
         };
-        self.set.switch(&plan, SwitchOptions::default()).map_err(plan_error)?;
+        self.set.switch(&plan, SwitchOptions::default())?;
         Ok(plan)
     }
 
@@ -313,13 +311,6 @@ fn stream(plan: &Plan, job: usize, priority: i32) -> Result<Stream> {
     let partition = plan.partition(&group(job));
     let none = || Error::InvalidRequest(format!("the plan has no SMs for {}", group(job)));
     partition.ok_or_else(none)?.create_stream(options)
-}
-
-fn plan_error(error: PlanError) -> Error {
-    match error {
-        PlanError::Error(error) => error,
-        other => Error::InvalidRequest(other.to_string()),
-    }
 }
 
 #[cfg(test)]

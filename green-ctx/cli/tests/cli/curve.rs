@@ -63,7 +63,8 @@ fn wrong_curves_are_refused() {
         (&["--job", "gemm", "--sms", "0"][..], "at least 1 SM"),
         (&["--job", "gemm", "--budget", "-1"], "a number of seconds, such as 10"),
         (&["--job", "gemm", "--csv", "--json"], "cannot be used with"),
-        (&[], "--job"),
+        (&[], "<--job <NAME[:SIZE]>|PROGRAM>"),
+        (&[], "green-ctx curve [OPTIONS] -- <PROGRAM>..."),
     ] {
         let answer = simulated(&[&["curve"], arguments].concat());
         let text = answer.err + &answer.out;

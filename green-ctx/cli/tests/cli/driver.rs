@@ -47,6 +47,11 @@ fn cuda_never_falls_back() {
         let arguments = [&["--driver", "cuda"], command].concat();
         refused(&arguments, 3, "no_driver", "no CUDA driver library libcuda.so.1");
     }
+    // The driver that the command simulates cannot be given to a program.
+    #[cfg(target_os = "linux")]
+    for command in [&["run", "--sms", "8", "true"][..], &["curve", "--", "true"]] {
+        refused(command, 3, "no_driver", "build the simulated driver with `cargo xtask sim-lib`");
+    }
     let answer = run(&["--driver", "cuda", "info"]);
     let begin = "error: no usable CUDA driver: no CUDA driver library libcuda.so.1: ";
     assert!(answer.err.starts_with(begin), "{}", answer.err);

@@ -2,6 +2,7 @@
 
 mod curve;
 mod driver;
+mod fields;
 mod info;
 mod pages;
 mod process;

@@ -147,6 +147,17 @@ fn other_wrong_arguments_are_bad_usage() {
     );
 }
 
+/// They would change nothing.
+#[test]
+fn options_that_do_not_apply_are_refused() {
+    refused(&["run", "--csv", "--sms", "8", "true"], 2, "usage", "--csv does not apply to run");
+    let part = "--json and --csv do not apply to completions";
+    for option in ["--json", "--csv"] {
+        let answer = run(&["completions", "bash", option]);
+        assert!(answer.status == 2 && (answer.err + &answer.out).contains(part), "{option}");
+    }
+}
+
 #[test]
 fn a_driver_too_old_for_the_request_is_reported() {
     let arguments = ["--driver", "sim:h200@12.4", "split", "--counts", "16,24"];

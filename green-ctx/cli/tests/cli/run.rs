@@ -263,6 +263,9 @@ fn what_cannot_be_held_is_refused() {
         ("--reserve", "133", "has 132 SMs, and not 133"),
         ("--sms", "7", "7 SMs are too few: the smallest unit of device 0, NVIDIA H200, has 8"),
         ("--sms", "5%", "6 SMs are too few"),
+        ("--sms", "1", "1 SM is too few"),
+        ("--sms", "0", "0 is too few"),
+        ("--sms", "101%", "100% is the most"),
         ("--reserve", "125", "7 SMs for work outside of partitions are too few"),
         ("--reserve", "100%", "0 SMs for work outside of partitions are too few"),
     ] {
@@ -318,6 +321,7 @@ fn a_program_of_another_user_is_refused() {
         let answer = Run::of(output.expect("it starts"));
         assert_eq!(answer.status, 2, "{}", answer.err);
         assert!(answer.err.contains("runs with the rights of another user"), "{}", answer.err);
+        assert!(answer.err.contains("as in sudo green-ctx run or su -c "), "{}", answer.err);
     }
 }
 
@@ -436,4 +440,30 @@ fn without_a_cache_a_temporary_folder_is_used() {
     assert_eq!((refused.status, refused.out.as_str()), (2, ""));
     let words = format!("/proc/green-ctx-{user} cannot be used; set XDG_CACHE_HOME");
     assert!(refused.err.contains(&words), "{}", refused.err);
+}
+
+#[test]
+#[ignore = "`cargo xtask clients` runs it with the simulated libcuda.so.1"]
+fn outputs_under_a_reserve_say_so() {
+    let bench = Bench::new("reserved-outputs");
+    let reserved =
+        |arguments: &[&str]| bench.run(&[&["--reserve", "32", "--", COMMAND], arguments].concat());
+    for arguments in [
+        &["info"][..],
+        &["split", "--counts", "8"],
+        &["split", "--counts", "64"],
+        &["verify", "--counts", "8"],
+        &["curve", "--job", "copy"],
+        &["tune", "--job", "gemm", "--job", "copy", "--budget", "1"],
+    ] {
+        let output = reserved(&[arguments, &["--json"]].concat()).json();
+        crate::fields::are_listed(arguments[0], &output);
+        if ["curve", "tune"].contains(&arguments[0]) {
+            let notes = output["notes"].to_string();
+            assert!(notes.contains("the model ignores the reserve of 32 SMs"), "{notes}");
+        }
+    }
+    let last = "simulated: the driver library that was loaded simulates a GPU, and no GPU was used";
+    let answer = reserved(&["split", "--counts", "8"]);
+    assert_eq!(answer.out.lines().last(), Some(last), "{}", answer.out);
 }

@@ -78,6 +78,7 @@ fn what_was_found_is_kept_drawn_and_shown_again() {
     let sentence = kept["outcome"]["verdict"]["sentence"].as_str().expect("a sentence");
     for out in [&answer.out, &shown.out] {
         assert!(sentence.contains("p99 of small") && out.contains(sentence), "{out}");
+        assert!(!out.starts_with('\n'), "{out}");
     }
     // If writing is forbidden, no outcome is reported as saved. Otherwise it is saved in the folder of the variable.
     let parent = Path::new(&other).parent().expect("a folder");
@@ -137,6 +138,18 @@ fn a_bound_that_cannot_be_met_is_status_1() {
         let said = format!("{}{}", answer.out, answer.err);
         assert!(said.contains("gemm cannot keep up: 54000/s requested, "), "{said}");
     }
+}
+
+#[test]
+fn an_arm_that_may_miss_the_bound_is_left_out() {
+    let jobs = ["--job", "small", "--job", "gemm:8192", "--goal", "keep:small:p99:500us"];
+    let out = simulated(&[&["tune"], &jobs[..]].concat()).out;
+    let rival = "that certainly meets the bound (priorities, small first)";
+    let note =
+        "Note: with plain streams, the score was higher than with priorities, small first, and";
+    assert!(out.contains(rival) && out.contains(note), "{out}");
+    let streams = out.lines().find(|line| line.starts_with("plain streams "));
+    assert!(streams.is_some_and(|line| line.ends_with(" unsure")), "{out}");
 }
 
 #[test]

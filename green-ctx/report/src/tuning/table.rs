@@ -43,7 +43,11 @@ pub fn tuning_table(outcome: &Outcome, all: bool) -> String {
             (None, Some(score)) => format!("{score:.3}"),
             (None, None) => "-".to_owned(),
         };
-        let from = if arm.meets() { arm.stage.as_str() } else { "misses" };
+        let from = match (arm.meets(), arm.certain) {
+            (false, _) => "misses",
+            (true, Some(false)) => "unsure",
+            (true, _) => arm.stage.as_str(),
+        };
         let how = shortened(&outcome.describe(arm), WIDEST);
         rows.push(row(&how, &rates, p99.as_deref(), &score, from));
     }

@@ -429,7 +429,7 @@ impl<M: Measure> Search<'_, M> {
         Some(ratio.widened(self.queueing(place)).map(f64::exp_m1))
     }
 
-    /// Returns the ratio of the candidate's score to that of the best arm without partitions, minus 1.
+    /// Returns the ratio of the [winner](Self::winner)'s score to that of the [rival](Self::rival), minus 1.
     pub(super) fn gain(&self, claim: &Claim) -> Option<Interval> {
         let (candidate, rival) = (self.winner(claim)?, self.rival(claim)?);
         // The interval is computed for the logarithm, so that neither end is below -100 %.

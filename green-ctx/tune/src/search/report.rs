@@ -38,6 +38,7 @@ impl<M: Measure> Search<'_, M> {
         }
         notes.extend(self.high_loads(verdict.arm));
         notes.extend(self.budget(claim.as_ref(), verdict.arm));
+        notes.extend(claim.iter().flat_map(|claim| self.uncertain(claim)));
         let drifts = self.alone.iter().map(|alone| drift(&alone.references));
         let drift = drifts.fold(0.0, f64::max);
         Ok(Outcome {
@@ -47,7 +48,9 @@ impl<M: Measure> Search<'_, M> {
             pieces: self.question.space.pieces,
             verdict,
             jobs: (0..self.question.jobs.len()).map(|job| self.job_report(job)).collect(),
-            arms: (0..self.records.len()).map(|place| self.arm_report(place)).collect(),
+            arms: (0..self.records.len())
+                .map(|place| self.arm_report(claim.as_ref(), place))
+                .collect(),
             drift,
             notes,
             budget: Some(self.question.budget.as_secs_f64()),
@@ -120,6 +123,30 @@ impl<M: Measure> Search<'_, M> {
         }
     }
 
+    /// Returns notes about arms of the final comparison that have a higher score than the best of their kind, but were
+    /// left out because it is not certain that they meet the bound.
+    fn uncertain(&self, claim: &Claim) -> Vec<String> {
+        let sides = [(self.rival(claim), &claim.plain), (self.winner(claim), &claim.candidates)];
+        let sides = sides.into_iter().filter_map(|(best, arms)| Some((best?, arms)));
+        let note = |best: usize, place: usize| {
+            let (value, least) = (self.value(place)?, self.value(best)?);
+            let is_left_out = self.has_bound()
+                && (value.meets() && value.score > least.score)
+                && (self.meets(claim, best) && !self.meets(claim, place));
+            is_left_out.then(|| {
+                format!(
+                    "with {}, the score was higher than with {}, and the final comparison met the bound, but not with \
+                     certainty, so this arm was left out; a larger budget may decide it",
+                    self.describe(place),
+                    self.describe(best)
+                )
+            })
+        };
+        sides
+            .flat_map(|(best, arms)| arms.iter().filter_map(move |place| note(best, *place)))
+            .collect()
+    }
+
     fn job_report(&self, job: usize) -> JobReport {
         let (known, alone) = (&self.question.jobs[job], &self.alone[job]);
         JobReport {
@@ -134,7 +161,7 @@ impl<M: Measure> Search<'_, M> {
         }
     }
 
-    fn arm_report(&self, place: usize) -> ArmReport {
+    fn arm_report(&self, claim: Option<&Claim>, place: usize) -> ArmReport {
         let record = &self.records[place];
         // The most reliable blocks are those of the last stage.
         let last = record.samples.iter().rev().find(|(_, samples)| !samples.is_empty());
@@ -159,6 +186,9 @@ impl<M: Measure> Search<'_, M> {
                 .collect(),
             score: value.map(|value| value.score),
             excess: value.map_or(0.0, |value| value.excess),
+            certain: claim
+                .filter(|claim| self.has_bound() && claim.arms().contains(&place))
+                .map(|claim| self.meets(claim, place)),
             blocks,
             skipped: record.skipped.clone(),
         }

@@ -118,13 +118,19 @@ impl<M: Measure> Search<'_, M> {
         };
         let misses = |place: usize| has_bound && !self.meets(claim, place);
         let starved = self.starved(claim);
+        // With a bound, others may be better, but are left out.
+        let certain = |meets: &str| match has_bound {
+            true => format!(" that certainly {meets} the bound"),
+            false => String::new(),
+        };
         if is_partition(&self.records[best].arm) {
             let rest = match (self.rival(claim), gain) {
                 (Some(rival), _) if misses(rival) => {
                     ". Without partitions, the bound is not met with certainty.".to_owned()
                 }
                 (Some(rival), Some(gain)) => format!(
-                    "; gain over the best arm without partitions ({}): {}.",
+                    "; gain over the best arm without partitions{} ({}): {}.",
+                    certain("meets"),
                     self.describe(rival),
                     against(gain)
                 ),
@@ -144,7 +150,8 @@ impl<M: Measure> Search<'_, M> {
                 " No partitions meet the bound with certainty.".to_owned()
             }
             (Some(candidate), Some(gain)) => format!(
-                " The best partitions ({}) gain {}.",
+                " The best partitions{} ({}) gain {}.",
+                certain("meet"),
                 self.describe(candidate),
                 against(gain)
             ),

@@ -41,11 +41,20 @@ fn the_rival_is_one_that_is_sure_to_meet_the_bound() {
     let outcome = tuned(us, 0.02, &Request::new(Goal::keep("a", 0.5, 500.0)), 1);
     let rival = outcome.verdict.rival.expect("one ran");
     assert_eq!(outcome.arms[rival].kind, ArmKind::Sequential, "{:?}", outcome.verdict);
-    assert!(
-        !outcome.verdict.sentence.contains("Without partitions, the bound"),
-        "{:?}",
-        outcome.verdict
-    );
+    let Outcome { verdict: Verdict { sentence, .. }, notes, arms, .. } = outcome;
+    assert!(!sentence.contains("Without partitions, the bound"), "{sentence}");
+    // The sentence and a note say which arms were not compared, and the arms say why.
+    let words = "The best partitions that certainly meet the bound (";
+    assert!(sentence.contains(words), "{sentence}");
+    let left_out = |note: &String| {
+        note.contains(", the score was higher than with one after the other, and the final")
+            && note.ends_with("so this arm was left out; a larger budget may decide it")
+    };
+    assert!(notes.iter().any(left_out), "{notes:?}");
+    assert_eq!(arms[rival].certain, Some(true));
+    let seeming = |arm: &ArmReport| arm.meets() && arm.certain == Some(false);
+    assert!(arms.iter().any(|arm| arm.kind != ArmKind::Sequential && seeming(arm)), "{arms:?}");
+    assert!(arms.iter().any(|arm| arm.stage != Stage::Final && arm.certain.is_none()));
 }
 
 #[test]
