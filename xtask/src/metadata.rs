@@ -44,6 +44,8 @@ pub(crate) struct Target {
     pub(crate) name: String,
     pub(crate) kind: Vec<String>,
     pub(crate) src_path: PathBuf,
+    /// Whether `cargo test` runs its tests.
+    pub(crate) test: bool,
 }
 
 impl Metadata {

@@ -1,6 +1,5 @@
 //! `cargo xtask test`: the README's test command, and the tests that a filter means.
 
-use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::Stdio;
@@ -37,62 +36,83 @@ pub(crate) fn run(options: &Selection) -> Result<(), Failure> {
 
 /// Runs the tests whose path contains a text. Builds only the programs in which there may be such a test.
 fn filtered(filter: &str) -> Result<(), Failure> {
-    let none = || {
-        Failure::new(format!(
-            "no test has a path that contains {filter:?}; a path is like `ledger::share::tests::name`, without the \
-             package, and CONTRIBUTING.md has the commands for one package, its documentation and Python"
-        ))
-    };
     let metadata = Metadata::read()?;
-    let mut programs: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
-    for package in metadata.members() {
-        for target in &package.targets {
-            let names = match target.kind.first().map_or("", String::as_str) {
-                "test" => ["--test", &target.name],
-                "lib" | "rlib" | "cdylib" | "proc-macro" => ["--lib", ""],
-                "bin" => ["--bin", &target.name],
-                _ => continue,
-            };
-            if may_contain(target, filter)? {
-                let found = programs.entry(&package.name).or_default();
-                found.extend(names.into_iter().filter(|name| !name.is_empty()));
-            }
-        }
-    }
+    let (programs, of_clients) = programs(&metadata, filter)?;
     let (mut passed, mut failed, mut ignored, mut ends_well) = (0, 0, 0, true);
-    for (package, names) in &programs {
+    for (package, names) in programs {
         let mut command = cargo();
-        command.args(["test", "--all-features", "--no-fail-fast", "--package", package]);
+        command.args(["test", "--all-features", "--package", package]);
         command.args(names).args(["--", filter]).stdout(Stdio::piped());
         let no_cargo = |error| Failure::new(format!("cargo could not be run: {error}"));
         let mut child = command.spawn().map_err(no_cargo)?;
         let lines = child.stdout.take().into_iter().flat_map(|out| BufReader::new(out).lines());
-        for line in lines.map_while(Result::ok) {
-            println!("{line}");
-            // Such as "test result: ok. 3 passed; 0 failed; 1 ignored; …".
-            if let Some((_, counts)) = line.split_once("test result: ") {
-                let count = |what| {
-                    let before = counts.split_once(what)?.0;
-                    before.rsplit(' ').next()?.parse::<usize>().ok()
-                };
-                passed += count(" passed").unwrap_or(0);
-                failed += count(" failed").unwrap_or(0);
-                ignored += count(" ignored").unwrap_or(0);
-            }
-        }
+        let lines = lines.map_while(Result::ok).inspect(|line| println!("{line}"));
+        let counts = counts(lines);
+        passed += counts[0];
+        failed += counts[1];
+        ignored += counts[2];
         ends_well &= child.wait().map_err(no_cargo)?.success();
     }
     if ends_well && passed + failed == 0 {
-        return Err(match ignored {
-            0 => none(),
-            _ => Failure::new("no test ran: the lines above say what runs these".to_owned()),
-        });
+        return Err(Failure::new(match ignored {
+            0 if !of_clients.is_empty() => format!(
+                "no test ran: `cargo xtask clients` runs the tests of {}, on the simulated libcuda.so.1",
+                of_clients.join(", ")
+            ),
+            0 => format!(
+                "no test has a path that contains {filter:?}; a path is like `ledger::share::tests::name`, without \
+                 the package, and CONTRIBUTING.md has the commands for one package, its documentation and Python"
+            ),
+            _ => "no test ran: the lines above say what runs these".to_owned(),
+        }));
     }
     if failed == 0 && !ends_well {
         return Err(Failure::new("a program of tests was not built, or ended early".to_owned()));
     }
     println!("{passed} tests passed, {failed} failed, {ignored} ignored");
     if ends_well { Ok(()) } else { Err(Failure::new("tests failed".to_owned())) }
+}
+
+/// A package, and the arguments that select one of its programs.
+type Program<'a> = (&'a str, Vec<&'a str>);
+
+/// Returns the programs in which there may be a test whose path contains a text, and the names of those that only
+/// `cargo xtask clients` runs.
+fn programs<'a>(
+    metadata: &'a Metadata,
+    filter: &str,
+) -> Result<(Vec<Program<'a>>, Vec<&'a str>), Failure> {
+    let (mut programs, mut of_clients) = (Vec::new(), Vec::new());
+    for package in metadata.members() {
+        for target in &package.targets {
+            let names = match target.kind.first().map_or("", String::as_str) {
+                "test" => vec!["--test", &target.name],
+                "lib" | "rlib" | "cdylib" | "proc-macro" => vec!["--lib"],
+                "bin" => vec!["--bin", &target.name],
+                _ => continue,
+            };
+            if !may_contain(target, filter)? {
+                continue;
+            }
+            if target.test {
+                programs.push((package.name.as_str(), names));
+            } else if names[0] == "--test" {
+                of_clients.push(target.name.as_str());
+            }
+        }
+    }
+    Ok((programs, of_clients))
+}
+
+/// Returns how many tests of a program passed, failed and were ignored. The program's last line says so, such as
+/// "test result: ok. 3 passed; 0 failed; 1 ignored; …". A test may print such a line of a program that it runs.
+fn counts(lines: impl Iterator<Item = String>) -> [usize; 3] {
+    let last = lines.filter(|line| !line.is_empty()).last().unwrap_or_default();
+    let counts = last.strip_prefix("test result: ").unwrap_or_default();
+    [" passed", " failed", " ignored"].map(|what| {
+        let before = counts.split_once(what).map_or("", |(before, _)| before);
+        before.rsplit(' ').next().and_then(|count| count.parse().ok()).unwrap_or(0)
+    })
 }
 
 /// Returns whether a program may have a test whose path contains a text.
@@ -141,4 +161,30 @@ fn any_path(
     modules.push(format!("{module}::"));
     let functions = named("fn ");
     Ok(modules.iter().any(|module| functions.iter().any(|name| is_it(&format!("{module}{name}")))))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn programs_of_the_clients_are_not_run() {
+        let metadata = Metadata::read().expect("cargo metadata");
+        let simulated = ("green-ctx", vec!["--test", "simulated"]);
+        let (found, of_clients) = programs(&metadata, "percentages").expect("sources");
+        assert!(found.contains(&simulated), "{found:?}");
+        assert!(!found.iter().any(|(_, names)| names.contains(&"reserved")), "{found:?}");
+        assert_eq!(of_clients, ["reserved"]);
+    }
+
+    #[test]
+    fn results_that_a_test_prints_do_not_count() {
+        let printed = "running 2 tests\n\
+                       test a ... FAILED\n\
+                       test result: FAILED. 0 passed; 1 failed; 0 ignored; 0 measured\n\
+                       test b ... ok\n\n\
+                       test result: FAILED. 1 passed; 1 failed; 3 ignored; 0 measured\n\n";
+        assert_eq!(counts(printed.lines().map(str::to_owned)), [1, 1, 3]);
+        assert_eq!(counts(std::iter::once("error: no such test".to_owned())), [0; 3]);
+    }
 }
