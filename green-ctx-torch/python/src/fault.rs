@@ -2,13 +2,7 @@
 
 use std::error::Error as StdError;
 
-use green_ctx::{
-    Error, Share,
-    error::ErrorKind,
-    graph::RetargetError,
-    plan::PlanError,
-    resource::{Amount, Holder, ShareKind},
-};
+use green_ctx::{Error, error::ErrorKind, graph::RetargetError, plan::PlanError, resource::Holder};
 use green_ctx_torch::TorchError;
 use green_ctx_torch::allocator::AllocatorError;
 use pyo3::exceptions::PyRuntimeError;
@@ -96,17 +90,6 @@ impl Reason {
                 Error::Capturing | Error::GuardOrder | Error::HostPanic { .. } | Error::Escapes(_),
                 _,
             ) => Reason::State,
-            // The device does not have that many SMs, even if all of them are free.
-            (Error::NotEnoughSms(shortage), _)
-                if shortage
-                    .requested
-                    .iter()
-                    .map(|share| least(*share, shortage.total))
-                    .sum::<u64>()
-                    > u64::from(shortage.total) =>
-            {
-                Reason::Value
-            }
             (_, ErrorKind::NoDriver) => Reason::NoDriver,
             (_, ErrorKind::Unsupported) => Reason::Unsupported,
             (_, ErrorKind::InvalidRequest) => Reason::Value,
@@ -280,17 +263,6 @@ impl From<Fault> for PyErr {
         let made = Python::try_attach(|py| fault.exception(py).unwrap_or_else(|error| error));
         // While the interpreter shuts down there is no GIL to take, and the classes are gone.
         made.unwrap_or_else(|| PyRuntimeError::new_err(fault.message()))
-    }
-}
-
-/// Returns the floor of a share, in SMs, on a device with `total` SMs.
-fn least(share: Share, total: u32) -> u64 {
-    match share.kind() {
-        ShareKind::Percent(percent)
-        | ShareKind::Between { floor: Amount::Percent(percent), .. } => {
-            u64::from(percent) * u64::from(total) / 100
-        }
-        _ => share.floor().map_or(0, u64::from),
     }
 }
 

@@ -365,6 +365,7 @@ impl<C, L: Fn(usize) -> Option<u32>> Supply<'_, C, L> {
             total: self.units.total(),
             unit: self.units.size(),
             nearest: self.nearest(request, shares),
+            floors: shares.iter().filter_map(|share| share.floor()).map(u64::from).sum(),
             ..known
         }))
     }

@@ -62,14 +62,16 @@ pub struct NotEnoughSms {
     /// domain](crate::resource::LocalityDomain), which has fewer SMs.
     #[cfg_attr(feature = "serde", serde(default))]
     pub local: bool,
+    /// The sum of the requested floors in SMs, with percentages rounded; 0 if the driver itself refused the split.
+    #[cfg_attr(feature = "serde", serde(default))]
+    pub floors: u64,
 }
 
 impl NotEnoughSms {
     /// Returns whether the requested floors add up to more SMs than the device has. Closing partitions cannot
     /// make such a request fit.
     pub(crate) fn exceeds_device(&self) -> bool {
-        let floors = self.requested.iter().filter_map(|share| share.floor()).map(u64::from);
-        floors.sum::<u64>() > u64::from(self.total)
+        self.floors > u64::from(self.total)
     }
 }
 

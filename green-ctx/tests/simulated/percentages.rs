@@ -118,6 +118,27 @@ fn of_a_group_that_is_split_again() -> Outcome {
     Ok(())
 }
 
+/// A percentage counts with the SMs that it is rounded to: on 132 SMs, 30% come to 40, and 26% to 32.
+#[test]
+fn more_than_the_device_has_is_a_misuse() -> Outcome {
+    let (_sim, device) = simulated("h200@13.0")?;
+    let held = device.partition([16])?;
+    let request = |percent| [Share::from(100), Share::percent(percent)];
+    for (percent, kind) in [
+        (30, ErrorKind::InvalidRequest),
+        (100, ErrorKind::InvalidRequest),
+        (26, ErrorKind::Unavailable),
+    ] {
+        let error = device.partition(request(percent)).expect_err("16 SMs are held");
+        assert_eq!(error.kind(), kind, "{error}");
+        let names_holder = error.to_string().contains("held by");
+        assert_eq!(names_holder, kind == ErrorKind::Unavailable, "{error}");
+    }
+    drop(held);
+    device.partition(request(26))?;
+    Ok(())
+}
+
 #[test]
 fn the_rest_keeps_a_unit() -> Outcome {
     let (_sim, device) = simulated("h200@13.0")?;

@@ -81,7 +81,7 @@ fn requests_are_met() -> Outcome {
             if request == open().coscheduled(16).group("more", None) {
                 // 20 SMs are left, but no co-scheduled set of 16.
                 let error = machine.refused(|| sms.split(request.clone()))?;
-                assert!(error.to_string().contains("1 fit"), "{error}");
+                assert!(error.to_string().contains("do not fit, 1 fit"), "{error}");
                 continue;
             }
             let before = machine.state()?;
