@@ -107,14 +107,14 @@ pub(super) fn create(real: &Real, rest: &'static Rest, priority: c_int) -> Resul
             (AtomicUsize::new(0), AtomicUsize::new(0), AtomicUsize::new(0));
         let used = AtomicBool::new(true);
         let new = Blocking { stream, priority, rest, used, works, waited, waits };
-        if known.is_none_or(Blocking::has_ended) && place.replace(known, new)? {
+        if known.is_none_or(Blocking::has_ended) && place.replace(known, new) == Ok(true) {
             return Ok(stream);
         }
     }
     // SAFETY: the stream was created above.
     unsafe { (real.destroy_stream)(stream) };
     Err((
-        c"more than 1024 streams that wait for the default stream, so cuStreamCreate",
+        c"no memory, or more than 1024 streams that wait for the default stream, so cuStreamCreate",
         OUT_OF_MEMORY,
     ))
 }

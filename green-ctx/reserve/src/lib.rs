@@ -43,8 +43,8 @@ pub enum Error {
     /// The driver lacks a function.
     #[error("the driver {} lacks a function of green contexts; a reserve needs CUDA 12.5", .0.display())]
     Unsupported(std::path::PathBuf),
-    /// The library cannot be written to memory, or is not carried with a long path.
-    #[error("the library in front of the driver cannot be loaded from memory")]
+    /// The library cannot be written to memory, or the driver's path is too long for it.
+    #[error("the library in front of the driver cannot be written")]
     Memory(#[source] std::io::Error),
     /// The system's loader refuses the library.
     #[error("the library in front of the driver cannot be loaded")]

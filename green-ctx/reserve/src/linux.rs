@@ -106,7 +106,8 @@ fn patched(library: &[u8], path: &Path) -> Result<Vec<u8>, Error> {
     // The program may change its folder.
     let path = std::path::absolute(path).map_err(Error::Memory)?;
     let path = path.as_os_str().as_bytes();
-    let wrong = || Error::Memory(io::ErrorKind::InvalidFilename.into());
+    let long = "the path of the driver is too long";
+    let wrong = || Error::Memory(io::Error::new(io::ErrorKind::InvalidFilename, long));
     let begin = library.windows(place).position(|window| window.iter().all(|byte| *byte == b'X'));
     let begin = begin.filter(|_| path.len() < place && !path.contains(&0)).ok_or_else(wrong)?;
     let mut patched = library.to_vec();
@@ -129,4 +130,21 @@ fn load(file: File) -> Result<(Library, File), Error> {
     // SAFETY: the library starts itself when it is loaded.
     let library = unsafe { Library::open(Some(path), RTLD_NOW | RTLD_LOCAL) };
     Ok((library.map_err(Error::Load)?, file))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::error::Error as _;
+
+    use super::*;
+
+    #[test]
+    fn a_path_that_is_too_long_is_the_reason() {
+        let amount = Amount { number: 16, percent: false, of_rest: false };
+        let path = "/driver".repeat(200);
+        let error = files(Path::new(&path), amount).expect_err("1400 bytes");
+        assert_eq!(error.to_string(), "the library in front of the driver cannot be written");
+        let reason = error.source().expect("the system's error").to_string();
+        assert_eq!(reason, "the path of the driver is too long");
+    }
 }

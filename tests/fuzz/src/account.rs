@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock};
 
 use green_ctx::context::{Context, WeakContext};
 
-/// A set of SM ids below 256, as bits. No simulated part has 256 SMs.
+/// A set of SM ids below 256, as bits. A simulated part has at most 256 SMs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sms([u64; 4]);
 

@@ -22,7 +22,11 @@ fn clean(mode: Mode, seeds: u64, operations: usize) {
         patience: Duration::from_secs(20),
     };
     let report = runner::explore(&options, |_, _| {});
-    let Some(found) = report.found else { return };
+    let Some(found) = report.found else {
+        // A tenth is left on a machine that is 40 times slower than two cores of 2026.
+        assert!(report.seeds >= seeds / 10, "{mode:?}: only {} of {seeds} seeds ran", report.seeds);
+        return;
+    };
     let (seed, mut failure) = (found.seed, found.failure);
     let mut text = String::new();
     if program::can_shrink(mode, &failure) {

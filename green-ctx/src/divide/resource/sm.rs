@@ -37,7 +37,7 @@ use crate::ledger::{Coscheduling, DryRun, Granularity, LocalityDomain, SplitRequ
 ///
 /// // What does not fit is an error, never fewer groups than asked.
 /// let error = sms.split([64, 64, 64]).expect_err("192 SMs of 132");
-/// assert!(error.to_string().contains("2 fit"));
+/// assert!(error.to_string().contains("do not fit, 2 fit"));
 /// assert!(error.to_string().contains("3 groups of 40 would fit"));
 /// # Ok(())
 /// # }

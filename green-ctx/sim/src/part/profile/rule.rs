@@ -4,11 +4,21 @@ use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 
 use super::provenance::modelled;
-use super::{Profile, Provenance, a100, b200, h100, l40s, rtx5080, thor};
+use super::{Profile, Provenance, a100, b200, common, h100, l40s, rtx5080, thor};
 use crate::topology::Topology;
 
 /// No more SMs fit into a set of SMs.
 const MOST: u32 = 256;
+
+/// The attributes of compute capability 8.6, whose SMs are those of 8.9 with fewer blocks (the technical specifications
+/// of the CUDA programming guide).
+const ATTRIBUTES_8_6: &[&[(u32, i32)]] = &[
+    &[(106, 16)], // blocks per SM
+    l40s::L40S.attributes[0],
+    common::COMPUTE_8_9,
+    common::DATA_CENTRE,
+    common::ALL,
+];
 
 /// Returns the profile that a text describes, or the reason why there is none. Returns `None` if the text names a
 /// profile.
@@ -39,6 +49,7 @@ fn make(name: &str, sm_count: &str, capability: &str) -> Result<Profile, &'stati
     };
     // The unit and the attributes follow from the generation.
     let like = match (major, minor) {
+        (8, 6) => Profile { attributes: ATTRIBUTES_8_6, ..l40s::L40S },
         (8, 9) => l40s::L40S,
         (8, _) => a100::A100,
         (9, _) => h100::H100,
@@ -112,6 +123,23 @@ mod tests {
                 "it is made once"
             );
             assert!(profile.provenance.recorded.is_none());
+        }
+    }
+
+    #[test]
+    fn sms_are_those_of_the_compute_capability() {
+        // The threads, the bytes of shared memory, and the blocks of an SM.
+        for (name, expected) in [
+            ("108sm,cc8.0", [2048, 167_936, 32]),
+            ("28sm,cc8.6", [1536, 102_400, 16]),
+            ("128sm,cc8.9", [1536, 102_400, 24]),
+        ] {
+            let attributes = by_rule(name).expect(name).expect(name).attributes;
+            let value = |number| {
+                let mut known = attributes.iter().copied().flatten();
+                known.find_map(|(known, value)| (*known == number).then_some(*value)).expect(name)
+            };
+            assert_eq!([39, 81, 106].map(value), expected, "{name}");
         }
     }
 
