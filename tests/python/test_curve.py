@@ -42,7 +42,7 @@ def test_a_curve_is_text_picture_and_json(graph):
     assert "(This curve comes from the simulated h200, CUDA 13.0, whose kernels take no real time, not from a GPU.)" in known["sentence"]
     assert str(made).startswith(known["sentence"]) and "\n132 " in str(made)
     assert repr(made) == f"<Curve: {known['sentence']}>"
-    assert made.svg().startswith("<svg ") and made._repr_svg_() == made.svg()
+    assert made.to_svg().startswith("<svg ") and made._repr_svg_() == made.to_svg()
     named = curve(Job(graph, name="decode"), [64], budget=BUDGET)
     assert json.loads(named.to_json())["job"] == "decode"
     # All SMs are free again.

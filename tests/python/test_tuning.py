@@ -47,7 +47,7 @@ def test_graphs_are_tuned(graphs):
     assert {arm["kind"] for arm in outcome.arms} >= {"sequential", "partition"}
     known = json.loads(outcome.to_json())
     assert known["arms"] == outcome.arms and known["verdict"]["sentence"] == verdict.sentence
-    assert outcome.svg().startswith("<svg ") and outcome._repr_svg_() == outcome.svg()
+    assert outcome.to_svg().startswith("<svg ") and outcome._repr_svg_() == outcome.to_svg()
     assert verdict.sentence in repr(outcome) and repr(verdict).startswith(f"<TuningVerdict {verdict.kind}: ")
     # A comparison that is too short claims no gain.
     assert verdict.gain is None and verdict.interval is None and verdict.kind != "partition"

@@ -1156,7 +1156,7 @@ class TuningOutcome:
         """Whether the search ran to its end. If `progress` ended the search, this is False, and the outcome is the best
         result so far.
         """
-    def svg(self) -> str:
+    def to_svg(self) -> str:
         """Returns a picture as SVG. Each arm is a point whose position shows the arm's effect on one job and on the
         other jobs.
         """
@@ -1269,7 +1269,7 @@ class Curve:
         """Returns the smallest measured number of SMs from which on the job loses at most this fraction of its full speed, or
         None if the spread hides it. Raises ValueError for a fraction below 0 or above 1.
         """
-    def svg(self) -> str:
+    def to_svg(self) -> str:
         """Returns a picture as SVG, with a mark at the number of SMs from which on the job is within 10 % of its full
         speed.
         """

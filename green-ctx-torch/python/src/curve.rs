@@ -114,12 +114,12 @@ impl Curve {
 
     /// Returns a picture as SVG, with a mark at the number of SMs from which on the job is within 10 % of its full
     /// speed.
-    fn svg(&self, py: Python<'_>) -> String {
+    fn to_svg(&self, py: Python<'_>) -> String {
         py.detach(|| curve_svg(&self.curve))
     }
 
     fn _repr_svg_(&self, py: Python<'_>) -> String {
-        self.svg(py)
+        self.to_svg(py)
     }
 
     /// Returns the curve as JSON, in the format of `green-ctx --json curve`.

@@ -114,12 +114,12 @@ impl TuningOutcome {
 
     /// Returns a picture as SVG. Each arm is a point whose position shows the arm's effect on one job and on the
     /// other jobs.
-    fn svg(&self, py: Python<'_>) -> String {
+    fn to_svg(&self, py: Python<'_>) -> String {
         py.detach(|| green_ctx_report::tuning_svg(&self.outcome))
     }
 
     fn _repr_svg_(&self, py: Python<'_>) -> String {
-        self.svg(py)
+        self.to_svg(py)
     }
 
     /// Returns the outcome as JSON, in the format of `green-ctx --json tune --show`.

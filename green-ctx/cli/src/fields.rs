@@ -6,8 +6,7 @@ Fields with --json. Those of the list that is marked with * are the columns with
 ";
 
 pub(crate) const INFO: &str =
-    "  provenance     where a simulated driver's behaviour comes from; null for a driver of a GPU,
-                 and for a simulated GPU by rule, such as sim:36sm,cc12.0
+    "  provenance     where a simulated driver's behaviour comes from; null for a driver of a GPU
   sources        the same for each group of its data: data, origin, from; or null
   abilities      name, needs (the CUDA version), available
   devices *      ordinal, name, sm_count, compute_capability, uuid, memory_bytes

@@ -120,6 +120,12 @@
 //! - The SM count and occupancy that cudarc reports are the device's. A library that uses these values sizes its
 //!   grids for all SMs. For cuBLAS, set the partition's SM count with `cublasSetSmCountTarget`.
 //!
+//! # Plans
+//!
+//! A [`CudarcStream`] belongs to one partition of one plan. Create one for each partition of each plan, and submit work
+//! to those of [`PlanSet::active`](green_ctx::PlanSet::active). Later work on a stream of an earlier plan is not ordered
+//! with the active plan's.
+//!
 //! # Lifetimes
 //!
 //! A cudarc `CudaStream` cannot hold an owner, and nothing reports when its last `Arc` is dropped. A `CudaContext`

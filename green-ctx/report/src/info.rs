@@ -200,7 +200,11 @@ fn workqueues(device: &Device) -> Result<Option<Workqueues>> {
 fn origin(driver: &Driver) -> Option<(String, Vec<SourceObject>)> {
     use green_ctx::sim::{Profile, Source};
 
-    let provenance = &Profile::by_name(&driver.info().profile?)?.provenance;
+    let Some(profile) = Profile::by_name(&driver.info().profile?) else {
+        let words = "by rule from the number of SMs and the compute capability, unrecorded";
+        return Some((words.to_owned(), Vec::new()));
+    };
+    let provenance = &profile.provenance;
     let object = |&Source { data, origin, from, .. }: &Source| SourceObject {
         data,
         origin: origin.to_string(),

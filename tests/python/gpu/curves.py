@@ -89,7 +89,7 @@ def measure(name, picture):
     with torch.no_grad():
         curve = green_ctx_torch.curve(JOBS[name](), name=name)
     print(curve, file=sys.stderr)
-    Path(picture).write_text(curve.svg(), encoding="utf-8")
+    Path(picture).write_text(curve.to_svg(), encoding="utf-8")
     print(json.dumps(json.loads(curve.to_json())))
 
 

@@ -91,6 +91,9 @@ fn info_says_what_was_not_recorded() {
     }
     assert!(!answer.out.contains("recorded on"), "{}", answer.out);
 
+    let value = run(&["info", "--driver", "sim:36sm,cc12.0@13.2", "--json"]).json();
+    let words = "by rule from the number of SMs and the compute capability, unrecorded";
+    assert_eq!((&value["provenance"], &value["sources"]), (&json!(words), &json!([])));
     let value = run(&["info", "--driver", "sim:a100@12.4", "--json"]).json();
     assert_eq!(value["provenance"], json!("from documentation, unrecorded"));
     let sources = value["sources"].as_array().expect("sources");
