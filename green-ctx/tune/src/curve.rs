@@ -53,8 +53,15 @@ impl CurveRequest {
         let unit = pieces.unit.max(1);
         let parts = || PARTS.iter().map(|(part, whole)| pieces.sms * part / whole / unit * unit);
         let counts = self.counts.clone().unwrap_or_else(|| parts().collect());
-        let counts = counts.into_iter().map(|sms| pieces.round_up(sms.max(1), false));
-        counts.filter(|sms| *sms < pieces.sms).collect()
+        let whole_units = |sms: u32| {
+            let regular = pieces.round_up(sms.max(1), false);
+            if regular <= pieces.sms - pieces.odd {
+                return regular;
+            }
+            // The other units alone are too few.
+            pieces.odd + pieces.round_up(sms.saturating_sub(pieces.odd), false)
+        };
+        counts.into_iter().map(whole_units).filter(|sms| *sms < pieces.sms).collect()
     }
 }
 
@@ -400,6 +407,18 @@ mod tests {
     use crate::{Model, ModelJob};
 
     const H200: UnitSizes = UnitSizes { sms: 132, unit: 8, odd: 12 };
+
+    #[test]
+    fn counts_are_possible_ones() {
+        let rtx5080 = UnitSizes { sms: 84, unit: 8, odd: 28 };
+        for (pieces, asked, counts) in [
+            (H200, [0, 60, 120, 121, 127], &[8, 64, 120, 124]),
+            (rtx5080, [50, 57, 61, 69, 77], &[56, 60, 68, 76]),
+        ] {
+            let found = CurveRequest::default().counts(asked).counts_on(pieces);
+            assert!(found.iter().eq(counts), "{found:?}");
+        }
+    }
 
     fn of(job: ModelJob, jitter: f64) -> Curve {
         let mut model = Model::new(H200, vec![job], 1).with_jitter(jitter);
