@@ -123,7 +123,7 @@ def reserve(amount: SupportsIndex | str, device: _Device = None) -> Reserve:
     """Reserves SMs of every device for partitions: all work of the process outside of partitions, whatever library or
     thread submits it, runs on the other SMs. So a floor holds against the whole process.
 
-        green_ctx_torch.reserve(32)          # before anything uses CUDA
+        green_ctx_torch.reserve(32)          # before `import torch`, `info` and `dry_run`
         parts = green_ctx_torch.partition({"decode": 32})
 
     Default streams, autograd, cuBLAS, cuDNN and NCCL run on the other SMs, and are told their number.
@@ -134,7 +134,8 @@ def reserve(amount: SupportsIndex | str, device: _Device = None) -> Reserve:
     Returns the counts of `device`. Needs Linux and CUDA 12.5.
 
     Raises RuntimeError if a library has opened the driver already, or if another amount is reserved.
-    Raises ValueError if the amount is not valid or leaves no SMs of a device; the amount then stays.
+    Raises TypeError for text that is not a percentage, and ValueError for an amount that is not valid, or that leaves no
+    SMs of a device. In the last case, the amount stays.
     """
 
 @final
@@ -238,10 +239,11 @@ class Partition:
         """
     def __cuda_stream__(self) -> tuple[int, int]: ...
     def close(self) -> None:
-        """Closes the partition. Its SMs are free again as soon as the program holds no stream of the partition.
+        """Closes the partition. Its SMs are free again as soon as no thread is inside it, and the program holds no stream of it
+        and no graph that was moved there.
 
         Running work continues, and the next partition of these SMs waits for that work on the device. The workspaces
-        of cuBLAS are freed too, except those that a live torch graph may use.
+        of cuBLAS are freed too, unless a captured torch graph is alive.
         """
     def __enter__(self) -> Partition: ...
     def __exit__(self, *_exception: object) -> None: ...
@@ -311,8 +313,9 @@ def partition(
     `TuningOutcome.partitions` created, so that a notebook cell can run again. Plan sets and the contexts of drop-ins,
     such as `GreenContext`, stay open. If the request would not fit even without the earlier partitions, the earlier
     partitions stay open. A closed partition still holds its SMs while a thread is inside it, or while the program
-    holds one of its streams or graphs. If too few SMs are free for this reason, `partition` raises RuntimeError, and
-    the earlier partitions stay closed.
+    holds one of its streams, or a copy of a graph that was moved there. A torch graph that was captured there does not
+    hold them: after the close, its replay may run on SMs of another partition. If too few SMs are free, `partition`
+    raises RuntimeError, and the earlier partitions stay closed.
 
     Raises ValueError if an argument is invalid or the device does not have the requested SMs. Raises RuntimeError
     if other partitions hold the SMs, if the driver is too old, or if there is no usable driver. If the call fails,
@@ -535,7 +538,7 @@ class SMPartition:
         Each argument is one value, or a sequence with one value per group. `num_sms` is never rounded. `num_sms=0`
         takes as many SMs as can be scheduled together, which is 120 of the 132 SMs of an H200.
 
-        A split by `num_sms` alone works with every driver. The other arguments need CUDA 13.1, and locality domains
+        A split by `num_sms` alone needs CUDA 12.5, and on 12.4 equal counts. The other arguments need 13.1, and locality domains
         need CUDA 13.4. These other arguments have not run on hardware yet, and apply only to a split of all SMs of a
         device. While a context uses a group of such a split, all other contexts of the device must use groups of the
         same split.
@@ -1166,7 +1169,7 @@ class TuningOutcome:
     def save(self, path: str | os.PathLike[str]) -> bool:
         """Writes the outcome to a file that `tuned` and `load_tuning` can read. If the environment variable
         GREEN_CTX_TUNE_DIR is set, a relative path starts at the directory that this variable names. Returns False and
-        writes nothing if GREEN_CTX_TUNE_READ_ONLY is set.
+        writes nothing if GREEN_CTX_TUNE_READ_ONLY is set, but not to 0 or an empty text.
 
         Raises OSError, and leaves an existing file unchanged, if the file cannot be written.
         """
@@ -1180,8 +1183,8 @@ class TuningOutcome:
         If the verdict is to partition, each job has its own partition. Otherwise the partition of each job represents
         the whole device: its floor is 0, and its work may run on all SMs, in a plain stream. If the verdict is to run
         the jobs one after the other, all jobs have the same stream. Otherwise each job has its own stream, with the
-        job's priority. So a program runs unchanged under every verdict. The end of the outer block closes the
-        partitions.
+        job's priority. So the blocks of a program run unchanged under every verdict; `watch` needs one to partition. The
+        end of the outer block closes the partitions.
 
         `applied.verdict` is the verdict, and `applied.gain` and `applied.meets` are fields of the verdict. `device` has
         the same meaning as in `partitions`.
@@ -1263,7 +1266,7 @@ class Curve:
     @property
     def points(self) -> list[tuple[int, float | None]]:
         """The curve as (number of SMs, median time of an iteration in µs), from the fewest SMs to the whole device. The
-        time is None if the job does not run on this number of SMs.
+        time is None if the job does not run on this number of SMs, or if the measurement ended before it.
         """
     def within(self, loss: float = 0.05) -> int | None:
         """Returns the smallest measured number of SMs from which on the job loses at most this fraction of its full speed, or

@@ -153,9 +153,10 @@ def curve(
     - `name`: the name in the result, by default the function's name.
     - `budget`: the duration of the measurement in seconds, by default 10. Each size is measured at least once.
     - `progress`: as for `tune`. If it returns False, the measurement ends, and the curve consists of the blocks so far.
+      Without blocks, RuntimeError is raised.
 
-    An interrupt such as Ctrl-C ends the measurement too. It raises its exception only if no size below the whole device
-    was measured. If the job fails on some numbers of SMs, the curve gives the reason, and the other points are measured.
+    KeyboardInterrupt (Ctrl-C) ends the measurement too, and is raised only if the sizes so far are too few to say how
+    the job scales. If the job fails on some numbers of SMs, the curve gives the reason, and the other points are measured.
 
     Raises the same exceptions as `tune`.
     """
@@ -213,7 +214,7 @@ def tune(
     - `floors`: the minimum floor of a job, in SMs, by the job's name. With a floor, the verdict is always to partition.
     - `leave_out`: the kinds of arms that are not tried: "sequential", "streams", "priority" or "partition".
     - `progress`: a function that is called before each block with a TuningProgress. If the function returns False, the
-      search ends, and the outcome is the best result so far. Without `progress`, a progress bar is drawn if standard
+      search ends, and the outcome is the best result so far; if `progress.best` is None, RuntimeError is raised. Without `progress`, a progress bar is drawn if standard
       error is a terminal.
 
     An interrupt such as Ctrl-C ends the search before the next block. The interrupt's exception is raised, and the

@@ -10,7 +10,7 @@ and newer.
 | overlap of contexts | contexts of two calls of `create`, or of one `SMPartition`, silently share SMs | two contexts with floors never share SMs: the second is a RuntimeError that names the holder |
 | `SMPartition` | describes SMs and reserves none | the same; a context created from it holds the SMs until it is closed or dropped |
 | `GreenContext.sm_partition` | keeps the context alive | does not; while the context is open, no other context can be created from it |
-| splitting an `SMPartition` | needs CUDA 13.1 | `num_sms` alone works with every driver; the other arguments need CUDA 13.1 |
+| splitting an `SMPartition` | needs CUDA 13.1 | `num_sms` alone needs CUDA 12.5, and on 12.4 equal counts; the other arguments need CUDA 13.1 |
 | splitting a part again | only from a context's `sm_partition` | by count, from any `SMPartition`, without a context; parts of a context's SMs can become contexts once it is closed |
 | splitting with co-scheduling, backfill or locality domains | any SMs of a context | all SMs of a device, in one split; while a context has one of its groups, all contexts of the device must be of that split |
 | `num_sms=0` | as many SMs as can be scheduled together | the same: 120 of the 132 of an H200, which leaves 12 |
@@ -27,7 +27,7 @@ and newer.
 | memory | the driver leaks 4 MiB with each context | the next context of the same SMs reuses it |
 
 On an H200, counts from 121 to 128 are rounded up to 132, because one unit has 12 SMs and the other units have 8 SMs.
-`GreenContext.split` does not round, and refuses these counts.
+`GreenContext.split` does not round, and accepts only 124 of these counts.
 
 A context stays alive while its object or one of its streams exists, and until each `set_context` is followed by its
 `pop_context`. Keep the context alive while tensors are recorded on its streams (`Tensor.record_stream`).

@@ -281,8 +281,8 @@ class Watch:
         inside, plain = contexts[:2]
         if not isinstance(inside, int) or not isinstance(plain, int) or inside == plain:
             raise UnsupportedError(
-                "this version of CUPTI does not report which green context a kernel ran in "
-                f"(contexts {inside} and {plain}), so it is unknown where the work ran"
+                "this version of CUPTI does not report which green context a kernel ran in, or the partition is a plain "
+                f"stream, as under a verdict not to partition (contexts {inside} and {plain}), so it is unknown where the work ran"
             )
         work = [event for event in work if event not in marks]
         is_reserved = "reserve" in _native.info(self._device)["devices"][0]
@@ -345,7 +345,8 @@ def watch(part: Partition | None = None, *, spinning: Iterable[str] = ()) -> Wat
     `part` is the partition to watch. By default it is the partition that the thread is in when the block begins. After
     the block, `watched.ok` is True if all of the device's work ran in the partition, and `watched.escapes` lists the
     work that did not. All work of the process on that device counts, including that of other threads. Under a reserve,
-    work outside of partitions is not listed, because it cannot use a floor.
+    work outside of partitions is not listed, because it cannot use a floor, and `ok` is True even if no kernel ran in
+    the partition. The printed watch says how many did.
 
     `spinning` names kernels whose blocks wait for each other, with the wildcards of `fnmatch`:
 

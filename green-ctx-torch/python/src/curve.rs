@@ -94,7 +94,7 @@ pub(crate) struct Curve {
 #[pymethods]
 impl Curve {
     /// The curve as (number of SMs, median time of an iteration in µs), from the fewest SMs to the whole device. The
-    /// time is None if the job does not run on this number of SMs.
+    /// time is None if the job does not run on this number of SMs, or if the measurement ended before it.
     #[getter]
     fn points(&self) -> Vec<(u32, Option<f64>)> {
         self.curve.points.iter().map(|point| (point.sms, point.median_us)).collect()

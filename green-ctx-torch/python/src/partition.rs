@@ -384,10 +384,11 @@ impl Partition {
         self.open.load().as_ref().map_or(Ok(()), |open| visit.call(open.stream.get()))
     }
 
-    /// Closes the partition. Its SMs are free again as soon as the program holds no stream of the partition.
+    /// Closes the partition. Its SMs are free again as soon as no thread is inside it, and the program holds no stream of it
+    /// and no graph that was moved there.
     ///
     /// Running work continues, and the next partition of these SMs waits for that work on the device. The workspaces
-    /// of cuBLAS are freed too, except those that a live torch graph may use.
+    /// of cuBLAS are freed too, unless a captured torch graph is alive.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         self.end();
         torch::release_workspaces(py)

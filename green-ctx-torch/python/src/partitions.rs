@@ -185,8 +185,9 @@ fn open_on(py: Python<'_>, ordinal: i64) -> PyResult<Vec<Py<Partition>>> {
 /// `TuningOutcome.partitions` created, so that a notebook cell can run again. Plan sets and the contexts of drop-ins,
 /// such as `GreenContext`, stay open. If the request would not fit even without the earlier partitions, the earlier
 /// partitions stay open. A closed partition still holds its SMs while a thread is inside it, or while the program
-/// holds one of its streams or graphs. If too few SMs are free for this reason, `partition` raises RuntimeError, and
-/// the earlier partitions stay closed.
+/// holds one of its streams, or a copy of a graph that was moved there. A torch graph that was captured there does not
+/// hold them: after the close, its replay may run on SMs of another partition. If too few SMs are free, `partition`
+/// raises RuntimeError, and the earlier partitions stay closed.
 ///
 /// Raises ValueError if an argument is invalid or the device does not have the requested SMs. Raises RuntimeError
 /// if other partitions hold the SMs, if the driver is too old, or if there is no usable driver. If the call fails,

@@ -34,7 +34,7 @@ impl Reserve {
 /// Reserves SMs of every device for partitions: all work of the process outside of partitions, whatever library or
 /// thread submits it, runs on the other SMs. So a floor holds against the whole process.
 ///
-///     green_ctx_torch.reserve(32)          # before anything uses CUDA
+///     green_ctx_torch.reserve(32)          # before `import torch`, `info` and `dry_run`
 ///     parts = green_ctx_torch.partition({"decode": 32})
 ///
 /// Default streams, autograd, cuBLAS, cuDNN and NCCL run on the other SMs, and are told their number.
@@ -45,7 +45,8 @@ impl Reserve {
 /// Returns the counts of `device`. Needs Linux and CUDA 12.5.
 ///
 /// Raises RuntimeError if a library has opened the driver already, or if another amount is reserved.
-/// Raises ValueError if the amount is not valid or leaves no SMs of a device; the amount then stays.
+/// Raises TypeError for text that is not a percentage, and ValueError for an amount that is not valid, or that leaves no
+/// SMs of a device. In the last case, the amount stays.
 #[pyfunction]
 #[pyo3(signature = (amount, device=None), text_signature = "(amount, device=None)")]
 pub(crate) fn reserve(

@@ -74,7 +74,7 @@ impl SMPartition {
     /// Each argument is one value, or a sequence with one value per group. `num_sms` is never rounded. `num_sms=0`
     /// takes as many SMs as can be scheduled together, which is 120 of the 132 SMs of an H200.
     ///
-    /// A split by `num_sms` alone works with every driver. The other arguments need CUDA 13.1, and locality domains
+    /// A split by `num_sms` alone needs CUDA 12.5, and on 12.4 equal counts. The other arguments need 13.1, and locality domains
     /// need CUDA 13.4. These other arguments have not run on hardware yet, and apply only to a split of all SMs of a
     /// device. While a context uses a group of such a split, all other contexts of the device must use groups of the
     /// same split.

@@ -130,7 +130,7 @@ impl TuningOutcome {
 
     /// Writes the outcome to a file that `tuned` and `load_tuning` can read. If the environment variable
     /// GREEN_CTX_TUNE_DIR is set, a relative path starts at the directory that this variable names. Returns False and
-    /// writes nothing if GREEN_CTX_TUNE_READ_ONLY is set.
+    /// writes nothing if GREEN_CTX_TUNE_READ_ONLY is set, but not to 0 or an empty text.
     ///
     /// Raises OSError, and leaves an existing file unchanged, if the file cannot be written.
     fn save(&self, py: Python<'_>, path: PathBuf) -> PyResult<bool> {
@@ -149,8 +149,8 @@ impl TuningOutcome {
     /// If the verdict is to partition, each job has its own partition. Otherwise the partition of each job represents
     /// the whole device: its floor is 0, and its work may run on all SMs, in a plain stream. If the verdict is to run
     /// the jobs one after the other, all jobs have the same stream. Otherwise each job has its own stream, with the
-    /// job's priority. So a program runs unchanged under every verdict. The end of the outer block closes the
-    /// partitions.
+    /// job's priority. So the blocks of a program run unchanged under every verdict; `watch` needs one to partition. The
+    /// end of the outer block closes the partitions.
     ///
     /// `applied.verdict` is the verdict, and `applied.gain` and `applied.meets` are fields of the verdict. `device` has
     /// the same meaning as in `partitions`.

@@ -26,8 +26,9 @@ pub(crate) const WITH_A_LIBRARY: &str = "\
 mod texts {
     pub(crate) const CHOICES: &str = "auto, cuda, cuda:PATH, sim or sim:PROFILE[@VERSION]";
     pub(crate) const ABOUT: &str = "\
-        `auto` uses the installed NVIDIA driver. If no driver library is installed, `auto` simulates an H200, and every \
-        output contains a note. An installed driver that does not work is an error. `cuda` uses only the installed \
+        `auto` uses the installed NVIDIA driver. If no driver library is installed, `auto` simulates an H200, and a note \
+        says so: in text, and with --csv on standard error; JSON has the driver's kind. A program after -- and \
+        GREEN_CTX_RESERVE need a driver library, so nothing is simulated for them. An installed driver that does not work is an error. `cuda` uses only the installed \
         driver, and `cuda:PATH` uses the driver library at PATH. `sim:h200@12.4` simulates an H200 with a driver for \
         CUDA 12.4, and `sim:36sm,cc12.0` a GPU with 36 SMs and compute capability 12.0. If a profile or version is unknown, the error message lists the known profiles or versions.";
     pub(crate) const WITHOUT_A_GPU: &str = "use --driver sim for a simulated GPU";

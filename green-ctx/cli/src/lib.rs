@@ -135,7 +135,8 @@ const EXIT_STATUS: &str = "Exit status:
      a bound cannot be met, or a job cannot keep up with its arrivals; for tune and curve,
      an interruption before there was a result
   2  bad usage: an invalid argument, a split that does not fit, a file that cannot be written
-  3  no usable driver, a driver too old for the request, or a driver failure";
+  3  no usable driver, a driver too old for the request, or a driver failure
+  130  a second interruption of tune or curve, which ends it at once";
 
 const JSON_ERRORS: &str = "Errors with --json:
   One object on standard output: {\"error\": {\"kind\", \"message\"}}. If a request does not fit,

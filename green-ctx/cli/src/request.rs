@@ -44,8 +44,9 @@ pub(crate) struct Request {
     #[arg(long, conflicts_with = "fine")]
     largest_clusters: bool,
     /// The number of SMs of a group that are scheduled together: one number for all groups, or one number per group.
-    /// With this option, shares must be counts or percentages, and percentages require one number for all groups. This
-    /// option needs CUDA 13.1.
+    /// With this option, shares must be counts, percentages, rest or all, and percentages require one number for all
+    /// groups. This option needs CUDA 13.1. Under a reserve, it is refused, as are --fine, --largest-clusters and
+    /// --backfill.
     #[arg(long, value_name = "N,…", value_delimiter = ',', value_parser = count)]
     coscheduled: Vec<u32>,
     /// Fills groups up with SMs that are not scheduled together. This option needs CUDA 13.1.
@@ -59,8 +60,8 @@ pub(crate) struct Request {
 struct Groups {
     /// One share per group, for example 16,24 or 32..,..100.
     ///
-    /// The groups are named p0, p1, and so on. A floor is rounded up to whole units of SMs, and a ceiling is rounded
-    /// down.
+    /// The groups are named p0, p1, and so on. A floor is rounded up to whole units of SMs, and a ceiling down. A
+    /// percentage is rounded up or down, and is at least one unit.
     #[arg(
         long,
         value_name = "SHARE,…",

@@ -103,7 +103,7 @@
 //! [`Watch::launches`](green_ctx::watch::Watch::launches) see launches of green-ctx alone, not cudarc's. On a GPU,
 //! [`Watch::stream`](green_ctx::watch::Watch::stream) with [`stream_of`], and
 //! [`Graph::audit`](green_ctx::graph::Graph::audit) with [`graph_of`] say where cudarc's work runs. On the simulated
-//! `libcuda.so.1`, `GREEN_CTX_SIM_LAUNCHES=1` prints the SMs of every launch.
+//! `libcuda.so.1`, `GREEN_CTX_SIM_LAUNCHES=1` prints at the end which kernels each context had, and its number of SMs.
 //!
 //! # The current context
 //!

@@ -13,7 +13,7 @@ pub(crate) struct ProgramRequest {
     /// The number of times that the program runs on the whole device before it is measured.
     #[arg(long, value_name = "N", default_value_t = 1, conflicts_with = "job")]
     warm_up: u32,
-    /// Ends a run of the program after this time, and leaves out this number of SMs.
+    /// Ends a run of the program after this time. The run counts as one that failed.
     #[arg(long, value_name = "SECONDS", value_parser = crate::request::seconds, allow_negative_numbers = true, conflicts_with = "job")]
     timeout: Option<Duration>,
     /// Measures a number that the program prints: the first group of the last match in its output, or in its errors.

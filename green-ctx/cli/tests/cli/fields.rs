@@ -23,7 +23,7 @@ fn has(text: &str, word: &str) -> bool {
 }
 
 /// Returns the fields of a value that a help does not list. Each must be in the lines about the field that contains it.
-/// The names of jobs and numbers of SMs are no fields.
+/// The names of jobs and numbers of SMs are not fields.
 fn missing(value: &Value, help: &[&str]) -> Vec<String> {
     match value {
         Value::Array(items) => items.iter().flat_map(|item| missing(item, help)).collect(),
