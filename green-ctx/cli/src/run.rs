@@ -54,15 +54,8 @@ struct Amounts {
 }
 
 fn amount(text: &str) -> Result<Amount, String> {
-    Amount::parse(text).map_err(|_| {
-        let number = text.trim_end_matches('%').trim();
-        let why = match (number.parse::<u32>(), text.ends_with('%')) {
-            (Ok(0), _) => "0 is too few: ",
-            (Ok(_), true) => "100% is the most: ",
-            _ => "",
-        };
-        format!("{why}an amount is a number of SMs such as 32, or a percentage such as 25%")
-    })
+    let words = "an amount is a number of SMs from 1, such as 32, or from 1% to 100%, such as 25%";
+    Amount::parse(text).map_err(|_| words.to_owned())
 }
 
 /// The variable that makes devices visible to a program.
@@ -202,10 +195,8 @@ mod linux {
             DriverChoice::Library(path) => path,
             #[cfg(feature = "sim")]
             DriverChoice::Simulated(_) => {
-                let words = "the simulated driver of this command cannot be given to a program; build \
-                             the library with `cargo xtask sim-lib` in the repository of green-ctx, and \
-                             set LD_LIBRARY_PATH=target/sim-lib";
-                return Err(Failure::Request(words.to_owned()));
+                let words = "the simulated driver of this command cannot be given to a program";
+                return Err(Failure::Request(format!("{words}; {WITH_A_LIBRARY}")));
             }
             _ => Path::new("libcuda.so.1"),
         };
@@ -246,13 +237,10 @@ mod linux {
             true => (number, ""),
             false => (sms.saturating_sub(number), " for work outside of partitions"),
         };
-        let (are, s) = if rest == 1 { ("is", "") } else { ("are", "s") };
         let words = if number > sms {
             format!("{name}, has {sms} SMs, and not {number}")
         } else if rest < smallest {
-            format!(
-                "{rest} SM{s}{of_what} {are} too few: the smallest unit of {name}, has {smallest} SMs"
-            )
+            format!("{rest}{of_what} is too few: the smallest unit of {name}, has {smallest} SMs")
         } else {
             return Ok(number);
         };

@@ -253,7 +253,8 @@ fn nothing_is_printed_unless_asked() {
 #[ignore = "`cargo xtask clients` runs it with the simulated libcuda.so.1"]
 fn what_cannot_be_held_is_refused() {
     let bench = Bench::new("refused");
-    let nonsense = "an amount is a number of SMs such as 32, or a percentage such as 25%";
+    let nonsense =
+        "an amount is a number of SMs from 1, such as 32, or from 1% to 100%, such as 25%";
     for amount in ["", "0", "-3", "abc", "1.5", "101%", "0%", "32..", "99999999999"] {
         bench.refused(&["--sms", amount], 2, nonsense);
         bench.refused(&["--reserve", amount], 2, nonsense);
@@ -261,13 +262,11 @@ fn what_cannot_be_held_is_refused() {
     for (option, amount, part) in [
         ("--sms", "133", "device 0, NVIDIA H200, has 132 SMs, and not 133"),
         ("--reserve", "133", "has 132 SMs, and not 133"),
-        ("--sms", "7", "7 SMs are too few: the smallest unit of device 0, NVIDIA H200, has 8"),
-        ("--sms", "5%", "6 SMs are too few"),
-        ("--sms", "1", "1 SM is too few"),
-        ("--sms", "0", "0 is too few"),
-        ("--sms", "101%", "100% is the most"),
-        ("--reserve", "125", "7 SMs for work outside of partitions are too few"),
-        ("--reserve", "100%", "0 SMs for work outside of partitions are too few"),
+        ("--sms", "7", "7 is too few: the smallest unit of device 0, NVIDIA H200, has 8"),
+        ("--sms", "5%", "6 is too few"),
+        ("--sms", "1", "1 is too few"),
+        ("--reserve", "125", "7 for work outside of partitions is too few"),
+        ("--reserve", "100%", "0 for work outside of partitions is too few"),
     ] {
         bench.refused(&[option, amount], 2, part);
     }
