@@ -15,7 +15,7 @@ use crate::failure::Failure;
 use crate::jobs::{self, Builder};
 use crate::output::Outcome;
 use crate::picture::Picture;
-use crate::tune::{failure, watched, without_reserve};
+use crate::tune::{failure, has_plans, watched, without_reserve};
 
 pub(crate) const HELP: &str = "Jobs: as for tune (green-ctx tune --help).
 
@@ -106,6 +106,7 @@ fn of_job(
     let name = spec.to_string();
     let mut notes = None;
     let mut curve = if device.driver().is_simulated() {
+        has_plans(&device)?;
         notes = without_reserve(&device)?;
         let pieces = device.resources().sm()?.unit_sizes(Granularity::default())?;
         let mut model = tune::Model::new(pieces, vec![jobs::model(spec, pieces)], 1);

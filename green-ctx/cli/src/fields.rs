@@ -71,7 +71,7 @@ pub(crate) const CURVE: &str =
   host_us        the time in which the host submits an iteration, or null
   notes          remarks
   complete       false after an interruption
-  within         5% and 10%: the fewest SMs with which the job loses no more than this";
+  within         5% and 10%: the fewest SMs from which on the job loses no more than this";
 
 pub(crate) const TUNE: &str =
     "  device         ordinal, name, sm_count, compute_capability

@@ -127,13 +127,14 @@ enum Command {
 
 const COMPLETIONS: &str = "Examples:
   source <(green-ctx completions bash)
+  mkdir -p ~/.config/fish/completions
   green-ctx completions fish > ~/.config/fish/completions/green-ctx.fish";
 
 const EXIT_STATUS: &str = "Exit status:
   0  success; for verify, the partitions are verified
   1  verification failed: a partition violated its share, or did not get all of it; for tune,
-     a bound cannot be met, or a job cannot keep up with its arrivals; for tune and curve,
-     an interruption before there was a result
+     a bound cannot be met, or a job cannot keep up with its arrivals even alone; for tune
+     and curve, an interruption before there was a result
   2  bad usage: an invalid argument, a split that does not fit, a file that cannot be written
   3  no usable driver, a driver too old for the request, or a driver failure
   130  a second interruption of tune or curve, which ends it at once";

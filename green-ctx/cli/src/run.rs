@@ -31,12 +31,7 @@ pub(crate) struct Arguments {
     #[arg(short, long)]
     verbose: bool,
     /// The program and its arguments.
-    #[arg(
-        value_name = "PROGRAM",
-        required = true,
-        trailing_var_arg = true,
-        allow_hyphen_values = true
-    )]
+    #[arg(value_name = "PROGRAM", required = true, trailing_var_arg = true)]
     program: Vec<OsString>,
 }
 

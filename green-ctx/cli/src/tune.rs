@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use green_ctx::{Device, resource::Granularity};
+use green_ctx::{Device, Error, Version, resource::Granularity};
 use green_ctx_report::{
     DeviceObject, Tuning, heading, machine_of, tuning_lines, tuning_svg, tuning_table,
 };
@@ -178,6 +178,7 @@ fn text(arguments: &Arguments, outcome: &Tuned) -> String {
 fn measure(device: &Device, arguments: &Arguments, question: &Question) -> Result<Tuned, Failure> {
     let request = &question.request;
     if device.driver().is_simulated() {
+        has_plans(device)?;
         let pieces = device.resources().sm()?.unit_sizes(Granularity::default())?;
         let mut model = tune::Model::new(pieces, question.models(pieces), 1);
         let jobs = &question.profiles();
@@ -194,6 +195,13 @@ fn measure(device: &Device, arguments: &Arguments, question: &Question) -> Resul
         machine.libraries.insert("cublas".to_owned(), version);
     }
     Ok(outcome)
+}
+
+/// Returns an error if the driver is too old for the plans with which jobs are measured, which a model does not need.
+pub(crate) fn has_plans(device: &Device) -> Result<(), Failure> {
+    let (needs, found) = (Version::new(12, 5), device.driver().version());
+    let call = "a measurement in partitions of several sizes";
+    if found < needs { Err(Error::Unsupported { call, needs, found }.into()) } else { Ok(()) }
 }
 
 /// Returns a note about the reserve of a device, which the model of the jobs does not know, if there is one.

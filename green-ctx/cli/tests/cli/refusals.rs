@@ -151,6 +151,9 @@ fn other_wrong_arguments_are_bad_usage() {
 #[test]
 fn options_that_do_not_apply_are_refused() {
     refused(&["run", "--csv", "--sms", "8", "true"], 2, "usage", "--csv does not apply to run");
+    // It is not taken for the program.
+    let wrong = ["run", "--sms", "8", "--devcie", "0", "true"];
+    refused(&wrong, 2, "usage", "unexpected argument '--devcie' found");
     let part = "--json and --csv do not apply to completions";
     for option in ["--json", "--csv"] {
         let answer = run(&["completions", "bash", option]);
@@ -168,6 +171,11 @@ fn a_driver_too_old_for_the_request_is_reported() {
             let part = "a range of SMs such as `16..48` or `32..` needs CUDA 12.5, but the driver supports only 12.4";
             refused(&arguments, 3, "unsupported", part);
         }
+    }
+    for measured in [&["tune", "--job", "gemm", "--job", "copy"][..], &["curve", "--job", "gemm"]] {
+        let part =
+            "in partitions of several sizes needs CUDA 12.5, but the driver supports only 12.4";
+        refused(&[&["--driver", "sim:h200@12.4"], measured].concat(), 3, "unsupported", part);
     }
     let answer = run(&["--driver", "sim:h200@12.4", "split", "--counts", "8,8", "--json"]);
     assert_eq!((answer.status, &answer.json()["driver"]["version"]), (0, &json!("12.4")));
