@@ -27,7 +27,7 @@ def graph():
 
 
 def test_a_curve_is_text_picture_and_json(graph):
-    made = curve(graph, [16, 60, 500], budget=BUDGET)
+    made = curve(graph, [16, 61, 500], budget=BUDGET)
     assert [sms for sms, _ in made.points] == [16, 64, 132]
     assert all(time > 0 for _, time in made.points)
     known = json.loads(made.to_json())

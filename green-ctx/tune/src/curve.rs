@@ -55,11 +55,12 @@ impl CurveRequest {
         let counts = self.counts.clone().unwrap_or_else(|| parts().collect());
         let whole_units = |sms: u32| {
             let regular = pieces.round_up(sms.max(1), false);
-            if regular <= pieces.sms - pieces.odd {
-                return regular;
+            let with_odd = pieces.odd + pieces.round_up(sms.saturating_sub(pieces.odd), false);
+            // As in a partition, the odd unit takes part if the others are too few, or do not give the number.
+            match with_odd == sms || regular > pieces.sms - pieces.odd {
+                true => with_odd,
+                false => regular,
             }
-            // The other units alone are too few.
-            pieces.odd + pieces.round_up(sms.saturating_sub(pieces.odd), false)
         };
         counts.into_iter().map(whole_units).filter(|sms| *sms < pieces.sms).collect()
     }
@@ -306,11 +307,10 @@ pub fn curve(
     let (free, mut request) = (runner.pieces(), request.clone());
     let mut notes = runner.try_out()?;
     if request.counts.is_none() && free.sms < sms {
-        // Units of one size, as for the other counts.
-        let most = free.sms - free.odd;
-        request.counts = Some(request.counts_on(free).into_iter().chain([most]).collect());
+        request.counts = Some(request.counts_on(free).into_iter().chain([free.sms]).collect());
         notes.push(format!(
-            "the largest partition has {most} SMs, because the others are held or not reserved; the plain stream has {sms}"
+            "the largest partition has {} SMs, because the others are held or not reserved; the plain stream has {sms}",
+            free.sms
         ));
     }
     let pieces = UnitSizes { sms, ..free };
@@ -412,7 +412,7 @@ mod tests {
     fn counts_are_possible_ones() {
         let rtx5080 = UnitSizes { sms: 84, unit: 8, odd: 28 };
         for (pieces, asked, counts) in [
-            (H200, [0, 60, 120, 121, 127], &[8, 64, 120, 124]),
+            (H200, [0, 60, 61, 120, 121], &[8, 60, 64, 120, 124][..]),
             (rtx5080, [50, 57, 61, 69, 77], &[56, 60, 68, 76]),
         ] {
             let found = CurveRequest::default().counts(asked).counts_on(pieces);

@@ -233,9 +233,9 @@ fn a_curve_has_only_sizes_that_are_free() -> Tested {
     let request = CurveRequest::default().blocks(1);
     let curve = tune::curve(&device, &mut job(&device, "a")?, &request, &mut |_| true)?;
     let sizes: Vec<u32> = curve.points.iter().map(|point| point.sms).collect();
-    assert_eq!(sizes[sizes.len() - 2..], [24, 132]);
+    assert_eq!(sizes[sizes.len() - 2..], [36, 132]);
     assert!(curve.points.iter().all(|point| point.skipped.is_none()), "{curve:?}");
-    let words = "the largest partition has 24 SMs";
+    let words = "the largest partition has 36 SMs";
     assert!(curve.notes.iter().any(|note| note.contains(words)), "{:?}", curve.notes);
     Ok(())
 }
