@@ -2,7 +2,7 @@
 use green_ctx::graph::CaptureMode;
 use green_ctx::sim::{KernelCall, Sim};
 use green_ctx::{DeviceBuffer, Driver, LaunchConfig, Library, Share, Stream};
-use green_ctx::{event::EventOptions, memory::PinnedBuffer};
+use green_ctx::{error::ErrorKind, event::EventOptions, memory::PinnedBuffer};
 
 /// The PTX of a kernel that adds 1 to each number. `nvcc -ptx` compiles CUDA C++ to PTX.
 const PTX: &str = ".version 5.0 .target sm_52 .address_size 64
@@ -27,7 +27,10 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             let _ = call.write(at, &bytes);
         }
     });
-    let driver = Driver::load().or_else(|_| Driver::simulated(&sim))?;
+    let driver = match Driver::load() {
+        Err(error) if error.kind() == ErrorKind::NoDriver => Driver::simulated(&sim)?,
+        driver => driver?,
+    };
     let device = driver.device(0)?;
     let kernel = Library::from_ptx(&device, PTX)?.kernel("add_one")?;
 
