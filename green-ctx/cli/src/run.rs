@@ -235,7 +235,7 @@ mod linux {
         let words = if number > sms {
             format!("{name}, has {sms} SMs, and not {number}")
         } else if rest < smallest {
-            format!("{rest}{of_what} is too few: the smallest unit of {name}, has {smallest} SMs")
+            format!("{rest} of {sms} SMs{of_what} is too few: {name}, gives at least {smallest}")
         } else {
             return Ok(number);
         };
