@@ -76,7 +76,7 @@ mod linux {
     use std::path::Path;
     use std::process::Command;
 
-    use green_ctx::resource::Granularity;
+    use green_ctx::resource::{Granularity, UnitSizes};
     use green_ctx::{Device, Driver, Error, Version};
     use green_ctx_reserve::{Amount, program};
 
@@ -148,7 +148,13 @@ mod linux {
             let chosen = sms.or(amounts.reserve.map(|amount| ("--reserve", amount)));
             let missing = || Failure::Request("the amount is missing".to_owned());
             let (option, mut amount) = chosen.ok_or_else(missing)?;
-            let numbers = devices.iter().map(|device| number(device, amount));
+            // An outer limit has devices of its own, whose units are not those of the limit that replaces it.
+            let whole = open(&program::behind(path)?)?;
+            let units = |device: &Device| {
+                let sms = whole.device(device.ordinal())?.resources().sm()?;
+                sms.unit_sizes(Granularity::default())
+            };
+            let numbers = devices.iter().map(|device| number(device, units(device)?, amount));
             let numbers = numbers.collect::<Result<Vec<_>, _>>()?;
             if let Some(outer) = program::outer() {
                 let refused =
@@ -215,9 +221,9 @@ mod linux {
         Ok(unsafe { Driver::load_from(path) }?)
     }
 
-    /// Returns the number of SMs that an amount is of those that work outside of partitions has on a device, if the
-    /// library can give this number.
-    fn number(device: &Device, amount: Amount) -> Result<u32, Failure> {
+    /// Returns the number of SMs that an amount is of those that work outside of partitions has on a device with these
+    /// units, if the library can give this number.
+    fn number(device: &Device, units: UnitSizes, amount: Amount) -> Result<u32, Failure> {
         let sms = device.sm_count()? - device.reserved_sm_count()?;
         let part = u64::from(sms) * u64::from(amount.number);
         let number = match amount {
@@ -225,8 +231,7 @@ mod linux {
             Amount { of_rest: true, .. } => (part / 100) as u32,
             Amount { of_rest: false, .. } => part.div_ceil(100) as u32,
         };
-        let sizes = device.resources().sm()?.unit_sizes(Granularity::default())?;
-        let smallest = if sizes.odd == 0 { sizes.unit } else { sizes.unit.min(sizes.odd) };
+        let smallest = if units.odd == 0 { units.unit } else { units.unit.min(units.odd) };
         let name = format!("device {}, {}", device.ordinal(), device.name()?);
         let (rest, of_what) = match amount.of_rest {
             true => (number, ""),

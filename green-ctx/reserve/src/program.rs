@@ -94,11 +94,8 @@ pub fn outer() -> Option<String> {
 ///
 /// [`Error`].
 pub fn limit(driver: &Path, amount: Amount, text: &str) -> Result<Limit, Error> {
-    let found = green_ctx_sys::find(driver).and_then(|path| std::path::absolute(path).ok());
-    let driver = found.ok_or_else(|| Error::NotFound(driver.to_owned()))?;
-    let mut real = OsString::from(SPELLED);
-    real.push(&driver);
-    let [(_, front), _] = files(Path::new(&real), amount).map_err(|_| Error::Path(driver))?;
+    let real = behind(driver)?;
+    let [(_, front), _] = files(&real, amount).map_err(|_| Error::Path(real))?;
     let (front, audit) = place(&front)?;
     // The limit of an outer command is replaced. The caller has seen to it that this one is not larger.
     let others = env::var_os(LOADER).unwrap_or_default();
@@ -108,6 +105,19 @@ pub fn limit(driver: &Path, amount: Amount, text: &str) -> Result<Limit, Error> 
     let audits: Vec<&[u8]> = [audit.as_os_str().as_bytes()].into_iter().chain(others).collect();
     let audits = OsStr::from_bytes(&audits.join(&b':')).to_owned();
     Ok(Limit { variables: [(LOADER, audits), (VARIABLE, text.into())], front })
+}
+
+/// Returns a path of the driver for which the loader gives the driver itself, and no library in front of it.
+///
+/// # Errors
+///
+/// [`Error::NotFound`] if there is no such file.
+pub fn behind(driver: &Path) -> Result<PathBuf, Error> {
+    let found = green_ctx_sys::find(driver).and_then(|path| std::path::absolute(path).ok());
+    let driver = found.ok_or_else(|| Error::NotFound(driver.to_owned()))?;
+    let mut real = OsString::from(SPELLED);
+    real.push(&driver);
+    Ok(real.into())
 }
 
 /// Returns the paths in `LD_AUDIT` that this module has put there.

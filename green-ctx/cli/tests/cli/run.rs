@@ -151,6 +151,19 @@ fn a_limit_within_a_limit_is_not_larger() {
     }
     for (outer, option, amount, part) in [
         (["--sms", "64"], "--sms", "65", "has 64 SMs, and not 65"),
+        // The outer limit has the unit of another size, which the driver cuts into smaller ones than the whole device.
+        (
+            ["--sms", "28"],
+            "--sms",
+            "4",
+            "4 of 28 SMs is too few: device 0, NVIDIA H200, gives at least 8",
+        ),
+        (
+            ["--sms", "21"],
+            "--sms",
+            "6",
+            "6 of 20 SMs is too few: device 0, NVIDIA H200, gives at least 8",
+        ),
         (["--reserve", "64"], "--sms", "69", "has 68 SMs, and not 69"),
         (["--sms", "64"], "--reserve", "8", "under green-ctx run --sms 64"),
         (["--reserve", "64"], "--reserve", "8", "under green-ctx run --reserve 64"),
