@@ -76,6 +76,22 @@ def test_a_switch_that_waits_too_short_is_refused():
         assert plans.active.name == "night"
 
 
+def test_a_partition_of_a_plan_is_closed_with_the_plan():
+    words = "partition decode belongs to plan day; retire the plan, or close the plan set"
+    plans = PlanSet({"day": DAY, "night": NIGHT})
+    parts = plans["day"].partitions
+    for close in (parts["decode"].close, parts.close, parts.__enter__):
+        with pytest.raises(RuntimeError, match=words):
+            close()
+    assert not parts["decode"].closed
+    # Nothing but the partition holds the SMs of a set that the program has lost.
+    del plans
+    parts.close()
+    parts["decode"].close()
+    with closing(partition({"all": 132})):
+        pass
+
+
 def test_a_closed_set_says_so():
     plans = PlanSet({"day": DAY})
     part = plans.active.partitions["decode"]

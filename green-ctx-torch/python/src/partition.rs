@@ -58,9 +58,14 @@ pub(crate) struct Planned {
 }
 
 impl Planned {
+    /// Returns the plan and its set, unless the plan was retired or the set is no longer in use.
+    fn used(&self) -> Option<(Arc<green_ctx::Plan>, Arc<green_ctx::PlanSet>)> {
+        Some((self.plan.upgrade()?, self.set.upgrade()?))
+    }
+
     /// Returns the name of the plan if another plan of its set is active.
     fn inactive(&self) -> Option<String> {
-        let (plan, set) = (self.plan.upgrade()?, self.set.upgrade()?);
+        let (plan, set) = self.used()?;
         (!Arc::ptr_eq(&plan, &set.active())).then(|| plan.name().to_owned())
     }
 }
@@ -219,6 +224,21 @@ impl Partition {
 
     pub(crate) fn end(&self) {
         self.open.store(None);
+    }
+
+    /// Returns an error if the partition belongs to a plan, which cannot be used without it.
+    pub(crate) fn check_unplanned(&self) -> PyResult<()> {
+        let open = self.open.load();
+        let planned = open.as_ref().and_then(|open| open.live.planned.as_ref());
+        match planned.and_then(|(_, planned)| planned.used()) {
+            Some((plan, _)) => Err(Fault::state(format!(
+                "partition {} belongs to plan {}; retire the plan, or close the plan set",
+                self.facts.name,
+                plan.name()
+            ))
+            .into()),
+            None => Ok(()),
+        }
     }
 
     fn with<R>(&self, ask: impl FnOnce(&Open) -> R) -> PyResult<R> {
@@ -389,7 +409,10 @@ impl Partition {
     ///
     /// Running work continues, and the next partition of these SMs waits for that work on the device. The workspaces
     /// of cuBLAS are freed too, unless a captured torch graph is alive.
+    ///
+    /// Raises RuntimeError for a partition of a plan, which is closed with the plan.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
+        self.check_unplanned()?;
         self.end();
         torch::release_workspaces(py)
     }

@@ -59,6 +59,10 @@ impl Partitions {
         Ok(())
     }
 
+    fn check_unplanned(&self, py: Python<'_>) -> PyResult<()> {
+        self.each(py)?.iter().try_for_each(|part| part.get().check_unplanned())
+    }
+
     pub(crate) fn named(&self) -> &Named {
         &self.parts
     }
@@ -83,8 +87,9 @@ impl Partitions {
         self.named().iter(py)
     }
 
-    /// Closes all partitions.
+    /// Closes all partitions. Raises RuntimeError if they belong to a plan.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
+        self.check_unplanned(py)?;
         self.end(py)?;
         torch::release_workspaces(py)
     }
@@ -101,6 +106,7 @@ impl Partitions {
             return Err(Fault::closed(reason).into());
         };
         drop(open.get().live()?);
+        parts.check_unplanned(py)?;
         Ok(this)
     }
 

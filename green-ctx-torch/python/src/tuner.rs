@@ -195,7 +195,7 @@ pub(crate) fn measured<T>(
         let mut jobs = jobs_with(&device, profiles, works, &raised)?;
         measure(&device, &mut jobs, &mut go_on).map_err(|error| match error {
             TuneError::Request(error) => of_request_with(error, profiles, &raised),
-            // The arguments are valid. For example, no SMs are free.
+            // The arguments are valid, so the device is the reason.
             TuneError::Failed(Error::InvalidRequest(reason)) => Fault::state(reason),
             TuneError::Failed(error) => error.into(),
         })
