@@ -258,7 +258,7 @@ pub(crate) fn free(device: &Device) -> Result<(SmGroup, UnitSizes)> {
         device.resources().sm()?.split(SplitRequest::new().rest("the free part of the device"))?;
     let Some(group) = split.remainder else {
         let reason = "there are no free SMs to divide; close the partitions that hold SMs";
-        return Err(Error::InvalidRequest(reason.to_owned()));
+        return Err(Error::InUse(reason.to_owned()));
     };
     let counts = device.resources().sm()?.unit_counts(Granularity::default())?;
     let counts: Vec<u32> = group.unit_indices().iter().map(|unit| counts[*unit]).collect();

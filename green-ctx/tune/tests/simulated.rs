@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
+use green_ctx::error::ErrorKind;
 use green_ctx::graph::CaptureMode;
 use green_ctx::sim::{Fault, Sim};
 use green_ctx::{Device, Driver, Error, Kernel, LaunchConfig, Library, Stream, StreamOptions};
@@ -200,8 +201,9 @@ fn wrong_jobs_are_named() -> Tested {
     }
     let _held = device.partition([132])?;
     let error = tune(&device, &mut pair(&device)?, &short()).expect_err("nothing is free");
-    let source = std::error::Error::source(&error).map(ToString::to_string);
-    assert!(source.is_some_and(|source| source.contains("there are no free SMs")), "{error}");
+    let TuneError::Failed(source) = &error else { return Err(error.into()) };
+    assert!(source.to_string().contains("there are no free SMs"), "{source}");
+    assert_eq!(source.kind(), ErrorKind::Unavailable);
     Ok(())
 }
 
