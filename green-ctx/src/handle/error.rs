@@ -8,7 +8,7 @@ use green_ctx_sys::{CUresult, LoadError, Unsupported, Version};
 
 use crate::handle::escape::Escape;
 use crate::handle::token::DefaultStream;
-use crate::ledger::{Holder, NotEnoughSms, Refusal, UNBOUND};
+use crate::ledger::{Holder, NotEnoughSms, Refusal, ShareError, UNBOUND};
 use crate::work::fit::DoesNotFit;
 
 /// The reason why no SMs can be reserved.
@@ -18,8 +18,9 @@ pub use green_ctx_reserve::Error as ReserveError;
 /// The result of an operation of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// The reason why an operation failed. A failed operation takes nothing and changes nothing. A context that it has
-/// already created stays idle, for the next partition of these SMs.
+/// The reason why an operation failed. A failed operation takes no SMs. If it has another effect, such as an invalidated
+/// capture, its documentation says so. A context that it has already created stays idle, for the next partition of these
+/// SMs.
 ///
 /// # Examples
 ///
@@ -149,7 +150,7 @@ pub enum Error {
          that object, or borrow the handle"
     )]
     AlreadyOwned {
-        /// The kind of handle: `stream` or `event`.
+        /// The kind of handle: `stream`, `event` or `graph`.
         what: &'static str,
     },
     /// An operation that can happen only once was submitted to a stream that is being captured. Examples are a host
@@ -219,7 +220,7 @@ impl<T, R: Into<Error>> From<Refused<T, R>> for Error {
 pub enum ErrorKind {
     /// There is no driver, or no device.
     NoDriver,
-    /// The driver is too old for the operation.
+    /// The driver is too old for the operation, or the system cannot make a reserve.
     Unsupported,
     /// The request is wrong. A different request can succeed.
     InvalidRequest,
@@ -323,7 +324,7 @@ impl Error {
         }
     }
 
-    /// Returns whether the driver is too old for the operation.
+    /// Returns whether the driver is too old for the operation, or the system cannot make a reserve.
     #[must_use]
     pub fn is_unsupported(&self) -> bool {
         self.kind() == ErrorKind::Unsupported
@@ -391,6 +392,12 @@ impl From<LoadError> for Error {
 impl From<green_ctx_sim::SimError> for Error {
     fn from(error: green_ctx_sim::SimError) -> Error {
         Error::Simulator(error)
+    }
+}
+
+impl From<ShareError> for Error {
+    fn from(error: ShareError) -> Error {
+        Error::InvalidRequest(error.to_string())
     }
 }
 

@@ -252,6 +252,14 @@ fn errors_print_as_text_where_a_program_debugs() -> Outcome {
 }
 
 #[test]
+fn text_that_is_no_share_is_an_invalid_request() {
+    let read = |text: &str| -> green_ctx::Result<Share> { Ok(text.parse()?) };
+    let error = read("half").expect_err("not a share");
+    assert_eq!(error.kind(), ErrorKind::InvalidRequest);
+    assert!(error.to_string().contains("\"half\" is not a share"), "{error}");
+}
+
+#[test]
 fn a_request_that_no_close_makes_possible_is_a_misuse() -> Outcome {
     let (_sim, device) = simulated("h200@13.0")?;
     let held = device.partition([16])?;
