@@ -30,8 +30,8 @@ time is measured, including its start, or with --metric a number that it prints.
 shown; if it fails, the last line of its errors is.
 
 A job of your own is measured by green_ctx_torch.curve in Python, and by green_ctx_tune::curve in Rust.
-Without a GPU, a job runs in a model, and the text, the JSON and the picture say so. A program then
-needs the simulated libcuda.so.1.";
+Without a GPU, a job runs in a model, and the text, the JSON and the picture say so. A program, and the
+command that pip installs, then need the simulated libcuda.so.1.";
 
 /// The exit statuses that only a curve of a program has.
 pub(crate) const STATUS: &str = "\

@@ -55,7 +55,8 @@ Examples:
   green-ctx tune --show small.json
 
 Jobs of your own are tuned by green_ctx_torch.tune in Python, and by green_ctx_tune::run in Rust.
-Without a GPU, the jobs run in a model; the text, the JSON and the picture say so.";
+Without a GPU, the jobs run in a model; the text, the JSON and the picture say so. The command that
+pip installs needs the simulated libcuda.so.1 for this.";
 
 #[derive(clap::Args)]
 pub(crate) struct Arguments {

@@ -102,8 +102,8 @@ pub enum RetargetError {
 green_ctx_sys::debug_as_text!(RetargetError);
 
 impl RetargetError {
-    /// Returns the kind of the error, like [`Error::kind`]. A graph that cannot be moved can be captured in the partition
-    /// instead, so the kind is [`ErrorKind::InvalidRequest`] unless the driver failed.
+    /// Returns the kind of the error, like [`Error::kind`]. A larger partition, or a capture of the
+    /// graph in the partition, can succeed instead, so the kind is [`ErrorKind::InvalidRequest`] unless the driver failed.
     #[must_use]
     pub fn kind(&self) -> ErrorKind {
         match self {

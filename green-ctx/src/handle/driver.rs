@@ -330,8 +330,9 @@ impl Driver {
         if self.is_forked() { None } else { registry.find(address) }
     }
 
-    /// Sets a hook that is called when a clean-up fails. A clean-up fails if the driver refuses to destroy the object
-    /// behind a dropped handle, or if a function given to [`Stream::launch_host`](crate::Stream::launch_host) panics.
+    /// Sets a hook that is called when a clean-up fails. For example, the driver refuses to destroy the
+    /// object behind a dropped handle or to record a partition's last work, memory has to be leaked during a capture, or a
+    /// function given to [`Stream::launch_host`](crate::Stream::launch_host) panics.
     /// Without a hook, failures are written to standard error.
     ///
     /// Dropping the returned [`CleanupHook`] removes the hook. Setting another hook replaces the previous hook. If a

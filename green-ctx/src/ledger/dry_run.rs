@@ -14,7 +14,7 @@ pub struct DryRun {
     pub unit: u32,
     /// The groups, in the order of the request.
     pub groups: Vec<GroupSms>,
-    /// The SMs that no group in `groups` uses. If the request takes the rest, these SMs go to the group of
+    /// The free SMs that no group in `groups` uses. If the request takes the rest, these SMs go to the group of
     /// the rest.
     pub remainder: u32,
     /// The SMs that would be left for later floors. An unbounded share (`32..`, `..`) leaves no SMs for later

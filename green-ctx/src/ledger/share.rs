@@ -23,8 +23,8 @@ use std::str::FromStr;
 /// | `Percent(25)..` | `25%..` | 25 % | every SM in no other floor | as with counts |
 /// | `..=Percent(75)` | `..=75%` | 0 | 75 % | as with counts |
 ///
-/// A percentage is relative to the SMs that are divided: the SMs of the device, or of a group that is split
-/// again. The same request therefore works on GPUs of different sizes. The percentages of one request are
+/// A percentage is relative to the SMs that are divided: the SMs of the device, or the floor of a group that is
+/// split again (its shared SMs, if it has no floor). The same request therefore works on GPUs of different sizes. The percentages of one request are
 /// rounded together. Floors that add up to at most 100 % fit if all SMs are free and there are at least as
 /// many units as floors. A [structured](crate::SplitRequest::coscheduled) split rounds percentages to sets of
 /// SMs that are scheduled together, and no group gets SMs outside such sets. Counts and percentages can be

@@ -2,7 +2,7 @@
 # Runs the programs of the bundle on a GPU host, and writes the results to a folder:
 #   ./run.sh [RESULTS] [verify|conformance|tests|benches|bench|cudarc|torch|reserve|distributed ...]
 # The parts torch, reserve and distributed run only if named. They need a Python with torch, as python3 or
-# $TORCH_PYTHON; reserve also needs CuPy and nvcc, and distributed two GPUs.
+# $TORCH_PYTHON; reserve also needs Triton, JAX, CuPy, nvcc and headers of CUPTI, and distributed two GPUs.
 set -uo pipefail
 if [ "$(uname -m)" != @HOST@ ]; then
     echo "this bundle was built for @HOST@, and this host is $(uname -m): build it there" >&2

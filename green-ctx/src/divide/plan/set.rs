@@ -46,8 +46,8 @@ type GoOn<'a> = &'a mut dyn FnMut() -> bool;
 ///
 /// After a switch, new work of a partition waits, on the device, for work of earlier plans on the SMs of the
 /// partition's floor, and for work of an earlier partition with the same name on other SMs. New work does not
-/// wait for work on SMs above the floor. A partition that has the same SMs in the old plan and in the new one
-/// also has the same context and stream.
+/// wait for work on SMs above the floor. A partition that has the same SMs and priority in the old plan and in the
+/// new one also has the same context and stream.
 ///
 /// Clones share the set. The [manual](crate::guide::plans) explains which work waits for which.
 ///
