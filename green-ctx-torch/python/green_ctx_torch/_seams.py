@@ -272,7 +272,11 @@ SANITIZER = Seam("torch.cuda._sanitizer", "cuda_sanitizer")
 SANITIZER_ENABLED = Seam("torch.cuda._sanitizer", "CUDASanitizer", attributes=("enabled",))
 OTHERS = (CLEAR_WORKSPACES, SANITIZER, SANITIZER_ENABLED)
 
-ALL = (*GRAPHS, *TREES, *SIZES, *WATCHED, *EXPORTS, *OTHERS)
+# Used before a measurement, to see which streams a function uses.
+DISPATCH_MODE = Seam("torch.utils._python_dispatch", "TorchDispatchMode")
+MEASURED = (DISPATCH_MODE,)
+
+ALL = (*GRAPHS, *TREES, *SIZES, *WATCHED, *EXPORTS, *OTHERS, *MEASURED)
 """All names that this package uses from torch."""
 
 

@@ -17,9 +17,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from green_ctx_torch import _native, _seams, _workspaces
-from green_ctx_torch._errors import InvalidValueError
+from green_ctx_torch._errors import InvalidStateError, InvalidValueError
 from green_ctx_torch._native import Curve, Partition, TuningOutcome, TuningProgress, TuningVerdict
-from green_ctx_torch.watching import watch
 
 if TYPE_CHECKING:
     import torch
@@ -365,7 +364,7 @@ def _prepare(device: int, named: list[tuple[str, Job]]) -> tuple[list[_Work], li
                 works.append((graph, None, before))
                 continue
             notes.append(f"{name} was called for each iteration, because torch did not capture it: {reason}")
-            notes += _elsewhere(device, name, job.work)
+            notes += _elsewhere(torch, device, name, job.work)
             # The first call on a new stream allocates memory, which must not be measured.
             first = (release, job.work) if job.before is None else (release, job.work, job.before)
             works.append(
@@ -423,19 +422,37 @@ def _captured(
     return None, reason
 
 
-def _elsewhere(device: int, name: str, work: Callable[[], object]) -> list[str]:
-    """Returns a note if a function's work does not run in the partition that the thread is in. A graph is moved, but
-    what a call submits to a stream of its own stays there."""
+def _elsewhere(torch: Any, device: int, name: str, work: Callable[[], object]) -> list[str]:
+    """Returns a note if a function submits work to other streams than the current one, or replays a graph that was
+    captured elsewhere. That work is not in the partition that is measured. No profiler is used, because torch's profiler
+    makes all later launches of the process slower."""
+    streams: list[int] = []
+    mode: Any = _seams.DISPATCH_MODE.find() or object
+
+    class Noted(mode):  # type: ignore[misc]
+        """Notes the current stream of each operation of torch."""
+
+        def __torch_dispatch__(
+            self, operation: Any, _types: Any, arguments: Any = (), named: Any = None
+        ) -> Any:
+            streams.append(torch.cuda.current_stream(device).cuda_stream)
+            return operation(*arguments, **(named or {}))
+
     smallest = _native.sm_limits(device)[1]
-    # The note is an extra: the profiler may be in use, or no SMs free.
+    # The note is an extra: for example, no SMs may be free.
     with contextlib.suppress(Exception):
-        with _native.partition({name: smallest}, device=device) as parts, parts[name], watch() as watched:
-            work()
-        count = sum(escape.count for escape in watched.escapes)
-        if count:
+        with _native.partition({name: smallest}, device=device) as parts, parts[name] as part:
+            own = part.raw_stream
+            try:
+                with Noted():
+                    work()
+            except InvalidStateError as error:
+                return [f"not all work of {name} was in the partition that was measured: {error}"]
+        others = sum(stream != own for stream in streams)
+        if others:
             return [
-                f"{count} of {watched.total} kernels of {name} ran outside of the partition that was measured, so its "
-                f"times do not show what it needs: call it without a block or stream of its own"
+                f"{others} of {len(streams)} operations of {name} were on another stream than the one that was "
+                f"measured, so its times do not show what it needs: call it without a block or stream of its own"
             ]
     return []
 

@@ -200,6 +200,22 @@ def a_graph_with_an_all_reduce_moves():
     }
 
 
+def one_after_the_other(x, y):
+    """Rank 0 sends `x`, then rank 1 does. Each receives into `y`."""
+    for sender in range(2):
+        if RANK == sender:
+            dist.send(x, 1 - RANK)
+        else:
+            dist.recv(y, 1 - RANK)
+
+
+def exchange(x, y):
+    """Sends `x` to the other rank and receives into `y` at the same time."""
+    pair = [dist.P2POp(dist.isend, x, 1 - RANK), dist.P2POp(dist.irecv, y, 1 - RANK)]
+    for handle in dist.batch_isend_irecv(pair):
+        handle.wait()
+
+
 @check
 def where_nccls_kernels_run():
     """The kernels of NCCL in `with part:`, by kind of call and by where the communicator was created."""
@@ -229,6 +245,19 @@ def where_nccls_kernels_run():
             result[key] = found.places("nccl")
             assert result[key], "no kernel of NCCL was recorded"
             dist.barrier()
+
+    y = torch.empty_like(x)
+    for name, transfer in (("send_and_recv", one_after_the_other), ("batch_isend_irecv", exchange)):
+
+        def transfers(transfer=transfer):
+            with part:
+                for _ in range(3):
+                    transfer(x, y)
+
+        transfers()
+        result[name] = recorded(transfers, part).places("nccl")
+        assert result[name], "no kernel of NCCL was recorded"
+        dist.barrier()
 
     for name, trainer in (("ddp", with_ddp), ("fsdp2", with_fsdp)):
 
@@ -329,6 +358,56 @@ def all_reduce_beside_products():
     medians = {name: round(statistics.median(each), 3) for name, each in times.items()}
     spread = {name: [round(min(each), 3), round(max(each), 3)] for name, each in times.items()}
     return {"ms": medians, "least_and_most_ms": spread, "disjoint_ran": where}
+
+
+@measurement
+def exchange_beside_products():
+    """The time in ms of an exchange of 4 MiB, and the products of size 8192 per second, by where the products run."""
+    a = torch.randn(8192, 8192, device="cuda", dtype=torch.bfloat16)
+    b = torch.randn(8192, 8192, device="cuda", dtype=torch.bfloat16)
+    c = torch.empty_like(a)
+    x, y = (torch.ones(4 * MIB // 4, device="cuda") for _ in range(2))
+    parts = green_ctx_torch.partition({"free": 8, "load": "rest"})
+    arms = {
+        "without_products": None,
+        "plain_stream": torch.cuda.Stream(),
+        "products_leave_8_sms": parts["load"].stream,
+    }
+
+    def exchanges(stream, count):
+        """Returns the time of each exchange, and the products per second. Two products are always in flight."""
+        times, ends = [], []
+        torch.cuda.synchronize()
+        dist.barrier()
+        torch.cuda.synchronize()
+        for _ in range(count):
+            while stream is not None and all(end.query() for end in ends[-2:-1]):
+                with torch.cuda.stream(stream):
+                    torch.matmul(a, b, out=c)
+                ends.append(stream.record_event(torch.cuda.Event(enable_timing=True)))
+            begin = time.perf_counter()
+            exchange(x, y)
+            torch.cuda.current_stream().synchronize()
+            times.append(1000 * (time.perf_counter() - begin))
+        torch.cuda.synchronize()
+        rate = 1000 * (len(ends) - 1) / ends[0].elapsed_time(ends[-1]) if ends else 0.0
+        return times, rate
+
+    times = {name: [] for name in arms}
+    rates = {name: [] for name in arms}
+    for turn in range(ROUNDS + 1):
+        for name, stream in arms.items():
+            taken, rate = exchanges(stream, 200 if turn else 3)
+            if turn:
+                times[name] += taken
+                rates[name].append(rate)
+    parts.close()
+    return {
+        "exchanges": 200 * ROUNDS,
+        "ms": {name: round(statistics.median(each), 3) for name, each in times.items()},
+        "p99_ms": {name: round(statistics.quantiles(each, n=100)[98], 3) for name, each in times.items()},
+        "products_per_second": {name: round(statistics.median(each), 1) for name, each in rates.items()},
+    }
 
 
 def exit_program(kind):

@@ -396,14 +396,32 @@ def a_tuned_function_that_cannot_be_captured_is_called():
 @alone_in_process
 def a_tuned_function_that_runs_elsewhere_is_noted():
     own = green_ctx_torch.partition({"own": 16})["own"]
+    x = tensor()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        y = x.sum()
 
     def inside():
         with own:
-            tensor().sum().item()
+            x.sum().item()
 
-    for work, words in ((inside, "kernels of work ran outside of the partition"), (lambda: tensor().sum().item(), None)):
+    def beside():
+        with torch.cuda.stream(side):
+            x.sum().item()
+
+    def replayed():
+        graph.replay()
+        y.item()
+
+    side, elsewhere = torch.cuda.Stream(), "2 of 2 operations of work were on another stream"
+    for work, words in (
+        (inside, elsewhere),
+        (beside, elsewhere),
+        (replayed, "the graph was not captured in the partition"),
+        (lambda: x.sum().item(), None),
+    ):
         notes = json.loads(green_ctx_torch.curve(work, sms=[16], name="work", budget=1).to_json())["notes"]
-        found = [note for note in notes if "ran outside" in note]
+        found = [note for note in notes if "was measured" in note]
         assert len(found) == (words is not None) and all(words in note for note in found), notes
 
 
