@@ -2,8 +2,8 @@
 
 Requests arrive at random. Each step of the loop decodes one token for all running requests, with a CUDA graph, and
 submits a part of the next request's prefill: some layers of the whole prompt on a second stream, or all layers of a
-chunk of the prompt on the same stream. Most engines use chunks. The weights are random, so the tokens mean nothing;
-the times do. It needs torch and a GPU, and runs as it is:
+chunk of the prompt on the same stream. Most engines use chunks. The weights are random, so the tokens mean nothing; the
+times do. It needs torch and a GPU with 40 GiB of free memory, and runs as it is:
 
     python serving_loop.py [REQUESTS_A_SECOND] [SECONDS]
 """

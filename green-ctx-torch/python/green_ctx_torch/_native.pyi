@@ -197,8 +197,9 @@ class Partition:
         """The requested share as text: "16", "32..", "..=100" or "rest"."""
     @property
     def floor(self) -> int:
-        """The number of SMs that no other partition may use. A requested count is rounded up to one that the device can
-        give, and a requested percentage is rounded to a nearby count.
+        """The number of SMs that no other partition may use, for a partition of a plan while that plan is active. A
+        requested count is rounded up to one that the device can give, and a requested percentage is rounded to a nearby
+        count.
         """
     @property
     def shared_with(self) -> list[tuple[str, int]]:
@@ -239,8 +240,8 @@ class Partition:
         """
     def __cuda_stream__(self) -> tuple[int, int]: ...
     def close(self) -> None:
-        """Closes the partition. Its SMs are free again as soon as no thread is inside it, and the program holds no stream of it
-        and no graph that was moved there.
+        """Closes the partition. Its SMs are free again as soon as no thread is inside it, and the program holds no
+        stream of it, no graph that was moved there, no `Watch` of it and no memory of its `Allocator`.
 
         Running work continues, and the next partition of these SMs waits for that work on the device. The workspaces
         of cuBLAS are freed too, unless a captured torch graph is alive.
@@ -571,7 +572,7 @@ def is_localization_supported(device_id: _Device = None) -> bool:
 @disjoint_base
 class GreenContext:
     """A CUDA green context: some of a GPU's SMs for torch's work. No other context or partition uses these SMs, except
-    if this context was created with neither `num_sms` nor `sm_partition`.
+    if this context was created with neither `num_sms` nor `sm_partition`, or by the replacement for FlashInfer.
 
         context = GreenContext.create(num_sms=16)
         with context:
@@ -677,7 +678,7 @@ class GreenContext:
         """The requested locality domain, or None. Raises RuntimeError if the driver is older than CUDA 13.4."""
     @property
     def requested(self) -> int | None:
-        """The requested number of SMs; None if the context has no floor."""
+        """The requested number of SMs; None if no number was requested."""
     @property
     def device_id(self) -> int:
         """The device's ordinal."""
@@ -796,8 +797,9 @@ class PlanSet(Mapping[str, Plan]):
     def retire(self, name: str) -> None:
         """Removes a plan, which must not be active, and closes its partitions."""
     def close(self) -> None:
-        """Closes the partitions of all plans, and gives the SMs back. Running work continues, and the next owner of the
-        SMs waits for that work on the device.
+        """Closes the partitions of all plans. The SMs are free again as soon as the program holds no stream of the set
+        and no graph that was moved there. Running work continues, and the next owner of the SMs waits for that work on
+        the device.
         """
     def __getitem__(self, name: str, /) -> Plan: ...
     def __len__(self) -> int: ...
@@ -855,7 +857,7 @@ class GraphCache:
         """
     def forget(self, partition: Partition) -> None:
         """Drops the copies for a partition, which may already be closed. If the program still holds such a copy, the
-        copy remains usable.
+        copy remains usable until the partition is closed.
         """
     def forget_graph(self, graph: _Graph | int) -> None:
         """Drops the copies of a graph. If the program still holds such a copy, the copy remains usable."""
@@ -1077,13 +1079,14 @@ class TuningVerdict:
         """The priority of each job's stream. Lower numbers run first."""
     @property
     def gain(self) -> float | None:
-        """The advantage of the best partitions over the best arm without partitions: the ratio of their scores, minus 1.
-        Under a bound, arms that are certain to meet it come before all others. None if the comparison was too short.
+        """The advantage of the best partitions over the best arm without partitions: the ratio of their scores, minus
+        1. Under a bound, arms that are certain to meet it come before all others. None if the comparison was too short,
+        or if there was no arm without partitions.
         """
     @property
     def interval(self) -> tuple[float, float] | None:
         """The lower and the upper end of the gain's 95 % interval. If the interval contains 0, the verdict is not to
-        partition.
+        partition, unless only partitions meet the bound or a job has a floor.
         """
     @property
     def meets(self) -> bool:

@@ -251,11 +251,11 @@ def tuned(
                 ...
 
     `applied` is the result of `TuningOutcome.apply`. The file is used if it was written for jobs of the same names,
-    keys and arrivals, with the same goal, weights, step, floors and kinds of arms, on the same kind of device with the
-    same driver, and with the version of torch that the program has imported, if any. If the file is not used, the
-    reason is logged (logger "green_ctx_torch", level INFO), the jobs are tuned as by `tune`, and the outcome is saved
-    to the file. An outcome that `progress` ended early is used but not saved. If the file cannot be written, a warning
-    is logged.
+    keys and arrivals, with the same goal, weights, step, floors and kinds of arms, for a budget that is not smaller, on
+    the same kind of device with as many free and as many reserved SMs, and with the same versions of the driver, of
+    green-ctx, and of torch if the program has imported it. If the file is not used, the reason is logged (logger
+    "green_ctx_torch", level INFO), the jobs are tuned as by `tune`, and the outcome is saved to the file. An outcome
+    that `progress` ended early is used but not saved. If the file cannot be written, a warning is logged.
 
     A program that cannot run the jobs can apply a saved verdict with `load_tuning(path).apply()`.
 

@@ -129,7 +129,7 @@ class CUdevResource:
 
 def get_sm_count_constraint(major: int, minor: int) -> tuple[int, int]:
     """Returns two numbers for a compute capability: the minimum SMs of a partition, and the step between valid SM
-    counts."""
+    counts, as FlashInfer gives them. On 8.x, the step of this module is 4."""
     for name, value in (("major", major), ("minor", minor)):
         if not isinstance(value, int):
             message = f"{name} must be an int, such as 9, got {type(value).__name__}"

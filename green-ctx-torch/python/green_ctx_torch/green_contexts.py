@@ -1,9 +1,9 @@
 """A drop-in replacement for `torch.cuda.green_contexts`. No other context uses the SMs of these contexts.
 
-Code written for torch 2.11 to 2.15 runs unchanged. `GreenContext` accepts the arguments of torch 2.11 by position, and
-the arguments of torch 2.12 to 2.14 as keywords. `SMPartition`, `GreenContext.split` and the two functions for locality
-domains have the interface of torch 2.15. Exceptions have the same types as in torch. Everything works with torch 2.10
-and newer.
+Code written for torch 2.11 to 2.15 runs unchanged, except for the differences below. `GreenContext` accepts the
+arguments of torch 2.11 by position, and the arguments of torch 2.12 to 2.14 as keywords. `SMPartition`,
+`GreenContext.split` and the two functions for locality domains have the interface of torch 2.15. Exceptions have the
+same types as in torch. Everything works with torch 2.10 and newer.
 
 | | torch | here |
 |---|---|---|
@@ -11,7 +11,7 @@ and newer.
 | `SMPartition` | describes SMs and reserves none | the same; a context created from it holds the SMs until it is closed or dropped |
 | `GreenContext.sm_partition` | keeps the context alive | does not; while the context is open, no other context can be created from it |
 | splitting an `SMPartition` | needs CUDA 13.1 | `num_sms` alone needs CUDA 12.5, and on 12.4 equal counts; the other arguments need CUDA 13.1 |
-| splitting a part again | only from a context's `sm_partition` | by count, from any `SMPartition`, without a context; parts of a context's SMs can become contexts once it is closed |
+| splitting a part again | only from a context's `sm_partition` | by count, from any `SMPartition` that was split by `num_sms` alone, without a context; parts of a context's SMs can become contexts once it is closed |
 | splitting with co-scheduling, backfill or locality domains | any SMs of a context | all SMs of a device, in one split; while a context has one of its groups, all contexts of the device must be of that split |
 | `num_sms=0` | as many SMs as can be scheduled together | the same: 120 of the 132 of an H200, which leaves 12 |
 | `locality_domain_id` | the domain that the driver reports | the requested domain |

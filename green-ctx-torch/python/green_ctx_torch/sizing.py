@@ -39,8 +39,8 @@ __all__ = ["floor", "install", "sm_count", "uninstall"]
 
 
 def sm_count(stream: torch.cuda.Stream | None = None) -> int:
-    """Returns the number of SMs that work on a stream can use: the SMs of the stream's partition, or all SMs of the
-    device if the stream is in no partition.
+    """Returns the number of SMs that work on a stream can use: the SMs of the stream's partition. If the stream is in
+    no partition, these are all SMs of the device, or under a reserve those that are not reserved.
 
         grid = (min(sm_count(), tiles),)
 
@@ -51,13 +51,13 @@ def sm_count(stream: torch.cuda.Stream | None = None) -> int:
 
 
 def floor(stream: torch.cuda.Stream | None = None) -> int:
-    """Returns the number of SMs that no other partition may use: the floor of the stream's partition, or all SMs of the
-    device if the stream is in no partition.
+    """Returns the number of SMs that no other partition may use: the floor of the stream's partition. If the stream is
+    in no partition, the result is that of `sm_count`.
 
     If a persistent kernel has this number of blocks, all blocks start at the same time, because no other partition uses
-    these SMs. The result is 0 for a share without a floor, such as "..100", and for a partition of an inactive plan. There,
-    `floor() or sm_count()` is a usable grid size if the blocks do not wait for each other; if they do, they can hang.
-    Outside partitions no SMs are guaranteed, and the result is the usual grid size: all SMs of the device.
+    these SMs. The result is 0 for a share without a floor, such as "..100", and for a partition of an inactive plan.
+    There, `floor() or sm_count()` is a usable grid size if the blocks do not wait for each other; if they do, they can
+    hang. Outside partitions no SMs are guaranteed, and the result is the usual grid size.
 
     The default for `stream` is torch's current stream of the current device.
     """

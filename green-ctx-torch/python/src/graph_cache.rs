@@ -80,8 +80,8 @@ impl GraphCache {
         }
     }
 
-    /// Drops the copies for a partition, which may already be closed. If the program still holds such a copy, the
-    /// copy remains usable.
+    /// Drops the copies for a partition, which may already be closed. If the program still holds such a copy, the copy
+    /// remains usable until the partition is closed.
     fn forget(&self, py: Python<'_>, partition: &Bound<'_, Partition>) -> PyResult<()> {
         self.remove(py, 1, partition.get().context_address())
     }

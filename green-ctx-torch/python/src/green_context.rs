@@ -120,8 +120,8 @@ impl Open {
     }
 }
 
-/// A CUDA green context: some of a GPU's SMs for torch's work. No other context or partition uses these SMs, except
-/// if this context was created with neither `num_sms` nor `sm_partition`.
+/// A CUDA green context: some of a GPU's SMs for torch's work. No other context or partition uses these SMs, except if
+/// this context was created with neither `num_sms` nor `sm_partition`, or by the replacement for FlashInfer.
 ///
 ///     context = GreenContext.create(num_sms=16)
 ///     with context:
@@ -480,7 +480,7 @@ impl GreenContext {
         })
     }
 
-    /// The requested number of SMs; None if the context has no floor.
+    /// The requested number of SMs; None if no number was requested.
     #[getter]
     fn requested(&self) -> PyResult<Option<u32>> {
         Ok(self.made()?.requested)

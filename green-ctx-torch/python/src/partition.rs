@@ -283,8 +283,9 @@ impl Partition {
         self.facts.share.map(|share| share.to_string())
     }
 
-    /// The number of SMs that no other partition may use. A requested count is rounded up to one that the device can
-    /// give, and a requested percentage is rounded to a nearby count.
+    /// The number of SMs that no other partition may use, for a partition of a plan while that plan is active. A
+    /// requested count is rounded up to one that the device can give, and a requested percentage is rounded to a nearby
+    /// count.
     #[getter]
     fn floor(&self) -> u32 {
         self.facts.floor
@@ -404,8 +405,8 @@ impl Partition {
         self.open.load().as_ref().map_or(Ok(()), |open| visit.call(open.stream.get()))
     }
 
-    /// Closes the partition. Its SMs are free again as soon as no thread is inside it, and the program holds no stream of it
-    /// and no graph that was moved there.
+    /// Closes the partition. Its SMs are free again as soon as no thread is inside it, and the program holds no stream
+    /// of it, no graph that was moved there, no `Watch` of it and no memory of its `Allocator`.
     ///
     /// Running work continues, and the next partition of these SMs waits for that work on the device. The workspaces
     /// of cuBLAS are freed too, unless a captured torch graph is alive.
