@@ -240,7 +240,11 @@ mod linux {
         let words = if number > sms {
             format!("{name}, has {sms} SMs, and not {number}")
         } else if rest < smallest {
-            format!("{rest} of {sms} SMs{of_what} is too few: {name}, gives at least {smallest}")
+            let asked = match amount {
+                Amount { percent: true, of_rest: true, number } => format!("{number}%"),
+                _ => rest.to_string(),
+            };
+            format!("{asked} of {sms} SMs{of_what} is too few: {name}, gives at least {smallest}")
         } else {
             return Ok(number);
         };

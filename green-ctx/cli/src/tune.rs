@@ -48,6 +48,7 @@ Goals:
     makespan                      minimise the time for one iteration of every job
     keep:JOB:p99:500us            maximise the other rates while JOB's p99 latency is at most 500 us
     least:JOB:p99:keep:OTHER:0.8  minimise JOB's p99 latency while OTHER keeps 0.8 of its rate alone
+  Other percentiles are p50 or p99.9, and other units of time ms and s.
 
 Examples:
   green-ctx tune --job gemm --job copy --svg gemm-copy.svg

@@ -276,7 +276,7 @@ fn what_cannot_be_held_is_refused() {
         ("--sms", "133", "device 0, NVIDIA H200, has 132 SMs, and not 133"),
         ("--reserve", "133", "has 132 SMs, and not 133"),
         ("--sms", "7", "7 of 132 SMs is too few: device 0, NVIDIA H200, gives at least 8"),
-        ("--sms", "5%", "6 of 132 SMs is too few"),
+        ("--sms", "5%", "5% of 132 SMs is too few"),
         ("--sms", "1", "1 of 132 SMs is too few"),
         ("--reserve", "125", "7 of 132 SMs for work outside of partitions is too few"),
         ("--reserve", "100%", "0 of 132 SMs for work outside of partitions is too few"),
