@@ -139,10 +139,11 @@
 //! counts them), and `cuGetProcAddress` does not find them. In the variants for the per-thread default
 //! stream (`_ptsz`, `_ptds`), the null stream means `CU_STREAM_PER_THREAD`.
 //!
-//! Programs that use the CUDA runtime (libcudart) do not run on the simulated driver. The runtime requests
-//! tables of undocumented functions from `cuGetExportTable`, and the simulator has none of them. A single
-//! runtime call is enough to make a program fail. For example, `Device.sync()` in NVIDIA's cuda-core calls
-//! `cudaDeviceSynchronize`. NVRTC also requests such a table, but works without the table.
+//! NVIDIA's CUDA runtime (libcudart) does not run on the simulated driver, so programs that use it need a replacement,
+//! such as the one that `cargo xtask sim-lib --torch` builds for PyTorch. The runtime requests tables of undocumented
+//! functions from `cuGetExportTable`, and the simulator has none of them. A single runtime call is enough to make a
+//! program fail. For example, `Device.sync()` in NVIDIA's cuda-core calls `cudaDeviceSynchronize`. NVRTC also requests
+//! such a table, but works without the table.
 //!
 //! # Unsupported uses of simulated functions
 //!

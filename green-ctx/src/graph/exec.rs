@@ -134,9 +134,10 @@ impl Stream {
     /// (not yet tried on two GPUs).
     ///
     /// The driver counts the graph as work of this stream only (recorded on an H200, driver 580.159.04). If the graph
-    /// has nodes in another partition, [`Context::record`] and [`Context::synchronize`] of that partition do not
-    /// cover those nodes. [`Context::close`] of that partition waits for the graph, and so does the next owner of its
-    /// SMs. The graph itself waits for everything that the streams of that partition wait for.
+    /// has nodes in another partition, [`Context::record`] and [`Context::synchronize`] of that partition do not cover
+    /// those nodes. [`Context::close`] of that partition waits for the graph, and so does the next owner of its SMs.
+    /// The graph itself waits for the work of earlier owners and earlier plans on these SMs, but not for events that
+    /// the program made the partition's streams wait for: make this stream wait for them too.
     ///
     /// # Errors
     ///
@@ -195,8 +196,8 @@ impl Stream {
     }
 
     /// Launches a graph that has nodes in other partitions. Such nodes run concurrently with the streams of those
-    /// partitions. The launch therefore waits for everything that those streams wait for, and counts as work of those
-    /// partitions.
+    /// partitions. The launch therefore waits for the work of earlier owners and plans that those streams wait for, and
+    /// counts as work of those partitions.
     ///
     /// # Safety
     ///

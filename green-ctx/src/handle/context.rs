@@ -300,8 +300,8 @@ impl Context {
         Ok(id)
     }
 
-    /// Returns the group of SMs that the context owns. Returns `None` for a primary context, which runs on all SMs, and
-    /// for a borrowed context, whose SMs are in no ledger.
+    /// Returns the group of SMs that the context owns. Returns `None` for a primary context, which owns none, and for a
+    /// borrowed context, whose SMs are in no ledger.
     #[must_use]
     pub fn group(&self) -> Option<&SmGroup> {
         self.lease().map(|lease| &lease.group)

@@ -177,7 +177,8 @@ impl Driver {
     ///
     /// # Errors
     ///
-    /// - [`Error::Reserve`] if the driver is in use already, if another amount was reserved, or if the driver is too old.
+    /// - [`Error::Reserve`] if there is no driver, if the driver is in use already or too old, if another amount was
+    ///   reserved, if the system is not Linux, or if the library in front of the driver cannot be written or loaded.
     /// - [`Error::InvalidRequest`] for an amount of 0 or more than 100 %, and for one that leaves no SMs of a device. In
     ///   the latter case no work outside of partitions runs on that device, and the process cannot reserve again.
     /// - Otherwise the same errors as [`load`](Driver::load).

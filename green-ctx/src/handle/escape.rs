@@ -28,9 +28,9 @@ pub struct Escape {
 pub enum EscapeKind {
     /// A default-stream token, which means a stream of the context that is current when the token is used.
     DefaultStream,
-    /// A stream of the primary context, such as a stream of another library's pool.
+    /// A stream of a context that is not green, such as a stream of another library's pool.
     PrimaryStream,
-    /// A stream of another partition.
+    /// A stream of another green context: a partition, or one of another library.
     OtherStream,
     /// A context.
     Context,

@@ -10,7 +10,7 @@ use super::units::{UnitCounts, UnitSet};
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct DryRun {
-    /// The size of the smallest unit of the device, in SMs.
+    /// The size of the units that the request uses, in SMs. One of them may have another size.
     pub unit: u32,
     /// The groups, in the order of the request.
     pub groups: Vec<GroupSms>,

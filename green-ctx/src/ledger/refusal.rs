@@ -44,8 +44,8 @@ pub struct NotEnoughSms {
     pub shareable: u32,
     /// The number of the device's SMs.
     pub total: u32,
-    /// The size of the smallest unit in SMs. For a structured request, the number of SMs that are scheduled
-    /// together.
+    /// The size of the units that the request uses, in SMs. One of them may have another size. For a structured
+    /// request, the number of SMs that are scheduled together.
     pub unit: u32,
     /// The nearest shares that the same number of groups could have now. The list is empty if this number of
     /// groups cannot fit with any shares.

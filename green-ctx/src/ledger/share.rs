@@ -30,8 +30,9 @@ use std::str::FromStr;
 /// SMs that are scheduled together, and no group gets SMs outside such sets. Counts and percentages can be
 /// mixed, as in `16..50%`. Groups and partitions report the number of SMs that each percentage gave.
 ///
-/// A floor that is a count is rounded up to whole units, and a ceiling is rounded down to whole units.
-/// Rounding never makes the floor larger than the ceiling.
+/// A count is rounded up to whole units. In a range, a floor that is a count is rounded up and a ceiling is rounded
+/// down, but a ceiling in percent is at least one unit. A floor in percent is rounded to a nearby number of whole
+/// units. Rounding never makes the floor larger than the ceiling.
 ///
 /// In text, a range includes both ends: `16..48` means `16..=48`. To avoid confusion with this text form,
 /// Rust's half-open ranges cannot be used as shares. This does not compile:

@@ -84,7 +84,8 @@ pub struct Report {
     pub sm_count: u32,
     /// The device's compute capability.
     pub compute_capability: ComputeCapability,
-    /// The partitions, in the order in which they were passed. Under a reserve, work outside of partitions is last.
+    /// The partitions, in the order in which they were passed. Under a reserve, work outside of partitions is last,
+    /// unless it was passed.
     pub partitions: Vec<PartitionReport>,
 }
 

@@ -29,9 +29,10 @@ pub(crate) static CAPTURE: OnceLock<fn(&Stream, &Library) -> Result<bool>> = Onc
 impl Stream {
     /// Launches a kernel on this stream. The kernel runs on the SMs of the stream's context.
     ///
-    /// Before a cooperative or clustered launch, this call checks that the blocks fit on those SMs ([`Kernel::fit`]).
-    /// Launches into a capture are checked as well: a graph with a cooperative launch that does not fit would never
-    /// end (recorded on an H200, driver 580.159.04).
+    /// If the configuration is cooperative or sets a cluster, this call first checks that the blocks fit on those SMs
+    /// ([`Kernel::fit`]). Launches into a capture are checked as well: a graph with a cooperative launch that does not
+    /// fit would never end (recorded on an H200, driver 580.159.04). If a kernel's code fixes its cluster size, set the
+    /// same size in the configuration, or nothing is checked.
     ///
     /// The kernel remembers the contexts and configurations in which it fitted, so that a repeated launch is one
     /// driver call. This crate does not notice if raw calls later change an attribute of the kernel
@@ -48,7 +49,7 @@ impl Stream {
     ///   than the device allows, if a cluster does not divide the grid, or if the kernel requires another cluster
     ///   size.
     /// - [`Error::DoesNotFit`] if a cooperative grid has more blocks than fit at the same time, or if not even one
-    ///   cluster fits.
+    /// cluster of the configuration fits.
     /// - [`Error::Driver`] if the driver refuses the launch for another reason.
     ///
     /// If the kernel fails while it runs, later calls report the error.

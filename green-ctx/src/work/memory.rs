@@ -70,7 +70,7 @@ macro_rules! elements {
 elements!(u8, i8, u16, i16, u32, i32, u64, i64, f32, f64);
 
 impl<T: Element> DeviceBuffer<T> {
-    /// Allocates `len` values, all zero. The zeros are written in the primary context, on all SMs of the device.
+    /// Allocates `len` values, all zero. The zeros are written in the primary context.
     ///
     /// # Errors
     ///

@@ -249,7 +249,7 @@ impl Stream {
     /// some of these SMs exist. No other work waits for such work. Work that foreign code submits while a later
     /// partition has the context counts as work of that partition.
     ///
-    /// This call does nothing for a stream that is not in a partition of this crate.
+    /// This call does nothing for a stream that is not in a partition of this crate, and for a wrapped stream.
     ///
     /// # Errors
     ///

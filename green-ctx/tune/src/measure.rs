@@ -29,7 +29,7 @@ pub struct Block {
     /// The time for which the jobs run before the measurement begins.
     pub lead_in: Duration,
     /// The minimum duration of the measurement. The measurement continues until every job has done `iterations`
-    /// iterations.
+    /// iterations, or until that takes much too long.
     pub duration: Duration,
     /// The minimum number of iterations that every job must do.
     pub iterations: u32,

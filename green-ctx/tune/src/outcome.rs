@@ -257,13 +257,13 @@ pub struct Verdict {
     pub shares: BTreeMap<String, String>,
     /// The priority of each job's stream, by name. As in CUDA, a lower number is a higher priority.
     pub priority: BTreeMap<String, i32>,
-    /// The gain of [`candidate`](Verdict::candidate) over [`rival`](Verdict::rival): the ratio of the two scores,
-    /// minus 1. `None` if one of these arms does not exist, if jobs cannot keep up with their arrivals in any arm without
-    /// partitions, or if the comparison was too short.
+    /// The gain of [`candidate`](Verdict::candidate) over [`rival`](Verdict::rival): the ratio of the two scores, minus
+    /// 1. `None` if one of these arms does not exist, if jobs cannot keep up with their arrivals in any arm without
+    /// partitions, if a job finished no iteration in one of them, or if the comparison was too short.
     pub gain: Option<f64>,
     /// The lower and the upper end of the gain's 95 % confidence interval. The interval accounts for noise, drift, and
     /// differences between processes. If both arms meet the goal's bound and there are no floors, the verdict is to
-    /// partition if and only if the lower end is above 0.
+    /// partition if and only if the lower end is above 0, or a job finished no iteration in the rival.
     pub interval: Option<[f64; 2]>,
     /// True if the goal has no bound, or if the recommended arm meets the bound even at the worse end of the arm's 95 %
     /// confidence interval.

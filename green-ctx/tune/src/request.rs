@@ -148,8 +148,8 @@ impl Request {
         self.budget.map(|budget| budget.as_secs_f64())
     }
 
-    /// Sets the maximum time that tuning takes. The default is 19.5 s for two jobs and 9.75 s more for each further
-    /// job. The final comparison, which gives the gain and its interval, takes about half of the budget.
+    /// Sets the time after which tuning starts no further block. The default is 19.5 s for two jobs and 9.75 s more for
+    /// each further job. The final comparison, which gives the gain and its interval, takes about half of the budget.
     pub fn budget(mut self, budget: Duration) -> Request {
         self.budget = Some(budget);
         self

@@ -134,9 +134,9 @@ impl Store {
         Ok(contents.outcome)
     }
 
-    /// Reads the outcome and checks that it applies. The jobs, request, device, driver, crate version and
-    /// [libraries](Store::library) must be the same, except that the request may set a smaller budget or none. Enough
-    /// SMs must be free.
+    /// Reads the outcome and checks that it applies. The jobs, request, device, driver, crate version, free SMs and
+    /// those [libraries](Store::library) that are set here must be the same, except that the request may set a smaller
+    /// budget or none.
     ///
     /// # Errors
     ///

@@ -6,7 +6,8 @@ use std::str::FromStr;
 use crate::Profile;
 use crate::profile::{H200, by_rule, dotted};
 
-/// The driver versions that can be simulated, as `cuDriverGetVersion` returns them.
+/// The driver versions that behave differently, as `cuDriverGetVersion` returns them. A [`Spec`] may also name 12.6,
+/// 12.9, 13.2 and 13.3.
 pub const VERSIONS: &[u32] = &[12_040, 12_050, 12_080, 13_000, 13_010, 13_040, 13_050];
 
 /// Further versions that a [`Spec`] may name. They behave as the version before them, except for the functions that
@@ -97,7 +98,7 @@ fn list(items: impl Iterator<Item = impl fmt::Display>) -> String {
 }
 
 impl Spec {
-    /// Returns every profile with every driver version that supports it, ordered by name and version.
+    /// Returns every profile with every version in [`VERSIONS`] that supports it, ordered by name and version.
     ///
     /// # Examples
     ///

@@ -45,9 +45,9 @@ type GoOn<'a> = &'a mut dyn FnMut() -> bool;
 /// [`switch`](PlanSet::switch) then moves SMs between partitions at the cost of a few CUDA events.
 ///
 /// After a switch, new work of a partition waits, on the device, for work of earlier plans on the SMs of the
-/// partition's floor, and for work of an earlier partition with the same name on other SMs. New work does not
-/// wait for work on SMs above the floor. A partition that has the same SMs and priority in the old plan and in the
-/// new one also has the same context and stream.
+/// partition's floor, and for work of an earlier partition with the same name on other SMs. New work does not wait for
+/// work on SMs above the floor. A partition that has the same SMs and priority in the old plan and in the new one also
+/// has the same context and stream, unless several partitions of a plan have exactly these SMs: these may swap.
 ///
 /// Clones share the set. The [manual](crate::guide::plans) explains which work waits for which.
 ///
@@ -113,8 +113,8 @@ impl SwitchOptions {
         self
     }
 
-    /// Waits on the host for the active plan's work before the switch changes anything. If the work takes
-    /// longer than `at_most`, the switch fails. [`Duration::MAX`] sets no limit.
+    /// Waits on the host for the active plan's work before the switch changes anything; a switch to the active plan
+    /// does not wait. If the work takes longer than `at_most`, the switch fails. [`Duration::MAX`] sets no limit.
     ///
     /// If another thread switches during the wait, this switch then waits for the work of the new active
     /// plan, within the same time limit. Without a limit, this switch first waits until the work of the
@@ -253,9 +253,10 @@ impl PlanSet {
         found.ok_or_else(|| unknown(name, &plans))
     }
 
-    /// Makes a plan the active one. Work that is submitted to the plan's partitions after the switch waits,
-    /// on the device, for the previous plan's work on the SMs that the partitions take over. Work that the
-    /// caller still submits through the previous plan runs concurrently with work of the new plan.
+    /// Makes a plan the active one. Unless fences are off, work that is submitted to the plan's partitions after the
+    /// switch waits, on the device, for earlier plans' work on the SMs of its partition's floor, and for work of an
+    /// earlier partition with the same name. Work that the caller still submits through the previous plan runs
+    /// concurrently with work of the new plan.
     ///
     /// # Errors
     ///

@@ -64,8 +64,8 @@ impl From<&Stream> for Resources {
 }
 
 impl Resources {
-    /// Returns the SMs: all SMs of a device, or those on which work of a context or stream runs. A primary
-    /// context has all SMs of the device.
+    /// Returns the SMs: all SMs of a device, or those on which work of a context or stream runs. A primary context has
+    /// all SMs of the device, or under a reserve those that are not reserved.
     ///
     /// # Errors
     ///

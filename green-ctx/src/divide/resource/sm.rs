@@ -112,8 +112,10 @@ impl SmResource {
         self.min_partition
     }
 
-    /// Returns the number of SMs that are scheduled together by default. Most units have this size. An H200 also has one
-    /// unit of 12 SMs, so a group need not be a multiple of 8. [`limits_from`](SmResource::limits_from) returns the source of this number.
+    /// Returns the number of SMs that are scheduled together by default. From compute capability 9.0 on, most units
+    /// have this size; before, units have [`min_partition`](SmResource::min_partition) SMs. An H200 also has one unit
+    /// of 12 SMs, so a group need not be a multiple of 8. [`limits_from`](SmResource::limits_from) returns the source
+    /// of this number.
     #[must_use]
     #[doc(alias = "smCoscheduledAlignment")]
     pub fn alignment(&self) -> u32 {
@@ -277,9 +279,9 @@ impl SmResource {
             .map_err(|error| split::corrected(self, &request, groups, error))
     }
 
-    /// Splits the device's SMs into groups, and takes the SMs of these groups. The floor of each group is
-    /// rounded up, and its ceiling is rounded down, to a number of SMs that the device can give. Each group
-    /// reports the requested share and the resulting numbers of SMs.
+    /// Splits the device's SMs into groups, and takes the SMs of these groups. The floors and ceilings are
+    /// [rounded](Share) to numbers of SMs that the device can give. Each group reports the requested share and the
+    /// resulting numbers of SMs.
     ///
     /// A driver before CUDA 12.5 can create a context from only one piece of the device. With such a driver,
     /// all groups of the request must have the same size (the request may also take the rest), or all groups

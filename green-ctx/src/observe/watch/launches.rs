@@ -138,7 +138,7 @@ impl Driver {
     /// While checking is on, each launch queries the driver for the context in which the work would run. The launch
     /// is refused with [`Error::Escapes`] in these cases:
     ///
-    /// - The stream is not in a partition.
+    /// - The stream belongs to a context that is not green. Green contexts of other libraries are not refused.
     /// - The driver reports another context for the stream than the [`Stream`] has.
     /// - The graph has nodes in a context other than the stream's context. Before CUDA 13.2 the driver reports the
     ///   contexts of kernel nodes only.
