@@ -9,11 +9,11 @@
 
 use std::env;
 use std::ffi::{OsStr, OsString};
-use std::fs::{self, DirBuilder};
+use std::fs::{self, DirBuilder, Permissions};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::{self, Write};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{StatVfsMountFlags, getxattr, statvfs};
@@ -160,7 +160,7 @@ fn user() -> u32 {
     geteuid().as_raw()
 }
 
-/// Writes the files to the user's cache, or to a folder for temporary files if there is no cache that can be written.
+/// Writes the files to the user's cache, or to a folder for temporary files if there is no cache that can be used.
 /// Returns the paths of the library in front and of the audit library.
 fn place(front: &[u8]) -> Result<(PathBuf, PathBuf), Error> {
     let absolute = |name| env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
@@ -188,12 +188,14 @@ fn written(folder: &Path, front: &[u8]) -> Result<(PathBuf, PathBuf), Error> {
 }
 
 /// Makes a folder, unless it exists, and returns its path without links. It must belong to the user, and no other user
-/// may be able to replace a file in it, the folder itself, or a folder above it.
+/// may be able to replace a file in it, the folder itself, or a folder above it. If the user is root, others must be able
+/// to read the files: a program that gives up root's rights would lose the limit without them.
 fn safe(folder: &Path) -> Result<PathBuf, Error> {
     DirBuilder::new().mode(0o700).recursive(true).create(folder.parent().unwrap_or(folder))?;
-    match DirBuilder::new().mode(0o700).create(folder) {
+    match fs::create_dir(folder) {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error.into()),
-        _ => {}
+        Ok(()) => fs::set_permissions(folder, Permissions::from_mode(0o755))?,
+        Err(_) => {}
     }
     let wrong = |path: &Path, why| Err(Error::Unsafe { path: path.to_owned(), why });
     let found = folder.symlink_metadata()?;
@@ -206,6 +208,11 @@ fn safe(folder: &Path) -> Result<PathBuf, Error> {
     let folder = folder.canonicalize()?;
     if statvfs(&folder).map_err(io::Error::from)?.f_flag.contains(StatVfsMountFlags::NOEXEC) {
         return Err(io::Error::other("libraries there cannot be loaded (noexec)").into());
+    }
+    let is_closed = |path: &Path| path.metadata().is_ok_and(|found| found.mode() & 0o001 == 0);
+    if user() == 0 && folder.ancestors().any(is_closed) {
+        let why = "only root can search it, and a program may give up root's rights";
+        return Err(io::Error::other(why).into());
     }
     for above in folder.ancestors().skip(1) {
         let found = above.metadata()?;
@@ -239,6 +246,7 @@ fn file(folder: &Path, kind: &str, content: &[u8]) -> Result<PathBuf, Error> {
     }
     let mut new = NamedTempFile::new_in(folder)?;
     new.write_all(content)?;
+    new.as_file().set_permissions(Permissions::from_mode(0o644))?;
     new.persist(&path).map_err(io::Error::from)?;
     Ok(path)
 }

@@ -54,7 +54,8 @@ impl CurveRequest {
         let parts = || PARTS.iter().map(|(part, whole)| pieces.sms * part / whole / unit * unit);
         let counts = self.counts.clone().unwrap_or_else(|| parts().collect());
         let whole_units = |sms: u32| {
-            let regular = pieces.round_up(sms.max(1), false);
+            let sms = sms.max(1);
+            let regular = pieces.round_up(sms, false);
             let with_odd = pieces.odd + pieces.round_up(sms.saturating_sub(pieces.odd), false);
             // As in a partition, the odd unit takes part if the others are too few, or do not give the number.
             match with_odd == sms || regular > pieces.sms - pieces.odd {
@@ -414,6 +415,7 @@ mod tests {
         for (pieces, asked, counts) in [
             (H200, [0, 60, 61, 120, 121], &[8, 60, 64, 120, 124][..]),
             (rtx5080, [50, 57, 61, 69, 77], &[56, 60, 68, 76]),
+            (UnitSizes { sms: 20, unit: 2, odd: 0 }, [0, 1, 3, 18, 19], &[2, 4, 18]),
         ] {
             let found = CurveRequest::default().counts(asked).counts_on(pieces);
             assert!(found.iter().eq(counts), "{found:?}");

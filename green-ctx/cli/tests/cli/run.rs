@@ -345,14 +345,14 @@ fn a_changed_file_in_the_cache_is_replaced() {
     assert_eq!(bench.out(&seen), "32\n");
     let files = bench.files();
     assert_eq!(files.len(), 2, "{files:?}");
-    assert_eq!(fs::metadata(bench.cache.0.join("green-ctx")).expect("it").mode() & 0o777, 0o700);
+    assert_eq!(fs::metadata(bench.cache.0.join("green-ctx")).expect("it").mode() & 0o777, 0o755);
     for file in &files {
         let good = fs::read(file).expect("it can be read");
         let is_good = || {
             assert_eq!(bench.out(&seen), "32\n");
             assert_eq!(fs::read(file).expect("it can be read"), good);
             let about = fs::symlink_metadata(file).expect("it is there");
-            assert!(about.is_file() && about.mode() & 0o777 == 0o600, "{about:?}");
+            assert!(about.is_file() && about.mode() & 0o777 == 0o644, "{about:?}");
         };
         let mut bad = good.clone();
         *bad.last_mut().expect("a byte") ^= 1;
@@ -384,7 +384,7 @@ fn a_cache_that_others_can_change_is_refused() {
     assert_eq!(bench.out(&["--sms", "8", "true"]), "");
     fs::set_permissions(&bench.cache.0, Permissions::from_mode(0o777)).expect("it can be set");
     bench.refused(&["--sms", "8"], 2, "can be written by other users");
-    fs::set_permissions(&bench.cache.0, Permissions::from_mode(0o700)).expect("it can be set");
+    fs::set_permissions(&bench.cache.0, Permissions::from_mode(0o755)).expect("it can be set");
     if chown(&folder, Some(1), None).is_ok() {
         bench.refused(&["--sms", "8"], 2, "green-ctx is not a folder of yours");
         chown(&folder, Some(0), None).expect("it can be set");
@@ -395,6 +395,28 @@ fn a_cache_that_others_can_change_is_refused() {
     fs::remove_dir_all(&folder).expect("it can be removed");
     std::os::unix::fs::symlink("/tmp", &folder).expect("a link");
     bench.refused(&["--sms", "8"], 2, "green-ctx is not a folder of yours");
+}
+
+/// The loader says so on standard error if it cannot read the library that it is to ask.
+#[test]
+#[ignore = "`cargo xtask clients` runs it with the simulated libcuda.so.1"]
+fn a_program_that_gives_up_roots_rights_has_the_limit() {
+    let bench = Bench::new("root");
+    if fs::metadata(&bench.cache.0).expect("it is there").uid() != 0 {
+        return eprintln!("skipped: only root can give up root's rights");
+    }
+    let program = "import os; os.setuid(65534); os.execv('/bin/sh', ['sh', '-c', 'echo $LD_AUDIT'])";
+    for (mode, folder) in [(0o755, "cache/green-ctx"), (0o700, "green-ctx-0")] {
+        let cache = bench.cache.0.join("cache");
+        fs::create_dir_all(&cache).expect("a folder");
+        fs::set_permissions(&cache, Permissions::from_mode(mode)).expect("it can be set");
+        let mut command = bench.command(&["--sms", "32", "python3", "-c", program]);
+        command.env("XDG_CACHE_HOME", &cache).env("TMPDIR", &bench.cache.0);
+        let answer = Run::of(command.output().expect("it starts"));
+        let there = bench.cache.0.join(folder);
+        assert!(answer.out.starts_with(there.to_str().expect("a name")), "{}", answer.out);
+        assert_eq!((answer.status, answer.err.as_str()), (0, ""));
+    }
 }
 
 /// The program gets the folder that was checked, and not a link that could lead elsewhere later.
