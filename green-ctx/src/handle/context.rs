@@ -51,10 +51,11 @@ pub use self::weak::WeakContext;
 /// immediately, and the next owner's work waits on the device for the earlier work. The driver's context is kept for
 /// the next partition on the same SMs ([`Device::context_counts`]).
 ///
-/// If the driver cannot record an event for the remaining work, no floor can get the partition's SMs until the record
-/// succeeds at a later split: they are in quarantine. The driver refuses the record while a foreign stream of the context is being
-/// captured, and the attempt invalidates the capture. While a stream that was [kept alive](crate::Stream::keep_alive)
-/// is being captured, this crate does not attempt the record, so the capture stays valid.
+/// If the driver can neither record an event for the remaining work nor wait for it, no floor can get the partition's
+/// SMs until the record succeeds at a later split: they are in quarantine. The driver refuses the record while a
+/// foreign stream of the context is being captured, and the attempt invalidates the capture. While a stream that was
+/// [kept alive](crate::Stream::keep_alive) is being captured, this crate does not attempt the record, so the capture
+/// stays valid.
 ///
 /// # Examples
 ///

@@ -140,8 +140,8 @@ impl Driver {
     /// # Errors
     ///
     /// - [`Error::Load`] if there is no driver, or if it is older than CUDA 12.4.
-    /// - [`Error::Reserve`] if the amount in `GREEN_CTX_RESERVE` cannot be reserved, and [`Error::InvalidRequest`] if there
-    ///   is an amount, but not the feature.
+    /// - [`Error::Reserve`] if the amount in `GREEN_CTX_RESERVE` cannot be reserved, and [`Error::InvalidRequest`] if it
+    ///   leaves no SMs of a device, or if there is an amount, but not the feature.
     /// - [`Error::Driver`] if the driver fails to initialise, for example on a machine without a GPU.
     /// - [`Error::Forked`] if this process was forked after a driver was loaded, or while a driver was being loaded.
     ///
@@ -164,6 +164,13 @@ impl Driver {
         }
         Driver::reserve_from_environment()?;
         let driver = fork::load(|| Driver::start(Api::load()?, Origin::Library))?;
+        #[cfg(feature = "reserve")]
+        for device in driver.devices() {
+            // A device without green contexts fails when it is used.
+            if let Err(error @ Error::InvalidRequest(_)) = device.reserved_sm_count() {
+                return Err(error);
+            }
+        }
         Ok(LOADED.get_or_init(|| driver).clone())
     }
 
@@ -189,21 +196,16 @@ impl Driver {
             Amount::Percent(percent) => (percent, true),
         };
         if number == 0 || percent && number > 100 {
-            let words = "of the SMs cannot be reserved; ask for 1 or more, or for 1 % to 100 %";
-            return Err(Error::InvalidRequest(format!("{amount} {words}")));
+            let words = "ask for 1 SM or more, or for 1% or more, and leave SMs for other work";
+            return Err(Error::InvalidRequest(format!(
+                "a reserve of {amount} cannot be made; {words}"
+            )));
         }
         // If the variable has another amount, that one stays.
         Driver::reserve_from_environment()?;
         let amount = green_ctx_reserve::Amount { number, percent, of_rest: false };
         green_ctx_reserve::reserve(amount).map_err(Error::Reserve)?;
-        let driver = Driver::load()?;
-        for device in driver.devices() {
-            // A device without green contexts fails when it is used.
-            if let Err(error @ Error::InvalidRequest(_)) = device.reserved_sm_count() {
-                return Err(error);
-            }
-        }
-        Ok(driver)
+        Driver::load()
     }
 
     /// Reserves the SMs in the environment variable `GREEN_CTX_RESERVE`, if it is set. Makes no driver call, so that

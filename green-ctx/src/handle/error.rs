@@ -11,7 +11,6 @@ use crate::handle::token::DefaultStream;
 use crate::ledger::{Holder, NotEnoughSms, Refusal, ShareError, UNBOUND};
 use crate::work::fit::DoesNotFit;
 
-/// The reason why no SMs can be reserved.
 #[cfg(feature = "reserve")]
 pub use green_ctx_reserve::Error as ReserveError;
 
@@ -75,7 +74,7 @@ pub enum Error {
     /// The requested groups do not fit into the free SMs.
     #[error("{0}")]
     NotEnoughSms(Box<NotEnoughSms>),
-    /// The request is invalid, so no device could fulfil it.
+    /// The request is invalid: it cannot succeed on this device, or not in the present state.
     #[error("{0}")]
     InvalidRequest(String),
     /// The device is divided (*cut*) into units that differ from the requested ones, and some of the existing units are
@@ -220,13 +219,13 @@ impl<T, R: Into<Error>> From<Refused<T, R>> for Error {
 pub enum ErrorKind {
     /// There is no driver, or no device.
     NoDriver,
-    /// The driver is too old for the operation, or the system cannot make a reserve.
+    /// The driver is too old for the operation, or for this crate, or the system cannot make a reserve.
     Unsupported,
     /// The request is wrong. A different request can succeed.
     InvalidRequest,
     /// The request is valid, but the resources that it needs are in use.
     Unavailable,
-    /// The driver failed.
+    /// The driver failed. It may be damaged or not ready, or the process was forked.
     Driver,
 }
 
@@ -281,7 +280,11 @@ impl Error {
     #[must_use]
     pub fn kind(&self) -> ErrorKind {
         match self {
-            Error::Load(_) | Error::Forked => ErrorKind::NoDriver,
+            Error::Load(LoadError::NotFound { .. }) => ErrorKind::NoDriver,
+            Error::Load(LoadError::TooOld { .. }) => ErrorKind::Unsupported,
+            Error::Driver { call: "cuInit", status: CUresult::CUDA_ERROR_NO_DEVICE } => {
+                ErrorKind::NoDriver
+            }
             #[cfg(feature = "reserve")]
             Error::Reserve(error) => match error {
                 green_ctx_reserve::Error::NotFound => ErrorKind::NoDriver,
@@ -294,11 +297,11 @@ impl Error {
             #[cfg(feature = "sim")]
             Error::Simulator(green_ctx_sim::SimError::Spec(_)) => ErrorKind::InvalidRequest,
             #[cfg(feature = "sim")]
-            Error::Simulator(_) => ErrorKind::NoDriver,
+            Error::Simulator(_) => ErrorKind::Driver,
             Error::NoSuchDevice { count: 0, .. } => ErrorKind::NoDriver,
             Error::Unsupported { .. } => ErrorKind::Unsupported,
             Error::NotEnoughSms(shortage)
-                if shortage.exceeds_device()
+                if shortage.exceeds_reserve()
                     || shortage.holders.is_empty()
                         && shortage.sharers.is_empty()
                         && shortage.quarantined == 0 =>
@@ -319,8 +322,11 @@ impl Error {
             | Error::Escapes(_)
             | Error::HostPanic { .. }
             | Error::GuardOrder => ErrorKind::InvalidRequest,
-            Error::Driver { call: "cuInit", .. } => ErrorKind::NoDriver,
-            Error::Driver { .. } | Error::WrongSmCount { .. } => ErrorKind::Driver,
+            // A program without a driver may go on without partitions. A driver that is damaged or not ready is no
+            // reason for that.
+            Error::Load(_) | Error::Forked | Error::Driver { .. } | Error::WrongSmCount { .. } => {
+                ErrorKind::Driver
+            }
         }
     }
 

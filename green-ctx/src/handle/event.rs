@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use green_ctx_sys::{CUevent, CUevent_flags, CUevent_st};
+use green_ctx_sys::{CUevent, CUevent_flags, CUevent_st, CUresult};
 
 use crate::handle::context::Context;
 use crate::handle::device::Device;
@@ -263,6 +263,7 @@ impl Event {
     /// # Errors
     ///
     /// - [`Error::DeviceMismatch`] if `start` belongs to another driver.
+    /// - [`Error::InvalidRequest`] if an event was not recorded, or records no time.
     /// - [`Error::Driver`] if the driver call fails.
     ///
     /// # Examples
@@ -290,12 +291,20 @@ impl Event {
         start.check_driver(self.driver())?;
         let mut milliseconds = 0.0f32;
         // SAFETY: `self` and `start` keep both events alive. `milliseconds` is a live local that the driver writes.
-        unsafe {
+        let asked = unsafe {
             call!(
                 self.driver().functions()?,
                 cuEventElapsedTime(&raw mut milliseconds, start.raw(), self.raw())
             )
-        }?;
+        };
+        asked.map_err(|error| match error {
+            Error::Driver { status: CUresult::CUDA_ERROR_INVALID_HANDLE, .. } => {
+                let reason = "an event has no time if it was not recorded, or was created without \
+                              `EventOptions::timing`";
+                Error::InvalidRequest(reason.to_owned())
+            }
+            error => error,
+        })?;
         // The time is negative if `start` was recorded after `self`. Report that as zero.
         Ok(Duration::try_from_secs_f64(f64::from(milliseconds) / 1e3).unwrap_or_default())
     }

@@ -73,6 +73,12 @@ impl NotEnoughSms {
     pub(crate) fn exceeds_device(&self) -> bool {
         self.floors > u64::from(self.total)
     }
+
+    /// Returns whether the requested floors add up to more SMs than the reserve has, or without a reserve the device.
+    pub(crate) fn exceeds_reserve(&self) -> bool {
+        let unbound = self.sharers.iter().find(|sharer| &*sharer.name == UNBOUND);
+        self.floors > u64::from(self.total - unbound.map_or(0, |rest| rest.sm_count))
+    }
 }
 
 impl fmt::Display for NotEnoughSms {

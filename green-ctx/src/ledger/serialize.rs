@@ -42,7 +42,12 @@ impl<'de> Deserialize<'de> for Share {
             Count(u32),
             Text(String),
         }
-        let text = match Form::deserialize(from)? {
+        let wrong = |_| {
+            D::Error::custom(
+                "a share is a number such as 16, or text such as \"32..\", \"25%\" or \"rest\"",
+            )
+        };
+        let text = match Form::deserialize(from).map_err(wrong)? {
             Form::Count(count) => count.to_string(),
             Form::Text(text) => text,
         };

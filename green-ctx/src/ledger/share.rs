@@ -419,7 +419,7 @@ fn wrong(text: &str, error: &std::num::ParseIntError) -> String {
         PosOverflow if text.contains('%') => format!("{text:?} is more than 100%; ask for less"),
         PosOverflow => format!("{text:?} is more SMs than any device has; ask for fewer"),
         _ => format!(
-            "{text:?} is not a share; ask for SMs as in 16, 32.., 16..48, ..100, 25%, .. or rest"
+            "{text:?} is not a share; ask for SMs as in 16, 32.., 16..48, ..100, 25%, .., rest or all"
         ),
     }
 }

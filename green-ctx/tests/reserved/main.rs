@@ -87,8 +87,14 @@ fn floors_come_from_the_reserve() -> Tested {
         let parts = device.partition(request)?;
         assert_eq!((parts["decode"].sm_count(), parts["load"].sm_count()), (132, 100));
         drop(parts);
-        let error = device.partition([40]).map(drop).expect_err("32 are free").to_string();
+        let error = device.partition([40]).map(drop).expect_err("32 are free");
+        assert_eq!(error.kind(), ErrorKind::InvalidRequest, "no close makes it possible");
+        let error = error.to_string();
         assert!(error.contains("work outside of partitions (100 SMs) may use them"), "{error}");
+        let held = device.partition([8])?;
+        let error = device.partition([32]).map(drop).expect_err("24 are free");
+        assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+        drop(held);
         let fine = SplitRequest::new().group("fine", 6).granularity(Granularity::Fine);
         let error = device.partition(fine).map(drop).expect_err("the rest is coarse").to_string();
         assert!(error.contains("a reserve keeps it cut like this"), "{error}");
@@ -283,10 +289,8 @@ fn a_reserve_that_leaves_nothing_confines_nothing_in_silence() -> Tested {
         assert!(error.to_string().contains("leaves no SMs"), "{error}");
         let error = Driver::reserve(Amount::Sms(32)).map(drop).expect_err("it stays");
         assert!(error.to_string().contains("has reserved 132 SMs already"), "{error}");
-        let device = Driver::load()?.device(0)?;
-        let error = device.primary_context().expect_err("nothing is left");
+        let error = Driver::load().expect_err("nothing is left");
         assert!(error.to_string().contains("leaves no SMs"), "{error}");
-        assert!(device.resources().sm().is_err());
         let foreign = Foreign::open("libcuda.so.1")?;
         let mut context = ptr::null_mut();
         assert_eq!((foreign.retain(0, &mut context), context.is_null()), (915, true));

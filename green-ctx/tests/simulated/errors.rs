@@ -251,6 +251,20 @@ fn errors_print_as_text_where_a_program_debugs() -> Outcome {
     Ok(())
 }
 
+/// A program may go on without partitions if there is no driver, but not if the driver is not ready.
+#[test]
+fn a_driver_that_does_not_work_is_not_a_missing_one() {
+    let init = |status| Error::Driver { call: "cuInit", status };
+    for (error, kind) in [
+        (init(CUresult::CUDA_ERROR_NO_DEVICE), ErrorKind::NoDriver),
+        (init(CUresult::CUDA_ERROR_SYSTEM_DRIVER_MISMATCH), ErrorKind::Driver),
+        (init(CUresult::CUDA_ERROR_SYSTEM_NOT_READY), ErrorKind::Driver),
+        (Error::Forked, ErrorKind::Driver),
+    ] {
+        assert_eq!(error.kind(), kind, "{error}");
+    }
+}
+
 #[test]
 fn text_that_is_no_share_is_an_invalid_request() {
     let read = |text: &str| -> green_ctx::Result<Share> { Ok(text.parse()?) };

@@ -2,7 +2,7 @@
 
 use std::thread;
 
-use green_ctx::{Event, StreamOptions, event::EventOptions};
+use green_ctx::{Event, StreamOptions, error::ErrorKind, event::EventOptions};
 
 use crate::common::{Outcome, partition};
 use crate::{Machine, each_driver};
@@ -76,6 +76,25 @@ fn partitions_come_and_go_beside_events() -> Outcome {
         device.release_idle();
         let live = sim.live();
         assert_eq!((live.primary_retains, live.events), (0, 0));
+        Ok(())
+    })
+}
+
+#[test]
+fn an_event_without_a_time_is_named() -> Outcome {
+    each_driver(|Machine { device, .. }| {
+        let (timed, plain) = (EventOptions::default().timing(true), EventOptions::default());
+        let stream = device.primary_context()?.create_stream(StreamOptions::default())?;
+        for (first, second, is_recorded) in [(plain, timed, true), (timed, timed, false)] {
+            let (start, end) = (device.create_event(first)?, device.create_event(second)?);
+            stream.record(&start)?;
+            if is_recorded {
+                stream.record(&end)?;
+            }
+            stream.synchronize()?;
+            let error = end.elapsed_since(&start).expect_err("one has no time");
+            assert_eq!(error.kind(), ErrorKind::InvalidRequest, "{error}");
+        }
         Ok(())
     })
 }

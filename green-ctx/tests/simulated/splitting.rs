@@ -11,7 +11,7 @@ use crate::common::{Outcome, group, simulated};
 use crate::{COMPOSITION, Machine, STRUCTURED, contexts, counts, disjoint, each_driver, of};
 
 /// The error's subject if the driver creates contexts of a single resource only.
-const COMPOSED: &str = "cuDevResourceGenerateDesc with several resources";
+const COMPOSED: &str = "a group of several units, as for groups of different sizes,";
 
 /// A request, the counts that it gets, the remainder, and whether drivers before CUDA 12.5 can do it.
 type Case = (SplitRequest, Vec<u32>, Option<u32>, bool);

@@ -111,7 +111,8 @@ impl SmGroup {
         check_version(self.device(), COMPOSITION, "splitting a group")?;
         let cut = &self.placement().cut;
         if Some(request.granularity) != cut.granularity() {
-            return Err(Error::CutInUse { held: cut.to_string(), holders: Vec::new() });
+            let reason = format!("{} is cut into {cut}; ask for the same", self.name());
+            return Err(Error::InvalidRequest(reason));
         }
         let counted = request.counted(|| {
             // Percentages refer to the group's floor, since new floors come from it, or to what it shares if

@@ -94,5 +94,5 @@ fn check(one: &SmGroup, other: &SmGroup) -> Result<()> {
             return refused("they differ in co-scheduled SMs or in locality domain");
         }
     }
-    check_version(one.device(), COMPOSITION, "cuDevResourceGenerateDesc with several resources")
+    check_version(one.device(), COMPOSITION, "a group of several parts")
 }

@@ -288,5 +288,9 @@ fn check_composition(device: &Device, chosen: &[GroupUnits]) -> Result<()> {
     if chosen.iter().all(|group| group.placement.members.len() == 1) {
         return Ok(());
     }
-    check_version(device, COMPOSITION, "cuDevResourceGenerateDesc with several resources")
+    check_version(
+        device,
+        COMPOSITION,
+        "a group of several units, as for groups of different sizes,",
+    )
 }

@@ -10,8 +10,10 @@ use std::time::Duration;
 use green_ctx::sim::{Live, Sim};
 use green_ctx::{
     Device, Error, Kernel, Plan, PlanRequest, PlanSet, SplitRequest, Stream, StreamOptions,
+    error::ErrorKind,
     graph::CaptureMode,
     plan::{PlanError, SwitchOptions},
+    resource::Granularity,
 };
 
 use crate::common::plans::plan;
@@ -248,6 +250,10 @@ fn bad_plans_are_refused_and_change_nothing() -> Outcome {
     assert!(refused(PlanRequest::new("none", [0])).contains("asks for 0 SMs"));
     let structured = PlanRequest::new("structured", SplitRequest::from([16]).coscheduled(8));
     assert!(refused(structured).contains("by count"));
+    let fine = PlanRequest::new("fine", SplitRequest::from([16]).granularity(Granularity::Fine));
+    let error = set.prepare(fine).expect_err("the set's group is coarse");
+    assert_eq!(error.kind(), ErrorKind::InvalidRequest);
+    assert!(error.to_string().ends_with("is cut into coarse units; ask for the same"), "{error}");
     assert_eq!(sim.live(), live);
     assert_eq!(set.plans().len(), 1);
 

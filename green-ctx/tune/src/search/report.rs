@@ -21,9 +21,12 @@ impl<M: Measure> Search<'_, M> {
         for (job, alone) in self.question.jobs.iter().zip(&self.alone) {
             let drift = drift(&alone.references);
             if drift > MOST_DRIFT {
+                let cause = match self.measure.stand_in() {
+                    None => "something else used the GPU, or its clocks changed",
+                    Some(_) => "no GPU ran it",
+                };
                 notes.push(format!(
-                    "the rate of {} alone drifted by {:.0} % during the search: something else used the GPU, \
-                     or its clocks changed",
+                    "the rate of {} alone drifted by {:.0} % during the search: {cause}",
                     job.name,
                     100.0 * drift
                 ));
