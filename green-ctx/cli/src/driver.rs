@@ -1,6 +1,6 @@
 //! The option `--driver`, which selects the installed driver, a driver library or a simulated driver.
 
-#[cfg(feature = "sim")]
+use std::env;
 use std::io::{self, Write};
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -16,7 +16,7 @@ use crate::failure::Failure;
 pub(crate) use self::texts::{ABOUT, CHOICES, WITHOUT_A_GPU};
 
 /// Advice for a machine without a GPU if the driver must be a library.
-#[cfg(any(target_os = "linux", not(feature = "sim")))]
+#[cfg(target_os = "linux")]
 pub(crate) const WITH_A_LIBRARY: &str = "\
     without a GPU, build the simulated driver with `cargo xtask sim-lib` in the repository of green-ctx, and set \
     LD_LIBRARY_PATH=target/sim-lib and GREEN_CTX_SIM=h200";
@@ -27,7 +27,7 @@ mod texts {
     pub(crate) const CHOICES: &str = "auto, cuda, cuda:PATH, sim or sim:PROFILE[@VERSION]";
     pub(crate) const ABOUT: &str = "\
         `auto` uses the installed NVIDIA driver. If no driver library is installed, `auto` simulates an H200, and a note \
-        says so: in text, and with --csv on standard error; JSON has the driver's kind. A program after -- and \
+        on standard error says so. A program after -- and \
         GREEN_CTX_RESERVE need a driver library, so nothing is simulated for them. An installed driver that does not work is an error. `cuda` uses only the installed \
         driver, and `cuda:PATH` uses the driver library at PATH. `sim:h200@12.4` simulates an H200 with a driver for \
         CUDA 12.4, and `sim:36sm,cc12.0` a GPU with 36 SMs and compute capability 12.0. If a profile or version is unknown, the error message lists the known profiles or versions.";
@@ -41,7 +41,10 @@ mod texts {
     pub(crate) const ABOUT: &str = "\
         `auto` and `cuda` use the installed NVIDIA driver, and `cuda:PATH` uses the driver library at PATH. This build \
         has no simulated driver.";
-    pub(crate) const WITHOUT_A_GPU: &str = super::WITH_A_LIBRARY;
+    pub(crate) const WITHOUT_A_GPU: &str = "\
+        without a GPU, build the simulated driver with `cargo xtask sim-lib` in the repository of green-ctx, and set \
+        LD_LIBRARY_PATH=target/sim-lib and GREEN_CTX_SIM=h200, or use the command of `cargo install green-ctx-cli`, \
+        which contains a simulated GPU";
 }
 
 /// The driver that the option `--driver` selects.
@@ -90,8 +93,18 @@ impl FromStr for DriverChoice {
 }
 
 impl DriverChoice {
-    /// Loads the driver. Writes a note to standard error if `Auto` falls back to the simulated driver.
+    /// Loads the driver. Writes a note to standard error if `Auto` falls back to the simulated driver, and if a reserve
+    /// is requested that this driver does not have.
     pub(crate) fn load(&self) -> Result<Driver, Failure> {
+        if !matches!(self, DriverChoice::Auto | DriverChoice::Installed)
+            && env::var_os("GREEN_CTX_RESERVE").is_some_and(|amount| !amount.is_empty())
+        {
+            // If standard error is closed, the output shows that there is no reserve.
+            let _ = writeln!(
+                io::stderr(),
+                "note: GREEN_CTX_RESERVE holds only for the installed driver, so nothing is reserved"
+            );
+        }
         #[cfg(feature = "sim")]
         let driver = self.load_with(|spec| Driver::simulated(&Sim::new(spec)?));
         #[cfg(not(feature = "sim"))]

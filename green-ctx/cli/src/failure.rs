@@ -8,7 +8,7 @@ use green_ctx::{Error, LoadError, error::ErrorKind, resource::NotEnoughSms};
 
 use crate::jobs::JobError;
 
-/// The exit status if verification fails or a bound cannot be met.
+/// The exit status if verification fails or no arm is certain to meet a bound.
 pub(crate) const NOT_VERIFIED: u8 = 1;
 /// The exit status for invalid arguments.
 pub(crate) const BAD_USAGE: u8 = 2;

@@ -6,7 +6,8 @@ Fields with --json. Those of the list that is marked with * are the columns with
 ";
 
 pub(crate) const INFO: &str =
-    "  provenance     where a simulated driver's behaviour comes from; null for a driver of a GPU
+    "  provenance     where a simulated driver's behaviour comes from; null for a driver of a GPU, and in
+                 a build without the simulator, such as the command that pip installs
   sources        the same for each group of its data: data, origin, from; or null
   abilities      name, needs (the CUDA version), available
   devices *      ordinal, name, sm_count, compute_capability, uuid, memory_bytes
@@ -60,12 +61,12 @@ pub(crate) const CURVE: &str =
                    blocks_us      the time of an iteration in each block, or of each run, in us; with
                                   --metric, a time that gives the same speed
                    median_us      their median
-                   median         of a program, in the metric's unit
+                   median         of a program, in the metric's unit; null if there are no blocks
                    spread         the slowest minus the fastest block, as a fraction of the median;
                                   null if there is only one
                    speed          as a fraction of the speed on the whole device
                    doubling       the factor compared with half of the SMs, or null
-                   skipped        the reason if the job does not run, or null
+                   skipped        the reason if the job does not run, or fails after some blocks; or null
   shape          kind (scales, saturates, host_bound, hidden or unknown), sms (where it saturates)
   sentence       the shape in words
   host_us        the time in which the host submits an iteration, or null
@@ -104,6 +105,7 @@ pub(crate) const TUNE: &str =
                    blocks         the number of measurement blocks
                    skipped        the reason if the arm cannot run, or null
   notes          remarks
+  complete       false after an interruption
   seconds        the duration of tuning";
 
 /// Returns the help of a command with these fields. What `-h` shows too comes last.

@@ -78,7 +78,8 @@ struct Options {
     #[arg(long, global = true, display_order = 100)]
     json: bool,
     /// Prints the table as comma-separated values: the devices of info, the groups of split, the partitions of verify, the
-    /// points of curve, and the arms of tune. The columns are the fields in the JSON.
+    /// points of curve, and the arms of tune. The columns are the fields in the JSON. Notes and warnings, and a note if
+    /// the driver is simulated, go to standard error.
     #[arg(long, global = true, display_order = 100, conflicts_with = "json")]
     csv: bool,
 }
@@ -133,8 +134,9 @@ const COMPLETIONS: &str = "Examples:
 const EXIT_STATUS: &str = "Exit status:
   0  success; for verify, the partitions are verified
   1  verification failed: a partition violated its share, or did not get all of it; for tune,
-     a bound cannot be met, or a job cannot keep up with its arrivals even alone; for tune
-     and curve, an interruption before there was a result
+     a bound cannot be met, there were too few iterations to know whether it is met, or a job
+     cannot keep up with its arrivals even alone; for tune and curve, an interruption before
+     there was a result
   2  bad usage: an invalid argument, a split that does not fit, a file that cannot be written
   3  no usable driver, a driver too old for the request, or a driver failure
   130  a second interruption of tune or curve, which ends it at once";

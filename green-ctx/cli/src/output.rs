@@ -5,6 +5,7 @@ use std::io::{self, Write};
 
 use green_ctx::{Driver, Result, resource::NotEnoughSms};
 use serde::Serialize;
+use serde_json::Value;
 
 use crate::failure::Failure;
 use crate::{DriverChoice, Options};
@@ -31,7 +32,8 @@ impl Outcome {
         self
     }
 
-    /// Returns a result as JSON, or its list `list` as comma-separated values, if an option requests this.
+    /// Returns a result as JSON, or its list `list` as comma-separated values, if an option requests this. With these
+    /// values, prints the notes and warnings of the result to standard error.
     pub(crate) fn data(
         options: &Options,
         object: &impl Serialize,
@@ -40,7 +42,11 @@ impl Outcome {
     ) -> Result<Option<Outcome>, Failure> {
         Ok(match (options.json, options.csv) {
             (true, _) => Some(Outcome::json(object, status)?),
-            (false, true) => Some(Outcome { text: green_ctx_report::to_csv(object, list), status }),
+            (false, true) => {
+                // If standard error is closed, the table is still wanted.
+                let _ = io::stderr().write_all(remarks(options, object)?.as_bytes());
+                Some(Outcome { text: green_ctx_report::to_csv(object, list), status })
+            }
             (false, false) => None,
         })
     }
@@ -51,6 +57,32 @@ impl Outcome {
         text.push('\n');
         Ok(Outcome { text, status })
     }
+}
+
+/// Returns what the JSON of a result says about all of its table: that it was simulated, the notes, the warnings, and that
+/// it is not complete.
+fn remarks(options: &Options, object: &impl Serialize) -> Result<String, Failure> {
+    let object = serde_json::to_value(object).map_err(io::Error::from)?;
+    let mut text = String::new();
+    let is_simulated = |driver: &Value| match driver["kind"].as_str() {
+        // A note has already said so if there is no driver library.
+        Some(kind) => {
+            kind == "simulated" && (options.driver != DriverChoice::Auto || Driver::load().is_ok())
+        }
+        // A saved outcome of jobs in a model has no driver.
+        None => true,
+    };
+    if object.get("driver").is_some_and(is_simulated) {
+        text.push_str("note: this is a simulation, and no GPU was used\n");
+    }
+    for (list, word) in [("notes", "note"), ("warnings", "warning")] {
+        let lines = object[list].as_array().into_iter().flatten().filter_map(Value::as_str);
+        lines.for_each(|line| text.push_str(&format!("{word}: {line}\n")));
+    }
+    if object["complete"] == false {
+        text.push_str("warning: the measurement was interrupted: these are the results so far\n");
+    }
+    Ok(text)
 }
 
 /// Prints the result and returns its exit status.

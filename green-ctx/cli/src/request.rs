@@ -171,7 +171,7 @@ pub(crate) fn explained(error: clap::Error, arguments: &[OsString]) -> clap::Err
     let Some(ContextValue::String(extra)) = error.get(ContextKind::InvalidArg) else {
         return error;
     };
-    if error.kind() != ErrorKind::UnknownArgument {
+    if error.kind() != ErrorKind::UnknownArgument || extra.starts_with('-') {
         return error;
     }
     let texts: Vec<_> = arguments.iter().map(|text| text.to_string_lossy()).collect();
@@ -179,7 +179,9 @@ pub(crate) fn explained(error: clap::Error, arguments: &[OsString]) -> clap::Err
     let option = texts[..place].iter().rev().find(|text| text.starts_with("--"));
     let option = option.map_or("", |text| text.split('=').next().unwrap_or(text));
     let how = match option {
-        "--counts" | "--coscheduled" => "separate values with commas, as in 16,24".to_owned(),
+        "--counts" | "--coscheduled" | "--sms" => {
+            "separate values with commas, as in 16,24".to_owned()
+        }
         "--group" | "--job" | "--arrival" | "--floor" | "--leave-out" => {
             format!("give {option} once for each value")
         }
@@ -204,6 +206,14 @@ fn share(text: &str) -> Result<Share, String> {
 pub(crate) fn seconds(text: &str) -> Result<Duration, String> {
     let seconds = text.trim().parse().ok().and_then(|it| Duration::try_from_secs_f64(it).ok());
     seconds.ok_or_else(|| "a duration must be a number of seconds, such as 10".to_owned())
+}
+
+/// Reads the longest time of a run in seconds.
+pub(crate) fn timeout(text: &str) -> Result<Duration, String> {
+    match seconds(text)? {
+        Duration::ZERO => Err("a timeout must be longer than 0 s".to_owned()),
+        time => Ok(time),
+    }
 }
 
 pub(crate) fn count(text: &str) -> Result<u32, String> {

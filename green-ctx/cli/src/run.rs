@@ -224,7 +224,9 @@ mod linux {
     /// Returns the number of SMs that an amount is of those that work outside of partitions has on a device with these
     /// units, if the library can give this number.
     fn number(device: &Device, units: UnitSizes, amount: Amount) -> Result<u32, Failure> {
-        let sms = device.sm_count()? - device.reserved_sm_count()?;
+        let reserved = device.reserved_sm_count()?;
+        let sms = device.sm_count()? - reserved;
+        let outside = if reserved == 0 { "" } else { " outside of the reserve" };
         let part = u64::from(sms) * u64::from(amount.number);
         let number = match amount {
             Amount { percent: false, number, .. } => number,
@@ -238,13 +240,15 @@ mod linux {
             false => (sms.saturating_sub(number), " for work outside of partitions"),
         };
         let words = if number > sms {
-            format!("{name}, has {sms} SMs, and not {number}")
+            format!("{name}, has {sms} SMs{outside}, and not {number}")
         } else if rest < smallest {
             let asked = match amount {
                 Amount { percent: true, of_rest: true, number } => format!("{number}%"),
                 _ => rest.to_string(),
             };
-            format!("{asked} of {sms} SMs{of_what} is too few: {name}, gives at least {smallest}")
+            format!(
+                "{asked} of {sms} SMs{outside}{of_what} is too few: {name}, gives at least {smallest}"
+            )
         } else {
             return Ok(number);
         };

@@ -29,7 +29,8 @@ pub(crate) const HELP: &str = "Jobs (one iteration of each is captured in a grap
     copy[:MIB]     copy of MIB MiB of device memory; memory-bound
     small[:N]      N small kernels, one after the other
     attention[:N]  forward pass of attention over N tokens
-  Other options name a job by its kind. If there are several of a kind, add the size: gemm4096.
+  Other options name a job by its kind. If there are several of a kind, the name also has the size
+  that was given: --job gemm --job gemm:2048 are gemm and gemm2048.
 
 Arrivals:
     closed:DEPTH      DEPTH iterations are always in flight
@@ -126,7 +127,7 @@ pub(crate) fn run(options: &Options, arguments: &Arguments) -> Result<Outcome, F
     if let Some(store) = &store {
         store.can_save().map_err(|source| failed(store, source))?;
     }
-    let outcome = match &asked {
+    let mut outcome = match &asked {
         Ok((question, device)) => measure(device, arguments, question)?,
         Err(shown) => shown.read().map_err(|miss| Failure::Request(miss.to_string()))?,
     };
@@ -137,7 +138,11 @@ pub(crate) fn run(options: &Options, arguments: &Arguments) -> Result<Outcome, F
         Some(store) if store.save(&outcome).map_err(|source| failed(store, source))? => {
             format!("outcome  {}\n", store.path().display())
         }
-        Some(_) => "outcome not saved: GREEN_CTX_TUNE_READ_ONLY forbids writing\n".to_owned(),
+        Some(_) => {
+            let note = "outcome not saved: GREEN_CTX_TUNE_READ_ONLY forbids writing";
+            outcome.notes.push(note.to_owned());
+            String::new()
+        }
         None => String::new(),
     };
     if let Some(path) = &arguments.svg {

@@ -31,9 +31,10 @@ pub struct CurveObject<'a> {
 struct PointObject<'a> {
     #[serde(flatten)]
     point: &'a CurvePoint,
-    /// The median in the unit of the quantity, if this is not the time of an iteration.
+    /// The median in the unit of the quantity, if this is not the time of an iteration. It is null if the job did not
+    /// run.
     #[serde(skip_serializing_if = "Option::is_none")]
-    median: Option<f64>,
+    median: Option<Option<f64>>,
 }
 
 impl CurveObject<'_> {
@@ -41,10 +42,10 @@ impl CurveObject<'_> {
     #[must_use]
     pub fn of((driver, device): Machine, curve: &Curve) -> CurveObject<'_> {
         let metric = curve.metric.as_ref();
-        let value = |us: f64| metric.map(|metric| metric.value(us));
-        let points = curve.points.iter();
-        let points =
-            points.map(|point| PointObject { point, median: point.median_us.and_then(value) });
+        let points = curve.points.iter().map(|point| {
+            let median = metric.map(|metric| point.median_us.map(|us| metric.value(us)));
+            PointObject { point, median }
+        });
         CurveObject {
             driver: driver.map(DriverObject::from),
             device,

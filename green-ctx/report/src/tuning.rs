@@ -19,6 +19,7 @@ pub struct Tuning<'a> {
     jobs: &'a [JobReport],
     arms: &'a [ArmReport],
     notes: &'a [String],
+    complete: bool,
     seconds: f64,
 }
 
@@ -34,6 +35,7 @@ impl Tuning<'_> {
             jobs: &outcome.jobs,
             arms: &outcome.arms,
             notes: &outcome.notes,
+            complete: outcome.complete,
             seconds: outcome.seconds,
         }
     }

@@ -49,7 +49,7 @@ impl Stream {
     ///   than the device allows, if a cluster does not divide the grid, or if the kernel requires another cluster
     ///   size.
     /// - [`Error::DoesNotFit`] if a cooperative grid has more blocks than fit at the same time, or if not even one
-    /// cluster of the configuration fits.
+    ///   cluster of the configuration fits.
     /// - [`Error::Driver`] if the driver refuses the launch for another reason.
     ///
     /// If the kernel fails while it runs, later calls report the error.

@@ -14,16 +14,22 @@ pub(crate) struct ProgramRequest {
     #[arg(long, value_name = "N", default_value_t = 1, conflicts_with = "job")]
     warm_up: u32,
     /// Ends a run of the program after this time. The run counts as one that failed.
-    #[arg(long, value_name = "SECONDS", value_parser = crate::request::seconds, allow_negative_numbers = true, conflicts_with = "job")]
+    #[arg(long, value_name = "SECONDS", value_parser = crate::request::timeout, allow_negative_numbers = true, conflicts_with = "job")]
     timeout: Option<Duration>,
     /// Measures a number that the program prints: the first group of the last match in its output, or in its errors.
     #[arg(long, value_name = "REGEX", value_parser = expression, conflicts_with = "job")]
     metric: Option<Regex>,
     /// The unit of --metric, for the table.
-    #[arg(long, value_name = "UNIT", requires = "metric", default_value = "value")]
+    #[arg(
+        long,
+        value_name = "UNIT",
+        requires = "metric",
+        default_value = "value",
+        conflicts_with = "job"
+    )]
     unit: String,
     /// Smaller values of --metric are better, as for a latency.
-    #[arg(long, requires = "metric")]
+    #[arg(long, requires = "metric", conflicts_with = "job")]
     lower_is_better: bool,
     /// The program and its arguments.
     #[arg(value_name = "PROGRAM", last = true, conflicts_with = "job")]
@@ -212,7 +218,7 @@ mod linux {
             })?;
             let last = String::from_utf8_lossy(&errors);
             let last = last.lines().map(str::trim).rfind(|line| !line.is_empty()).unwrap_or("");
-            let last: String = last.escape_debug().take(200).collect();
+            let last = printable(last, 200);
             let time = ended.map_err(|why| match &*last {
                 "" => Refusal::Skip(why),
                 last => Refusal::Skip(format!("{why}: {last}")),
@@ -236,7 +242,7 @@ mod linux {
                 // Lines without a process number are remarks.
                 let is_process = |line: &&str| line.ends_with(|it: char| it.is_ascii_digit());
                 let lines = text.lines().filter(is_process).take(10);
-                self.others.extend(lines.map(|line| line.escape_debug().take(100).collect()));
+                self.others.extend(lines.map(|line| printable(line, 100)));
             }
         }
 
@@ -324,6 +330,11 @@ mod linux {
             }
             length > 0
         }
+    }
+
+    /// Returns the beginning of a program's line, without characters that control a terminal.
+    fn printable(line: &str, most: usize) -> String {
+        line.chars().map(|it| if it.is_control() { '\u{fffd}' } else { it }).take(most).collect()
     }
 
     /// Returns the number that an expression finds: in the last match in the output, or otherwise in the errors.

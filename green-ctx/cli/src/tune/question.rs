@@ -25,6 +25,14 @@ impl Question {
     pub(super) fn read(arguments: &Arguments) -> Result<Question, Failure> {
         let wrong = |reason: String| Failure::Request(reason);
         let mut jobs: Vec<Named> = named(&arguments.jobs);
+        for (index, job) in jobs.iter().enumerate() {
+            let (name, kind) = (job.profile.name(), job.spec.kind());
+            if jobs[..index].iter().any(|other| other.profile.name() == name) {
+                return Err(wrong(format!(
+                    "two jobs are named {name}; give one another size ({kind}:SIZE)"
+                )));
+            }
+        }
         for text in &arguments.arrivals {
             let (name, arrival) = text.split_once(['=', ':']).ok_or_else(|| {
                 wrong(format!(
@@ -34,7 +42,9 @@ impl Question {
             let job = find(&mut jobs, name)?;
             let arrival = match arrival.strip_prefix("trace:") {
                 Some(file) => trace(Path::new(file))?,
-                None => arrival.parse().map_err(|error| wrong(format!("{name}: {error}")))?,
+                None => arrival
+                    .parse()
+                    .map_err(|error| wrong(format!("{name}: {error}, or trace:FILE")))?,
             };
             job.profile = job.profile.clone().arrival(arrival);
         }

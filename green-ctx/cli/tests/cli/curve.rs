@@ -63,6 +63,9 @@ fn wrong_curves_are_refused() {
         (&["--job", "gemm", "--sms", "0"][..], "at least 1 SM"),
         (&["--job", "gemm", "--budget", "-1"], "a number of seconds, such as 10"),
         (&["--job", "gemm", "--csv", "--json"], "cannot be used with"),
+        (&["--job", "gemm", "--unit", "s"], "cannot be used with"),
+        (&["--job", "gemm", "--lower-is-better"], "cannot be used with"),
+        (&["--timeout", "0", "--", "true"], "a timeout must be longer than 0 s"),
         (&[], "<--job <NAME[:SIZE]>|PROGRAM>"),
         (&[], "green-ctx curve [OPTIONS] -- <PROGRAM>..."),
     ] {

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use crate::{Folder, driver_is_here, refused, run};
+use crate::{Folder, SIMULATED, driver_is_here, refused, run};
 
 /// The part of the message that tells the user of a broken driver about the simulated one.
 const CURE: &str = "--driver sim";
@@ -13,7 +13,7 @@ fn a_file_that_is_not_a_driver_is_refused() {
     let text = folder.file("text.so");
     fs::write(&text, "not a library").expect("a text file");
     let part = format!("the CUDA driver library {text} exists but cannot be loaded");
-    refused(&["--driver", &format!("cuda:{text}"), "info"], 3, "no_driver", &part);
+    refused(&["--driver", &format!("cuda:{text}"), "info"], 3, "driver", &part);
     let missing = folder.file("missing.so");
     let part = format!("no CUDA driver library {missing}");
     refused(&["--driver", &format!("cuda:{missing}"), "info"], 3, "no_driver", &part);
@@ -90,7 +90,23 @@ fn auto_falls_back_without_a_driver_and_says_so_first_and_last() {
         let answer = run(&[command, &["--json", "--driver", "auto"]].concat());
         assert_eq!((answer.status, answer.err.as_str()), (0, note));
         assert_eq!(answer.json()["driver"]["kind"], "simulated");
+        let csv = run(&[command, &["--csv"]].concat()).err;
+        assert!(csv.starts_with(note) && !csv.contains(SIMULATED), "{csv}");
     }
+}
+
+#[test]
+fn a_reserve_of_another_driver_is_not_ignored_in_silence() {
+    let split = |driver: &str, amount: &str| {
+        let mut command = crate::command(&["--driver", driver, "split", "--counts", "8"]);
+        let output = command.env("GREEN_CTX_RESERVE", amount).output();
+        crate::Run::of(output.expect("the command starts")).err
+    };
+    let note =
+        "note: GREEN_CTX_RESERVE holds only for the installed driver, so nothing is reserved\n";
+    assert_eq!(split("sim", "32"), note);
+    assert!(split("cuda:/nowhere.so", "32").starts_with(note));
+    assert_eq!(split("sim", ""), "");
 }
 
 #[cfg(target_os = "linux")]

@@ -25,6 +25,9 @@ const DEVICE: &str = concat!(
     r#""sm_count":132,"compute_capability":"9.0"}"#
 );
 
+/// The note on standard error with `--csv`.
+const SIMULATED: &str = "note: this is a simulation, and no GPU was used\n";
+
 /// The result of running the command.
 struct Run {
     status: i32,

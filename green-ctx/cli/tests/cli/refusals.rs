@@ -15,7 +15,7 @@ fn shares_that_are_none_are_bad_usage() {
             ("-3..", "invalid value '-3..'"),
             (
                 "abc",
-                "\"abc\" is not a share; ask for SMs as in 16, 32.., 16..48, ..100, 25%, .. or rest",
+                "\"abc\" is not a share; ask for SMs as in 16, 32.., 16..48, ..100, 25%, .., rest or all",
             ),
             ("1.5", "\"1.5\" is not a share"),
             ("16...48", "\"16...48\" is not a share"),
@@ -122,6 +122,9 @@ fn other_wrong_arguments_are_bad_usage() {
     let commas = "commas, as in 16,24";
     refused(&["split", "--counts", "16", "24"], 2, "usage", commas);
     refused(&["split", "--counts", "16 24"], 2, "usage", commas);
+    refused(&["curve", "--job", "gemm", "--sms", "16", "32"], 2, "usage", commas);
+    let unknown = run(&["verify", "--counts", "16,24", "--svgs", "x"]).err;
+    assert!(unknown.contains("similar") && unknown.contains("--svg"), "{unknown}");
     refused(&["info", "--driver", "nvidia"], 2, "usage", "a driver is auto, cuda, cuda:PATH");
     refused(
         &["info", "--driver", "sim:h201"],

@@ -164,7 +164,8 @@ fn a_limit_within_a_limit_is_not_larger() {
             "6",
             "6 of 20 SMs is too few: device 0, NVIDIA H200, gives at least 8",
         ),
-        (["--reserve", "64"], "--sms", "69", "has 68 SMs, and not 69"),
+        (["--reserve", "64"], "--sms", "69", "has 68 SMs outside of the reserve, and not 69"),
+        (["--reserve", "64"], "--sms", "5%", "5% of 68 SMs outside of the reserve is too few"),
         (["--sms", "64"], "--reserve", "8", "under green-ctx run --sms 64"),
         (["--reserve", "64"], "--reserve", "8", "under green-ctx run --reserve 64"),
     ] {
@@ -405,7 +406,8 @@ fn a_program_that_gives_up_roots_rights_has_the_limit() {
     if fs::metadata(&bench.cache.0).expect("it is there").uid() != 0 {
         return eprintln!("skipped: only root can give up root's rights");
     }
-    let program = "import os; os.setuid(65534); os.execv('/bin/sh', ['sh', '-c', 'echo $LD_AUDIT'])";
+    let program =
+        "import os; os.setuid(65534); os.execv('/bin/sh', ['sh', '-c', 'echo $LD_AUDIT'])";
     for (mode, folder) in [(0o755, "cache/green-ctx"), (0o700, "green-ctx-0")] {
         let cache = bench.cache.0.join("cache");
         fs::create_dir_all(&cache).expect("a folder");

@@ -28,7 +28,7 @@ fn tune_prints_exactly_its_object() {
     assert_eq!((answer.status, answer.err.as_str()), (0, ""));
     assert!(answer.out.starts_with(&format!("{{{DRIVER},{DEVICE},")), "{}", answer.out);
     let value = answer.json();
-    assert_eq!(keys(&value), "arms device driver goal jobs notes seconds verdict");
+    assert_eq!(keys(&value), "arms complete device driver goal jobs notes seconds verdict");
     let verdict = &value["verdict"];
     let all = "arm candidate gain interval kind meets priority rival sentence shares";
     assert_eq!(keys(verdict), all);
@@ -89,7 +89,11 @@ fn what_was_found_is_kept_drawn_and_shown_again() {
         Run::of(command.envs(more).output().expect("the command starts"))
     };
     let answer = only("1");
-    assert!(answer.out.contains("outcome not saved: GREEN_CTX_TUNE_READ_ONLY"), "{}", answer.out);
+    assert!(
+        answer.out.contains("Note: outcome not saved: GREEN_CTX_TUNE_READ_ONLY"),
+        "{}",
+        answer.out
+    );
     assert!(!answer.out.contains("outcome  ") && !Path::new(&other).exists());
     let answer = only("0");
     assert!(answer.out.contains(&format!("outcome  {other}")), "{}", answer.out);
@@ -180,7 +184,11 @@ fn wrong_requests_say_what_would_be_right() {
     for (arguments, words) in [
         (&[][..], "--job"),
         (&["--job", "gemm"], "two to four jobs, not 1; for one job, use curve"),
-        (&["--job", "gemm", "--job", "gemm"], "two jobs are named gemm"),
+        (
+            &["--job", "gemm", "--job", "gemm"],
+            "two jobs are named gemm; give one another size (gemm:SIZE)",
+        ),
+        (&["--job", "copy:8", "--job", "copy:8"], "two jobs are named copy8; give one another"),
         (&["--job", "gem", "--job", "copy"], "gemm"),
         (&["--job", "gemm:7", "--job", "copy"], "multiple of 64"),
         (&["--job", "gemm", "copy"], "give --job once for each value"),
@@ -197,6 +205,7 @@ fn wrong_requests_say_what_would_be_right() {
         ("--arrival", "x:rate:5", "there is no job x"),
         ("--arrival", "gemm", "gemm=closed:2"),
         ("--arrival", "gemm:rate:0", "use more than 0"),
+        ("--arrival", "gemm=fast", "rate:1000 or poisson:1000:7, or trace:FILE"),
         ("--arrival", "gemm:trace:/no/file", "/no/file"),
         ("--budget", "0", "use 0.4 s or more"),
         ("--budget", "-1", "a number of seconds, such as 10"),

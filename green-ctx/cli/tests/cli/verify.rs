@@ -5,7 +5,7 @@ use std::fs;
 
 use serde_json::{Value, json};
 
-use crate::{DEVICE, DRIVER, Folder, run, simulated};
+use crate::{DEVICE, DRIVER, Folder, refused, run, simulated};
 
 #[test]
 fn verify_prints_exactly_its_object() {
@@ -209,6 +209,12 @@ fn verify_adds_a_remainder_where_there_can_be_one() {
     assert_eq!(names("sim", ".."), ["p0"]);
     assert_eq!(names("sim:h200@12.4", ".."), ["p0"]);
     assert_eq!(names("sim:h200@12.4", "8,8"), ["p0", "p1", "remainder"]);
+    for (groups, name) in [(["a=..132", "b=rest"], "b"), (["remainder=rest", "a=132"], "remainder")]
+    {
+        let arguments = ["--driver", "sim", "verify", "--group", groups[0], "--group", groups[1]];
+        let part = format!("group {name} gets no SMs, because the other groups take all of them");
+        refused(&arguments, 2, "usage", &part);
+    }
     let answer = simulated(&["verify", "--json", "--group", "remainder=rest", "--group", "a=8"]);
     assert_eq!((answer.status, answer.json()["partitions"].as_array().map(Vec::len)), (0, Some(2)));
 }

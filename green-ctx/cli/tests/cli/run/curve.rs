@@ -87,6 +87,7 @@ fn a_metric_is_the_last_match() {
     assert!(lines.contains(&" 64    640.0     0 %   48 %         -"), "{lines:?}");
     assert!(lines.contains(&"132     1320     0 %  100 %    2.06 x"), "{lines:?}");
     let answer = programs.run(&[&rate[..], &["--csv"]].concat(), "quick");
+    assert_eq!(answer.err, crate::SIMULATED);
     let of_64 = answer.out.lines().nth(1).expect("a row");
     assert!(of_64.starts_with("64,") && of_64.ends_with(",640.0"), "{}", answer.out);
 
@@ -151,7 +152,7 @@ fn other_programs_on_the_device_are_noted() {
     for (script, note) in [
         (
             "echo No devices were found; echo \"o\u{1b}[31mther.py, 4711\"",
-            "o\\u{1b}[31mther.py, 4711.",
+            "o\u{fffd}[31mther.py, 4711.",
         ),
         ("echo other.py, 4711; exit 9", ""),
         // Neither a hanging command nor a child of it that keeps its output holds the program up for long.
@@ -191,6 +192,9 @@ fn a_program_that_fails_on_few_sms_keeps_the_rest() {
     let words = "8 SMs: it does not run: exit status: 1: too few: 8";
     assert!(answer.out.lines().any(|line| line == words), "{}", answer.out);
     assert_eq!(programs.order(), [132, 132, 16, 8, 16, 132]);
+    let points = programs.run(&["--sms", "8", "--repeat", "1", "--json"], "fail").json();
+    let failed = points["points"][0].as_object().expect("a point");
+    assert_eq!(failed.get("median"), Some(&serde_json::Value::Null));
     let fails = programs.command(&["--sms", "8"], &["sh", "-c", "exit 3"]).output();
     let answer = Run::of(fails.expect("the command starts"));
     assert_eq!((answer.status, answer.out.as_str()), (2, ""));
@@ -238,8 +242,8 @@ const LONG: &str = "echo $$ >> $0; test $(wc -l < $0) -ne $1 || sleep $2";
 
 impl Programs {
     /// Starts a curve on 8, 64 and all SMs, and waits for the run that takes long.
-    fn start(&self, repeat: &str, run: usize, seconds: &str) -> Child {
-        let options = ["--sms", "8,64", "--repeat", repeat, "--warm-up", "0"];
+    fn start(&self, repeat: &str, run: usize, seconds: &str, more: &[&str]) -> Child {
+        let options = [&["--sms", "8,64", "--repeat", repeat, "--warm-up", "0"], more].concat();
         let program = ["sh", "-c", LONG, &self.order, &run.to_string(), seconds];
         let mut command = self.command(&options, &program);
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -270,7 +274,7 @@ fn signal(child: &Child, name: &str) {
 fn an_interruption_keeps_the_runs_so_far() {
     for name in ["INT", "TERM", "HUP"] {
         let programs = Programs::new("curve-interrupt");
-        let child = programs.start("9", 4, "30");
+        let child = programs.start("9", 4, "30", &[]);
         let began = Instant::now();
         signal(&child, name);
         let answer = Run::of(child.wait_with_output().expect("the command ends"));
@@ -280,13 +284,19 @@ fn an_interruption_keeps_the_runs_so_far() {
         assert!(answer.out.contains(words), "{}", answer.out);
         soon(|| !programs.order().into_iter().any(is_group));
     }
+    let programs = Programs::new("curve-interrupt-csv");
+    let child = programs.start("9", 4, "30", &["--csv"]);
+    signal(&child, "INT");
+    let answer = Run::of(child.wait_with_output().expect("the command ends"));
+    let words = "warning: the measurement was interrupted: these are the results so far\n";
+    assert_eq!(answer.err, [crate::SIMULATED, words].concat());
 }
 
 #[test]
 #[ignore = "`cargo xtask clients` runs it with the simulated libcuda.so.1"]
 fn an_interruption_before_the_first_result_is_no_curve() {
     let programs = Programs::new("curve-nothing");
-    let child = programs.start("9", 1, "30");
+    let child = programs.start("9", 1, "30", &[]);
     signal(&child, "INT");
     let answer = Run::of(child.wait_with_output().expect("the command ends"));
     assert_eq!((answer.status, answer.out.as_str()), (1, ""));
@@ -298,7 +308,7 @@ fn an_interruption_before_the_first_result_is_no_curve() {
 #[ignore = "`cargo xtask clients` runs it with the simulated libcuda.so.1"]
 fn a_run_during_which_the_command_was_stopped_is_repeated() {
     let programs = Programs::new("curve-stopped");
-    let child = programs.start("1", 2, "0.3");
+    let child = programs.start("1", 2, "0.3", &[]);
     signal(&child, "STOP");
     std::thread::sleep(Duration::from_millis(1500));
     signal(&child, "CONT");
