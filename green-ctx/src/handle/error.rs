@@ -322,7 +322,7 @@ impl Error {
             | Error::Escapes(_)
             | Error::HostPanic { .. }
             | Error::GuardOrder => ErrorKind::InvalidRequest,
-            // A program without a driver may go on without partitions. A driver that is damaged or not ready is no
+            // A program may continue without partitions if there is no driver. A driver that is damaged or not ready is no
             // reason for that.
             Error::Load(_) | Error::Forked | Error::Driver { .. } | Error::WrongSmCount { .. } => {
                 ErrorKind::Driver

@@ -251,7 +251,7 @@ fn errors_print_as_text_where_a_program_debugs() -> Outcome {
     Ok(())
 }
 
-/// A program may go on without partitions if there is no driver, but not if the driver is not ready.
+/// A program may continue without partitions if there is no driver, but not if the driver is not ready.
 #[test]
 fn a_driver_that_does_not_work_is_not_a_missing_one() {
     let init = |status| Error::Driver { call: "cuInit", status };

@@ -43,8 +43,8 @@ pub enum Arrival {
         /// The seed of the random times. Equal seeds give equal times.
         seed: u64,
     },
-    /// Iterations are due at recorded times, of which the first should be 0. The trace starts again one mean interval
-    /// after its last time: that time divided by one less than the number of times.
+    /// Iterations are due at recorded times. The first should be 0. The trace starts again one mean interval after its
+    /// last time: that time divided by one less than the number of times.
     Trace {
         /// The times in ascending order, in seconds from the start.
         seconds: Vec<f64>,

@@ -23,7 +23,7 @@ struct Arguments {
     /// The maximum number of seeds
     #[arg(long)]
     seeds: Option<u64>,
-    /// The number of operations per seed, over all its threads
+    /// The number of operations per seed, over all its threads. The result counts those that had something to do
     #[arg(long, default_value_t = 4000)]
     operations: usize,
     /// Whether driver calls fail, and on how many threads a seed runs
