@@ -50,7 +50,7 @@
 //! is returned when that thread calls the allocator again, or by `empty_cache`.
 //!
 //! A block keeps alive each stream of green-ctx on which the block was allocated or recorded, and therefore the
-//! stream's partition. Free memory (`torch.cuda.empty_cache()`) before closing a partition.
+//! stream's partition. Free its memory before closing a partition: in PyTorch, delete the tensors and the `MemPool`.
 //!
 //! # Graphs
 //!

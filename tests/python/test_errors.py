@@ -41,7 +41,7 @@ def test_a_request_that_does_not_fit_names_numbers_and_holders():
         assert error.requested == ["40", "32.."] and error.free == 132 - held
         assert error.holders == [("decode", held)]
         assert "replace=True" in str(error)
-        closed = "a partition that has been closed holds its SMs until its streams and moved graphs are deleted"
+        closed = "its SMs until no thread is inside it, and its streams, moved graphs and memory pools are deleted"
         assert closed in str(error)
         # Closing cannot help.
         assert closed not in str(raised(lambda: partition({"all": 200})))

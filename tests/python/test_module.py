@@ -1,6 +1,7 @@
 """The module itself."""
 
 import importlib.metadata
+import pydoc
 
 import green_ctx_torch
 
@@ -55,6 +56,8 @@ def test_the_metadata_is_complete():
 def test_what_is_exported_is_there():
     for name in green_ctx_torch.__all__:
         assert getattr(green_ctx_torch, name).__doc__
+    for module in (green_ctx_torch, green_ctx_torch.green_contexts):
+        assert "A type checker" not in pydoc.render_doc(module)
 
 
 def test_a_driver_that_is_missing_is_a_runtime_error(python):

@@ -136,7 +136,7 @@ def test_a_thread_inside_keeps_its_sms_until_it_has_left(torch):
 def test_a_stream_that_is_kept_is_named(fake_torch):
     parts = partition({"a": 16})
     stream = parts["a"].create_stream()
-    with pytest.raises(RuntimeError, match="the earlier partitions a .16 SMs. are closed, but .* a stream or a graph"):
+    with pytest.raises(RuntimeError, match="the earlier partitions a .16 SMs. are closed, but .* or a memory pool"):
         partition({"c": 132}, replace=True)
     assert parts["a"].closed
     del stream

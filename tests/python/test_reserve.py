@@ -26,7 +26,7 @@ with green_ctx_torch.partition({{"a": "rest"}}) as parts:
     assert parts["a"].sm_count == {sm_count}
 try:
     green_ctx_torch.partition({{"a": {sm_count + 1}}})
-except green_ctx_torch.UnavailableError as error:
+except green_ctx_torch.InvalidValueError as error:
     assert "work outside of partitions ({132 - sm_count} SMs) may use them" in str(error)
 else:
     raise AssertionError("only the reserve is free")
@@ -64,6 +64,13 @@ for other in [16, "32%"]:
         assert "has reserved 32 SMs already" in str(error)
     else:
         raise AssertionError(other)
+for wrong, words in (("12.5%", "a whole number"), (-1, "ask for 1 SM or more"), (0, "ask for 1 SM or more")):
+    try:
+        green_ctx_torch.reserve(wrong)
+    except ValueError as error:
+        assert words in str(error)
+    else:
+        raise AssertionError(wrong)
 """
     )
 

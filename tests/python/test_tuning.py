@@ -60,6 +60,8 @@ def test_a_verdict_is_applied(graphs, kind):
     with outcome.apply(0) as applied:
         assert list(applied) == ["prefill", "decode"] and applied.verdict.kind == kind
         assert applied.meets and applied.gain is None
+        with pytest.raises(KeyError, match="there is no partition x; the partitions are prefill, decode"):
+            applied["x"]
         assert repr(applied) == f"<Applied {kind}: prefill, decode>"
         streams = [part.raw_stream for part in applied.values()]
         assert (streams[0] == streams[1]) == (kind == "sequential")
@@ -68,6 +70,8 @@ def test_a_verdict_is_applied(graphs, kind):
             driver.keep_busy(stream)
             driver.synchronize(stream)
     assert kind != "partition" or applied["prefill"].closed
+    with outcome.apply(0) as applied, partition({"all": 132}, replace=True):
+        assert kind != "partition" or applied["prefill"].closed
     # Partitions can be created whatever the verdict is.
     with closing(outcome.partitions()) as parts:
         assert {name: part.share for name, part in parts.items()} == outcome.verdict.shares

@@ -149,8 +149,9 @@ SUPPORTED: bool
 """True if green contexts can be used, as `torch.cuda.green_contexts.SUPPORTED`. See `green_contexts`."""
 
 
+# A type checker that sees this function accepts every name.
 if not TYPE_CHECKING:
-    # A type checker that sees this function accepts every name.
+
     def __getattr__(name: str) -> bool:
         if name == "SUPPORTED":
             return green_contexts.SUPPORTED

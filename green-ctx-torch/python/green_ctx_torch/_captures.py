@@ -110,9 +110,9 @@ def _wrap_graph(graph: Any) -> None:
         here = _native._partition_here()
         if here and getattr(self, _HOME) != here:
             raise InvalidStateError(
-                "the graph was not captured in the partition in which it is replayed, so its kernels "
-                "would not run there; capture it inside the partition's block, or move a "
-                "CUDAGraph(keep_graph=True) there with green_ctx_torch.retarget"
+                "the capture of the graph did not begin in the partition in which the graph is replayed, so its "
+                "kernels may run elsewhere; put the partition's block around the capture, as in `with part, "
+                "torch.cuda.graph(graph):`, or move a CUDAGraph(keep_graph=True) there with green_ctx_torch.retarget"
             )
         replay(self)
         if here:

@@ -40,8 +40,7 @@ class Error(Exception):
 
 
 class NoDriverError(Error, RuntimeError):
-    """No CUDA driver or no device can be used, for example in a child process that was forked after the driver was
-    loaded."""
+    """There is no CUDA driver, or no device."""
 
     kind = "no_driver"
 
@@ -75,7 +74,8 @@ class UnavailableError(Error, RuntimeError):
 
 
 class DriverError(Error, RuntimeError):
-    """A function of the driver or of torch failed."""
+    """A function of the driver or of torch failed, the driver does not work, or the process was forked after the driver
+    was loaded."""
 
     kind = "driver"
 

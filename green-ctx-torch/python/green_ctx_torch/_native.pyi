@@ -127,14 +127,14 @@ def reserve(amount: SupportsIndex | str, device: _Device = None) -> Reserve:
         parts = green_ctx_torch.partition({"decode": 32})
 
     Default streams, autograd, cuBLAS, cuDNN and NCCL run on the other SMs, and are told their number.
-    `amount` is a number of SMs, rounded up to whole units like a floor, or a percentage such as "25%". It cannot be
-    changed afterwards. `cuCtxCreate` is refused. The environment variable GREEN_CTX_RESERVE=32 reserves when this module is
-    imported, without a call of the driver, so processes that fork CUDA workers can use it.
+    `amount` is a number of SMs, rounded up to whole units like a floor, or a whole percentage such as "25%". It
+    cannot be changed afterwards. `cuCtxCreate` is refused. The environment variable GREEN_CTX_RESERVE=32 reserves when
+    this module is imported, without a call of the driver, so processes that fork CUDA workers can use it.
 
     Returns the counts of `device`. Needs Linux and CUDA 12.5.
 
     Raises RuntimeError if a library has opened the driver already, or if another amount is reserved.
-    Raises TypeError for text that is not a percentage, and ValueError for an amount that is not valid, or that leaves no
+    Raises TypeError for text without a percent sign, and ValueError for an amount that is not valid, or that leaves no
     SMs of a device. In the last case, the amount stays.
     """
 
@@ -150,8 +150,8 @@ class Share:
         Share("25%..")      # a floor of 25 % of the SMs that are divided
 
     The first argument is a count, or text such as `"32.."`, `"16..48"`, `"..100"`, `".."`, `"16"`, `"25%.."` or
-    `"rest"`. The text `"16"` is exclusive: floor and ceiling are both 16. Percentages refer to the SMs that are
-    divided.
+    `"rest"`. The text `"16"` is exclusive: floor and ceiling are both 16. Percentages are whole numbers, and
+    refer to the SMs that are divided.
 
     A share equals every text that describes it: `Share(32) == "32.."`. The hash of a share is the hash of
     `str(share)`, so a dictionary finds a share only by exactly that text. For example, `str(Share("16..48"))` is
@@ -240,8 +240,10 @@ class Partition:
         """
     def __cuda_stream__(self) -> tuple[int, int]: ...
     def close(self) -> None:
-        """Closes the partition. Its SMs are free again as soon as no thread is inside it, and the program holds no
-        stream of it, no graph that was moved there, no `Watch` of it and no memory of its `Allocator`.
+        """Closes the partition. Its SMs are free again as soon as no thread is inside it, and the program holds no stream
+        of it, no graph that was moved there, and no MemPool of an `Allocator` with memory that was allocated there. A
+        torch graph that was captured there does not hold them: after the close, its replay may run on SMs of another
+        partition.
 
         Running work continues, and the next partition of these SMs waits for that work on the device. The workspaces
         of cuBLAS are freed too, unless a captured torch graph is alive.
@@ -312,13 +314,11 @@ def partition(
     one of these five options is given, counts are not rounded, every share must be exclusive (such as 16 or "rest"),
     and all SMs of the device must be free.
 
-    `replace=True` first closes all open partitions of the device that earlier calls of `partition` or
-    `TuningOutcome.partitions` created, so that a notebook cell can run again. Plan sets and the contexts of drop-ins,
-    such as `GreenContext`, stay open. If the request would not fit even without the earlier partitions, the earlier
-    partitions stay open. A closed partition still holds its SMs while a thread is inside it, or while the program
-    holds one of its streams, or a copy of a graph that was moved there. A torch graph that was captured there does not
-    hold them: after the close, its replay may run on SMs of another partition. If too few SMs are free, `partition`
-    raises RuntimeError, and the earlier partitions stay closed.
+    `replace=True` first closes all open partitions of the device that earlier calls of `partition`,
+    `TuningOutcome.partitions` or `TuningOutcome.apply` created, so that a notebook cell can run again. Plan sets and
+    the contexts of drop-ins, such as `GreenContext`, stay open. If the request would not fit even without the earlier
+    partitions, the earlier partitions stay open. A closed partition can still hold its SMs (see `Partition.close`). If
+    too few SMs are free, `partition` raises RuntimeError, and the earlier partitions stay closed.
 
     Raises ValueError if an argument is invalid or the device does not have the requested SMs. Raises RuntimeError
     if other partitions hold the SMs, if the driver is too old, or if there is no usable driver. If the call fails,
@@ -571,8 +571,8 @@ def is_localization_supported(device_id: _Device = None) -> bool:
 
 @disjoint_base
 class GreenContext:
-    """A CUDA green context: some of a GPU's SMs for torch's work. No other context or partition uses these SMs, except
-    if this context was created with neither `num_sms` nor `sm_partition`, or by the replacement for FlashInfer.
+    """A CUDA green context: some of a GPU's SMs for torch's work. No other context or partition uses these SMs, except if
+    this context was created with neither `num_sms` nor `sm_partition`, or by the replacement for FlashInfer.
 
         context = GreenContext.create(num_sms=16)
         with context:
@@ -797,9 +797,9 @@ class PlanSet(Mapping[str, Plan]):
     def retire(self, name: str) -> None:
         """Removes a plan, which must not be active, and closes its partitions."""
     def close(self) -> None:
-        """Closes the partitions of all plans. The SMs are free again as soon as the program holds no stream of the set
-        and no graph that was moved there. Running work continues, and the next owner of the SMs waits for that work on
-        the device.
+        """Closes the partitions of all plans. The SMs are free again as soon as no thread is inside a partition of the
+        set, and the program holds none of the objects that `Partition.close` lists. Running work continues, and the
+        next owner of the SMs waits for that work on the device.
         """
     def __getitem__(self, name: str, /) -> Plan: ...
     def __len__(self) -> int: ...
@@ -856,8 +856,8 @@ class GraphCache:
         the call fails, nothing is cached.
         """
     def forget(self, partition: Partition) -> None:
-        """Drops the copies for a partition, which may already be closed. If the program still holds such a copy, the
-        copy remains usable until the partition is closed.
+        """Drops the copies for a partition, which may already be closed. If the program still holds such a copy, the copy
+        remains usable until the partition is closed.
         """
     def forget_graph(self, graph: _Graph | int) -> None:
         """Drops the copies of a graph. If the program still holds such a copy, the copy remains usable."""
@@ -1079,14 +1079,14 @@ class TuningVerdict:
         """The priority of each job's stream. Lower numbers run first."""
     @property
     def gain(self) -> float | None:
-        """The advantage of the best partitions over the best arm without partitions: the ratio of their scores, minus
-        1. Under a bound, arms that are certain to meet it come before all others. None if the comparison was too short,
-        or if there was no arm without partitions.
+        """The advantage of the best partitions over the best arm without partitions: the ratio of their scores, minus 1.
+        Under a bound, arms that are certain to meet it come before all others. None if the comparison was too short, or
+        if one of the two arms does not exist, cannot keep up or finished no iteration of a job.
         """
     @property
     def interval(self) -> tuple[float, float] | None:
         """The lower and the upper end of the gain's 95 % interval. If the interval contains 0, the verdict is not to
-        partition, unless only partitions meet the bound or a job has a floor.
+        partition, unless a job has a floor, or partitions meet the bound, or come closest to it, and the rest does not.
         """
     @property
     def meets(self) -> bool:
@@ -1366,8 +1366,17 @@ class Allocator:
 
         allocator = Allocator()
         allocator.set_partition_limit("decode", 2 << 30)
-        with torch.cuda.use_mem_pool(allocator.mem_pool()):
+        pool = allocator.mem_pool()
+        with torch.cuda.use_mem_pool(pool), parts["decode"]:
             y = a @ b
+
+    `use_mem_pool` applies to the calling thread only. Memory that another thread allocates has no limit, unless that
+    thread enters a pool too: one of its own, because two threads cannot use a pool at the same time.
+
+    Above a limit, torch raises `torch.OutOfMemoryError`, and `snapshot()["last_error"]` is the reason. A limit also
+    counts memory that torch has cached in a pool. torch returns this memory when the pool is deleted, and the memory of
+    tensors that live longer in the next `torch.cuda.empty_cache()`. While the pool exists, `empty_cache` returns
+    nothing. The memory holds the SMs of its partition, so delete the pool and the tensors before you close the partition.
     """
     def __new__(cls, device: _Device = None) -> Allocator: ...
     @property
@@ -1424,9 +1433,11 @@ class Allocator:
         handle. The block must have been allocated while `set_shareable(True)` was in effect.
         """
     def empty_cache(self) -> None:
-        """Returns unused memory to the device. torch caches freed memory, so call torch.cuda.empty_cache() first."""
+        """Returns memory to the device that the allocator keeps and that torch has freed. torch frees the memory of a pool
+        only after the pool was deleted.
+        """
     def mem_pool(self) -> torch.cuda.MemPool:
-        """Returns a new torch.cuda.MemPool on the device, for use with torch.cuda.use_mem_pool."""
+        """Returns a new torch.cuda.MemPool on the device, for use with torch.cuda.use_mem_pool in one thread."""
 
 def library_path() -> str:
     """Returns the path of the shared library that exports the allocator's C functions. This library is the module's own

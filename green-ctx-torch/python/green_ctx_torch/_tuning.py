@@ -1,7 +1,7 @@
 """Tuning: measures jobs running together, and recommends how to divide the GPU between them, or advises against it.
 
 The search is native code. This module captures the functions in CUDA graphs, and the search moves the graphs from
-partition to partition. A function that torch cannot capture is called directly, with a stream of the search as torch's
+partition to partition. A function without a usable graph is called directly, with a stream of the search as torch's
 current stream.
 """
 
@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from green_ctx_torch import _native, _seams, _workspaces
+from green_ctx_torch import _native, _seams, _workspaces, sizing
 from green_ctx_torch._errors import InvalidStateError, InvalidValueError
 from green_ctx_torch._native import Curve, Partition, TuningOutcome, TuningProgress, TuningVerdict
 
@@ -32,6 +32,8 @@ _WORK = (
     "a job must be a function without arguments, a torch.cuda.CUDAGraph(keep_graph=True) or the address of a "
     "CUgraph"
 )
+
+_UNCAPTURED = "torch did not capture it"
 
 
 class Job:
@@ -106,7 +108,10 @@ class Applied(Mapping[str, Partition]):
         return self.verdict.meets
 
     def __getitem__(self, name: str) -> Partition:
-        return self._parts[name]
+        try:
+            return self._parts[name]
+        except KeyError:
+            raise KeyError(f"there is no partition {name}; the partitions are {', '.join(self)}") from None
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._parts)
@@ -144,8 +149,10 @@ def curve(
         print(curve)                  # a table, and what it says; a notebook shows a picture
         floor = curve.within(0.05)    # the number of SMs from which on it is within 5 % of its full speed
 
-    `work` is a function without arguments, a graph or a `Job`, as for `tune`. Two iterations are in flight, unless the
-    function waits for its own work. The sizes are measured in alternating blocks, so a device that becomes slower does not favour one.
+    `work` is a function without arguments, a graph or a `Job`, as for `tune`: a function that cannot be captured, or
+    that asks for the number of SMs, is called for each iteration. Two iterations are in flight, unless the function
+    waits for its own work. The sizes are measured in alternating blocks, so a device that becomes slower does not
+    favour one.
 
     - `sms`: the numbers of SMs to measure, rounded up to whole units. The default is about eight. The whole device is
       always measured, and numbers that are not smaller are left out.
@@ -197,10 +204,11 @@ def tune(
     much the jobs' rates changed during the search.
 
     A function is called once to warm up, and once more to be captured in a graph, which is then measured. A function
-    that cannot be captured is called for each iteration, and `outcome.notes` gives the reason. The calls for the
-    iterations are made on other threads, where the functions compete for the GIL. Modes that this thread has set in
-    torch, such as no_grad and autocast, do not apply on those threads. Each block of measurements uses new streams, so
-    a function must not keep state of torch's autograd from one call to the next.
+    that cannot be captured, or that asks for the number of SMs (`sm_count`, `floor`, `sizing.install`), is called for
+    each iteration, and `outcome.notes` gives the reason. The calls for the iterations are made on other threads, where
+    the functions compete for the GIL. Modes that this thread has set in torch, such as no_grad and autocast, do not
+    apply on those threads. Each block of measurements uses new streams, so a function must not keep state of torch's
+    autograd from one call to the next.
 
     - `goal`: "throughput" maximises the sum of all jobs' rates, each divided by the rate of the job when it runs alone.
       "makespan" minimises the time for one iteration of every job. "keep:A:p99:500us" maximises the other jobs' rates
@@ -363,7 +371,7 @@ def _prepare(device: int, named: list[tuple[str, Job]]) -> tuple[list[_Work], li
                 before = None if job.before is None else _on_stream(torch, device, job.before)
                 works.append((graph, None, before))
                 continue
-            notes.append(f"{name} was called for each iteration, because torch did not capture it: {reason}")
+            notes.append(f"{name} was called for each iteration, because {reason}")
             notes += _elsewhere(torch, device, name, job.work)
             # The first call on a new stream allocates memory, which must not be measured.
             first = (release, job.work) if job.before is None else (release, job.work, job.before)
@@ -401,7 +409,8 @@ def _captured(
         # Newer versions of torch make a graph that can be copied only on request.
         graph = torch.cuda.CUDAGraph(keep_graph=True)
         # Other threads of the program may allocate memory in the meantime.
-        with restored, torch.cuda.graph(graph, stream=side, capture_error_mode="thread_local"):
+        captured = torch.cuda.graph(graph, stream=side, capture_error_mode="thread_local")
+        with restored, sizing.reads_in_capture() as reads, captured:
             try:
                 work()
             except BaseException as error:
@@ -411,15 +420,17 @@ def _captured(
     except Exception as error:
         failed = failed or error
     if failed is None:
+        if reads:
+            return None, "it asked for the number of SMs, and a graph would keep the number of its capture"
         reason = _native._immovable(device, graph)
-        return (graph, None) if reason is None else (None, reason)
+        return (graph, None) if reason is None else (None, f"{_UNCAPTURED}: {reason}")
     if not isinstance(failed, Exception):
         raise failed
     lines = str(failed).strip().splitlines() or [""]
     reason = f"{type(failed).__name__}: {lines[0].rstrip('.')}".rstrip(": ")
     # Its traceback refers to this function's graph, which would live until the next collection.
     failed = None
-    return None, reason
+    return None, f"{_UNCAPTURED}: {reason}"
 
 
 def _elsewhere(torch: Any, device: int, name: str, work: Callable[[], object]) -> list[str]:
@@ -429,22 +440,19 @@ def _elsewhere(torch: Any, device: int, name: str, work: Callable[[], object]) -
     streams: list[int] = []
     mode: Any = _seams.DISPATCH_MODE.find() or object
 
-    class Noted(mode):  # type: ignore[misc]
-        """Notes the current stream of each operation of torch."""
+    def note(_self: Any, operation: Any, _types: Any, arguments: Any = (), named: Any = None) -> Any:
+        streams.append(torch.cuda.current_stream(device).cuda_stream)
+        return operation(*arguments, **(named or {}))
 
-        def __torch_dispatch__(
-            self, operation: Any, _types: Any, arguments: Any = (), named: Any = None
-        ) -> Any:
-            streams.append(torch.cuda.current_stream(device).cuda_stream)
-            return operation(*arguments, **(named or {}))
-
+    # Not a class statement, since mypy lists local classes as names of the module, and stubtest misses them there.
+    noted: Any = type("Noted", (mode,), {"__torch_dispatch__": note})
     smallest = _native.sm_limits(device)[1]
     # The note is an extra: for example, no SMs may be free.
     with contextlib.suppress(Exception):
         with _native.partition({name: smallest}, device=device) as parts, parts[name] as part:
             own = part.raw_stream
             try:
-                with Noted():
+                with noted():
                     work()
             except InvalidStateError as error:
                 return [f"not all work of {name} was in the partition that was measured: {error}"]

@@ -5,7 +5,8 @@
 
     allocator = Allocator()
     allocator.set_partition_limit("decode", 2 << 30)
-    with torch.cuda.use_mem_pool(allocator.mem_pool()):
+    pool = allocator.mem_pool()
+    with torch.cuda.use_mem_pool(pool):     # for this thread only
         ...  # beyond the limit: torch.OutOfMemoryError
 
 torch calls the C functions `green_ctx_torch_*` in the shared library whose path `library_path()` returns.

@@ -1,4 +1,5 @@
-"""A drop-in replacement for `torch.cuda.green_contexts`. No other context uses the SMs of these contexts.
+"""A drop-in replacement for `torch.cuda.green_contexts`. No other context uses the SMs of a context with a number of
+SMs.
 
 Code written for torch 2.11 to 2.15 runs unchanged, except for the differences below. `GreenContext` accepts the
 arguments of torch 2.11 by position, and the arguments of torch 2.12 to 2.14 as keywords. `SMPartition`,
@@ -69,8 +70,9 @@ def _supported() -> bool:
     return _native.supported()
 
 
+# A type checker that sees this function accepts every name.
 if not TYPE_CHECKING:
-    # A type checker that sees this function accepts every name.
+
     def __getattr__(name: str) -> bool:
         if name == "SUPPORTED":
             return _supported()

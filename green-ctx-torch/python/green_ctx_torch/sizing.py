@@ -22,12 +22,13 @@ persistent templates. `uninstall` undoes this.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import importlib
 import inspect
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from green_ctx_torch import _native, _seams
@@ -81,6 +82,7 @@ def _of_stream(
     device = torch.cuda.current_device()
     # Code that torch.compile generates contains the count.
     _note_use()
+    _note_capture()
     count = ask(device)
     return _sms_of_device(device) if count is None else count
 
@@ -99,6 +101,7 @@ _state = _State()
 _lock = threading.Lock()
 _undo: list[Callable[[], None]] = []
 _installed = False
+_reads: list[bool] | None = None
 
 _FOLLOWERS = _seams.FOLLOWING_MODULES
 """Modules of torch to which `torch.cuda.get_device_properties` reports the partition's SMs.
@@ -184,6 +187,7 @@ def _count(device: int) -> int | None:
     after `uninstall`."""
     if not _installed or _state.of_device:
         return None
+    _note_capture()
     count = _native.current_sm_count(device)
     return None if count == _sms_of_device(device) else count
 
@@ -196,6 +200,25 @@ def _sms_of_device(device: int) -> int:
     original = inspect.unwrap(torch.cuda.get_device_properties)
     count: int = original(device).multi_processor_count
     return count
+
+
+@contextlib.contextmanager
+def reads_in_capture() -> Iterator[list[bool]]:
+    """Gives a list that is empty until the count is read on a stream that is being captured, on any thread: a graph
+    keeps the count of its capture."""
+    global _reads
+    reads: list[bool] = []
+    _reads = reads
+    try:
+        yield reads
+    finally:
+        _reads = None
+
+
+def _note_capture() -> None:
+    reads = _reads
+    if reads is not None and sys.modules["torch"].cuda.is_current_stream_capturing():
+        reads.append(True)
 
 
 def _note_use() -> None:

@@ -213,7 +213,8 @@ class Watch:
         device = torch.cuda.current_device() if part is None else part.device
         if part is None and _native.current_sm_count(device) is None:
             raise InvalidStateError(
-                "the thread is not in a partition; enter one first, or pass one: watch(partition)"
+                "the thread is not in a partition, or only in one of a verdict not to partition, which has no SMs of "
+                "its own; enter one first, or pass one: watch(partition)"
             )
         profiler = make_profiler(torch)
         if torch.cuda.is_current_stream_capturing():
@@ -255,6 +256,8 @@ class Watch:
                 _mark(torch, self._device, self._stream)
         finally:
             profiler.stop()
+            # It would hold the SMs of a partition that is closed later.
+            self._stream = None
         if kind is None:
             self._read(profiler.events())
 

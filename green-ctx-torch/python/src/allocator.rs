@@ -23,8 +23,17 @@ use crate::torch;
 ///
 ///     allocator = Allocator()
 ///     allocator.set_partition_limit("decode", 2 << 30)
-///     with torch.cuda.use_mem_pool(allocator.mem_pool()):
+///     pool = allocator.mem_pool()
+///     with torch.cuda.use_mem_pool(pool), parts["decode"]:
 ///         y = a @ b
+///
+/// `use_mem_pool` applies to the calling thread only. Memory that another thread allocates has no limit, unless that
+/// thread enters a pool too: one of its own, because two threads cannot use a pool at the same time.
+///
+/// Above a limit, torch raises `torch.OutOfMemoryError`, and `snapshot()["last_error"]` is the reason. A limit also
+/// counts memory that torch has cached in a pool. torch returns this memory when the pool is deleted, and the memory of
+/// tensors that live longer in the next `torch.cuda.empty_cache()`. While the pool exists, `empty_cache` returns
+/// nothing. The memory holds the SMs of its partition, so delete the pool and the tensors before you close the partition.
 #[pyclass(frozen, module = "green_ctx_torch.allocator")]
 pub(crate) struct Allocator {
     shared: Held<Shared>,
@@ -197,12 +206,13 @@ impl Allocator {
         Ok(PyBytes::new(py, &handle))
     }
 
-    /// Returns unused memory to the device. torch caches freed memory, so call torch.cuda.empty_cache() first.
+    /// Returns memory to the device that the allocator keeps and that torch has freed. torch frees the memory of a pool
+    /// only after the pool was deleted.
     fn empty_cache(&self, py: Python<'_>) -> PyResult<()> {
         self.ask(py, |shared| Ok(shared.empty_cache()?))
     }
 
-    /// Returns a new torch.cuda.MemPool on the device, for use with torch.cuda.use_mem_pool.
+    /// Returns a new torch.cuda.MemPool on the device, for use with torch.cuda.use_mem_pool in one thread.
     fn mem_pool<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         self.ask(py, |_| Ok(()))?;
         let allocator = torch_allocator(py)?.bind(py).run_method("allocator", ())?;

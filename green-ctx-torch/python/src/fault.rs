@@ -244,13 +244,14 @@ fn advice(error: &Error) -> &'static str {
              create it after all partitions that need a floor, or close it)"
         }
         _ if held_by(error).iter().any(|holder| is_set(&holder.name)) => {
-            " (close() the plan set first, or give it fewer SMs with sm_count; a closed set holds its SMs until its \
-             streams and moved graphs are deleted)"
+            " (close() the plan set first, or give it fewer SMs with sm_count; a closed set holds its SMs until no \
+             thread is inside it, and its streams, moved graphs and memory pools are deleted)"
         }
         Error::NotEnoughSms(shortage)
             if !shortage.holders.is_empty() && error.kind() == ErrorKind::Unavailable =>
         {
-            " (a partition that has been closed holds its SMs until its streams and moved graphs are deleted)"
+            " (a partition that has been closed holds its SMs until no thread is inside it, and its streams, moved \
+             graphs and memory pools are deleted)"
         }
         _ => "",
     }

@@ -406,7 +406,9 @@ impl Partition {
     }
 
     /// Closes the partition. Its SMs are free again as soon as no thread is inside it, and the program holds no stream
-    /// of it, no graph that was moved there, no `Watch` of it and no memory of its `Allocator`.
+    /// of it, no graph that was moved there, and no MemPool of an `Allocator` with memory that was allocated there. A
+    /// torch graph that was captured there does not hold them: after the close, its replay may run on SMs of another
+    /// partition.
     ///
     /// Running work continues, and the next partition of these SMs waits for that work on the device. The workspaces
     /// of cuBLAS are freed too, unless a captured torch graph is alive.

@@ -187,13 +187,11 @@ fn open_on(py: Python<'_>, ordinal: i64) -> PyResult<Vec<Py<Partition>>> {
 /// one of these five options is given, counts are not rounded, every share must be exclusive (such as 16 or "rest"),
 /// and all SMs of the device must be free.
 ///
-/// `replace=True` first closes all open partitions of the device that earlier calls of `partition` or
-/// `TuningOutcome.partitions` created, so that a notebook cell can run again. Plan sets and the contexts of drop-ins,
-/// such as `GreenContext`, stay open. If the request would not fit even without the earlier partitions, the earlier
-/// partitions stay open. A closed partition still holds its SMs while a thread is inside it, or while the program
-/// holds one of its streams, or a copy of a graph that was moved there. A torch graph that was captured there does not
-/// hold them: after the close, its replay may run on SMs of another partition. If too few SMs are free, `partition`
-/// raises RuntimeError, and the earlier partitions stay closed.
+/// `replace=True` first closes all open partitions of the device that earlier calls of `partition`,
+/// `TuningOutcome.partitions` or `TuningOutcome.apply` created, so that a notebook cell can run again. Plan sets and
+/// the contexts of drop-ins, such as `GreenContext`, stay open. If the request would not fit even without the earlier
+/// partitions, the earlier partitions stay open. A closed partition can still hold its SMs (see `Partition.close`). If
+/// too few SMs are free, `partition` raises RuntimeError, and the earlier partitions stay closed.
 ///
 /// Raises ValueError if an argument is invalid or the device does not have the requested SMs. Raises RuntimeError
 /// if other partitions hold the SMs, if the driver is too old, or if there is no usable driver. If the call fails,
@@ -250,8 +248,8 @@ pub(crate) fn partition(
     if !former.is_empty() {
         return Err(fault
             .advised(format!(
-                "the earlier partitions {} are closed, but a thread inside one of them, a stream or a graph \
-                 still holds SMs; release it and call partition again",
+                "the earlier partitions {} are closed, but a thread inside one of them, a stream, a moved \
+                 graph or a memory pool still holds SMs; release it and call partition again",
                 names_of(&former)
             ))
             .into());

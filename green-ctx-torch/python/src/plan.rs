@@ -398,9 +398,9 @@ impl PlanSet {
         Ok(())
     }
 
-    /// Closes the partitions of all plans. The SMs are free again as soon as the program holds no stream of the set and
-    /// no graph that was moved there. Running work continues, and the next owner of the SMs waits for that work on the
-    /// device.
+    /// Closes the partitions of all plans. The SMs are free again as soon as no thread is inside a partition of the
+    /// set, and the program holds none of the objects that `Partition.close` lists. Running work continues, and the
+    /// next owner of the SMs waits for that work on the device.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         // Not the library's `close`, which waits for all work, and refuses while a stream is held elsewhere. This
         // always ends the set, and gives the same SMs back.

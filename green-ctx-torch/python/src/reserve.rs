@@ -38,14 +38,14 @@ impl Reserve {
 ///     parts = green_ctx_torch.partition({"decode": 32})
 ///
 /// Default streams, autograd, cuBLAS, cuDNN and NCCL run on the other SMs, and are told their number.
-/// `amount` is a number of SMs, rounded up to whole units like a floor, or a percentage such as "25%". It cannot be
-/// changed afterwards. `cuCtxCreate` is refused. The environment variable GREEN_CTX_RESERVE=32 reserves when this module is
-/// imported, without a call of the driver, so processes that fork CUDA workers can use it.
+/// `amount` is a number of SMs, rounded up to whole units like a floor, or a whole percentage such as "25%". It
+/// cannot be changed afterwards. `cuCtxCreate` is refused. The environment variable GREEN_CTX_RESERVE=32 reserves when
+/// this module is imported, without a call of the driver, so processes that fork CUDA workers can use it.
 ///
 /// Returns the counts of `device`. Needs Linux and CUDA 12.5.
 ///
 /// Raises RuntimeError if a library has opened the driver already, or if another amount is reserved.
-/// Raises TypeError for text that is not a percentage, and ValueError for an amount that is not valid, or that leaves no
+/// Raises TypeError for text without a percent sign, and ValueError for an amount that is not valid, or that leaves no
 /// SMs of a device. In the last case, the amount stays.
 #[pyfunction]
 #[pyo3(signature = (amount, device=None), text_signature = "(amount, device=None)")]
@@ -57,13 +57,26 @@ pub(crate) fn reserve(
     let amount = match amount.cast::<PyString>() {
         Ok(text) => {
             let text = text.to_string_lossy();
-            let percent = text.strip_suffix('%').and_then(|text| text.trim().parse().ok());
             let wrong = || {
                 unexpected(amount, "a reserve is a number of SMs or a percentage such as \"25%\"")
             };
-            Amount::Percent(percent.ok_or_else(wrong)?)
+            let percent = text.trim_end().strip_suffix('%').ok_or_else(wrong)?;
+            let broken = |_| {
+                Fault::value(format!(
+                    "{text:?} is not a reserve; a percentage is a whole number such as 25%"
+                ))
+            };
+            Amount::Percent(percent.trim().parse().map_err(broken)?)
         }
-        Err(_) => Amount::Sms(unsigned("a reserve", amount.extract::<Whole>()?.0)?),
+        Err(_) => match amount.extract::<Whole>()?.0 {
+            ..0 => {
+                return Err(Fault::value(
+                    "a reserve cannot be negative; ask for 1 SM or more".to_owned(),
+                )
+                .into());
+            }
+            number => Amount::Sms(unsigned("a reserve", number)?),
+        },
     };
     blocking(py, || Driver::reserve(amount).map(drop).map_err(Fault::from))?;
     let ordinal = device.unwrap_or(DeviceId::Ordinal(0)).ordinal(py)?;

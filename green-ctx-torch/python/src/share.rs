@@ -17,8 +17,8 @@ use crate::fault::{Fault, kind};
 ///     Share("25%..")      # a floor of 25 % of the SMs that are divided
 ///
 /// The first argument is a count, or text such as `"32.."`, `"16..48"`, `"..100"`, `".."`, `"16"`, `"25%.."` or
-/// `"rest"`. The text `"16"` is exclusive: floor and ceiling are both 16. Percentages refer to the SMs that are
-/// divided.
+/// `"rest"`. The text `"16"` is exclusive: floor and ceiling are both 16. Percentages are whole numbers, and
+/// refer to the SMs that are divided.
 ///
 /// A share equals every text that describes it: `Share(32) == "32.."`. The hash of a share is the hash of
 /// `str(share)`, so a dictionary finds a share only by exactly that text. For example, `str(Share("16..48"))` is

@@ -238,10 +238,10 @@ pub(crate) struct TuningVerdict {
     priority: BTreeMap<String, i32>,
     /// The advantage of the best partitions over the best arm without partitions: the ratio of their scores, minus 1.
     /// Under a bound, arms that are certain to meet it come before all others. None if the comparison was too short, or
-    /// if there was no arm without partitions.
+    /// if one of the two arms does not exist, cannot keep up or finished no iteration of a job.
     gain: Option<f64>,
     /// The lower and the upper end of the gain's 95 % interval. If the interval contains 0, the verdict is not to
-    /// partition, unless only partitions meet the bound or a job has a floor.
+    /// partition, unless a job has a floor, or partitions meet the bound, or come closest to it, and the rest does not.
     interval: Option<(f64, f64)>,
     /// Whether even the upper end of the 95 % interval is within the bound of the goal. True for goals
     /// without a bound.

@@ -258,7 +258,7 @@ pub struct Verdict {
     /// The priority of each job's stream, by name. As in CUDA, a lower number is a higher priority.
     pub priority: BTreeMap<String, i32>,
     /// The gain of [`candidate`](Verdict::candidate) over [`rival`](Verdict::rival): the ratio of the two scores, minus
-    /// 1. `None` if one of these arms does not exist, if jobs cannot keep up with their arrivals in any arm without
+    /// one. `None` if one of these arms does not exist, if jobs cannot keep up with their arrivals in any arm without
     /// partitions, if a job finished no iteration in one of them, or if the comparison was too short.
     pub gain: Option<f64>,
     /// The lower and the upper end of the gain's 95 % confidence interval. The interval accounts for noise, drift, and

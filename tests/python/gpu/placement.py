@@ -415,6 +415,17 @@ def a_watch_finds_what_runs_outside():
     assert bool(RESERVED) != any("sin" in escape.name for escape in watched.escapes), watched
 
 
+@settled
+def a_finished_watch_holds_no_sms():
+    made = green_ctx_torch.partition({"t": 16})
+    watched = green_ctx_torch.watch(made["t"])
+    with watched, made["t"]:
+        sine()
+    made.close()
+    green_ctx_torch.partition({"t": FREE}).close()
+    assert watched.ok
+
+
 # Memory.
 
 
@@ -447,8 +458,32 @@ def a_limit_of_the_allocator_holds():
     allocator.limit = 64 << 20
     with torch.cuda.use_mem_pool(allocator.mem_pool()), parts()["a"]:
         raises(torch.OutOfMemoryError, lambda: [kept.append(tensor(4 << 20)) for _ in range(9)])
+        assert "raise the limit" in allocator.snapshot()["last_error"]
+        # A pool is for the thread that entered it.
+        with concurrent.futures.ThreadPoolExecutor(1) as pool:
+            pool.submit(tensor, 64 << 20).result()
     assert 1 <= len(kept) <= 4, len(kept)
     allocator.limit = None
+    torch.cuda.empty_cache()
+
+
+@settled
+def a_pool_holds_cached_memory_and_sms_until_it_is_deleted():
+    allocator, made = Allocator(), green_ctx_torch.partition({"t": 16})
+    pool = allocator.mem_pool()
+    with torch.cuda.use_mem_pool(pool), made["t"]:
+        kept, _ = tensor(1 << 20), tensor(8 << 20)
+        del _
+    made.close()
+    torch.cuda.empty_cache()
+    allocator.empty_cache()
+    assert allocator.usage("t")["current_bytes"] >= 36 << 20
+    raises(RuntimeError, lambda: green_ctx_torch.partition({"t": FREE}), "memory pools are deleted")
+    del pool
+    assert 0 < allocator.usage("t")["current_bytes"] < 36 << 20
+    del kept
+    torch.cuda.empty_cache()
+    green_ctx_torch.partition({"t": FREE}).close()
 
 
 @settled

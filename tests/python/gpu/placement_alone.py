@@ -19,6 +19,8 @@ from placed import FREE, alone_in_process, capped, captured, compiled, current, 
 from placed import sine, tensor, within
 from torch import nn
 
+#: The numbers of SMs that functions have seen.
+SEEN = set()
 #: The arms of a search without partitions.
 ARMS = ["sequential", "streams", "priority"]
 
@@ -40,7 +42,7 @@ def a_tuned_job_that_replays_a_graph_of_the_whole_device_is_refused():
         replays.append(green_of(current()) != green_of(0))
 
     jobs = {"a": replay, "b": lambda: torch.cos(x)}
-    raises(RuntimeError, lambda: green_ctx_torch.tune(jobs, budget=1.5, leave_out=ARMS), "was not captured in")
+    raises(RuntimeError, lambda: green_ctx_torch.tune(jobs, budget=1.5, leave_out=ARMS), "did not begin in")
     assert not any(replays), f"{sum(replays)} replays were measured as a partition's"
 
 
@@ -322,6 +324,7 @@ def a_block_of_every_verdict_belongs_to_its_task():
                 assert (part.floor, part.share, part.sm_count) == (0, "..", green_ctx_torch.sm_count())
                 with part:
                     assert nodes(captured()) == {""}
+                    raises(RuntimeError, green_ctx_torch.watch().__enter__, "only in one of a verdict not to partition")
         assert all(part.closed for part in applied.values())
 
 
@@ -334,7 +337,7 @@ def a_stream_of_stream_create_is_in_its_partition():
     raw = runtime.stream_create(made["c"])
     with torch.cuda.stream(torch.cuda.ExternalStream(raw)):
         assert green_ctx_torch.sm_count() == 32
-        raises(RuntimeError, graph.replay, "was not captured in the partition")
+        raises(RuntimeError, graph.replay, "did not begin in the partition")
     runtime.stream_destroy(raw)
     raises(ValueError, lambda: runtime.stream_destroy(raw), "was not created by stream_create")
 
@@ -393,6 +396,43 @@ def a_tuned_function_that_cannot_be_captured_is_called():
     assert outcome.notes[-1].startswith(words) and len(threads) > 1, outcome.notes
 
 
+class Counted(torch.autograd.Function):
+    """A function whose backward pass, on a thread of torch, asks for the number of SMs."""
+
+    @staticmethod
+    def forward(_, x):
+        return x * 2
+
+    @staticmethod
+    def backward(_, gradient):
+        SEEN.add(green_ctx_torch.sm_count())
+        return gradient * 2
+
+
+@alone_in_process
+def a_tuned_function_that_asks_for_its_sms_is_called():
+    def properties():
+        SEEN.add(torch.cuda.get_device_properties(0).multi_processor_count)
+        sine()
+
+    x = tensor()
+    asking = (
+        lambda: (SEEN.add(green_ctx_torch.sm_count()), sine()),
+        lambda: (SEEN.add(green_ctx_torch.floor()), sine()),
+        lambda: Counted.apply(x.clone().requires_grad_()).sum().backward(),
+        properties,
+    )
+    green_ctx_torch.sizing.install()
+    for work in (*asking, sine):
+        SEEN.clear()
+        notes = json.loads(green_ctx_torch.curve(work, sms=[16], name="work", budget=0.5).to_json())["notes"]
+        found = [note for note in notes if "called for each iteration" in note]
+        if work is sine:
+            assert not found, notes
+        else:
+            assert 16 in SEEN and "it asked for the number of SMs" in found[0], (SEEN, notes)
+
+
 @alone_in_process
 def a_tuned_function_that_runs_elsewhere_is_noted():
     own = green_ctx_torch.partition({"own": 16})["own"]
@@ -417,7 +457,7 @@ def a_tuned_function_that_runs_elsewhere_is_noted():
     for work, words in (
         (inside, elsewhere),
         (beside, elsewhere),
-        (replayed, "the graph was not captured in the partition"),
+        (replayed, "the capture of the graph did not begin in the partition"),
         (lambda: x.sum().item(), None),
     ):
         notes = json.loads(green_ctx_torch.curve(work, sms=[16], name="work", budget=1).to_json())["notes"]

@@ -280,7 +280,7 @@ impl SmResource {
     }
 
     /// Splits the device's SMs into groups, and takes the SMs of these groups. The floors and ceilings are
-    /// [rounded](Share) to numbers of SMs that the device can give. Each group reports the requested share and the
+    /// [rounded](crate::Share) to numbers of SMs that the device can give. Each group reports the requested share and the
     /// resulting numbers of SMs.
     ///
     /// A driver before CUDA 12.5 can create a context from only one piece of the device. With such a driver,
