@@ -61,7 +61,7 @@ for other in [16, "32%"]:
     try:
         green_ctx_torch.reserve(other)
     except green_ctx_torch.UnavailableError as error:
-        assert "has reserved 32 SMs already" in str(error)
+        assert "a reserve of 32 SMs was requested" in str(error)
     else:
         raise AssertionError(other)
 for wrong, words in (("12.5%", "a whole number"), (-1, "ask for 1 SM or more"), (0, "ask for 1 SM or more")):

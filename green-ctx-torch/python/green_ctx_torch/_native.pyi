@@ -351,8 +351,8 @@ class DryRun:
         """Whether `partition` would create all partitions."""
     @property
     def reason(self) -> str | None:
-        """The reason why the request does not fit, with the text of the exception that `partition` would raise. None if
-        the request fits.
+        """The reason why the request does not fit, with the text with which the exception of `partition` would begin. None
+        if the request fits.
         """
     @property
     def nearest(self) -> list[str]:
@@ -611,7 +611,7 @@ class GreenContext:
         floor at the time of its creation. While such a context is open, no SMs are available for new floors, so create
         this context last. One of the three is required.
 
-        Accepts the arguments of torch 2.11. The arguments that torch 2.12 to 2.15 added are accepted as keywords.
+        Accepts the arguments of torch 2.11. The arguments that newer versions added are accepted as keywords.
         `device_id=None` selects torch's current device.
 
         Raises RuntimeError if the device has fewer than `num_sms` SMs, if other partitions hold the SMs, or if the
@@ -1370,8 +1370,10 @@ class Allocator:
         with torch.cuda.use_mem_pool(pool), parts["decode"]:
             y = a @ b
 
-    `use_mem_pool` applies to the calling thread only. Memory that another thread allocates has no limit, unless that
-    thread enters a pool too: one of its own, because two threads cannot use a pool at the same time.
+    `use_mem_pool` applies to the calling thread only, and not to captures, which have a pool of their own: pass
+    `pool=pool.id` to `torch.cuda.graph`. Functions that are compiled with CUDA graphs, and streams outside of the
+    partition, have no limit. Memory that another thread allocates has no limit, unless that thread enters a pool too:
+    one of its own, because two threads cannot use a pool at the same time.
 
     Above a limit, torch raises `torch.OutOfMemoryError`, and `snapshot()["last_error"]` is the reason. A limit also
     counts memory that torch has cached in a pool. torch returns this memory when the pool is deleted, and the memory of

@@ -56,8 +56,8 @@ class Job:
     iteration is in flight.
 
     `key` distinguishes jobs of the same name, for example by model and batch size. An outcome in a file is used only
-    for jobs with the same keys. `name` is the name of a job in a list, by default the function's name. If jobs are
-    given as a mapping, the keys of the mapping are their names.
+    for jobs with the same keys. `name` is the name of a job in a list, by default the function's name, unless it is a
+    lambda. If jobs are given as a mapping, the keys of the mapping are their names.
 
     A graph, and the memory that it uses, must stay alive until `tune` returns.
     """
@@ -156,7 +156,7 @@ def curve(
 
     - `sms`: the numbers of SMs to measure, rounded up to whole units. The default is about eight. The whole device is
       always measured, and numbers that are not smaller are left out.
-    - `name`: the name in the result, by default the function's name.
+    - `name`: the name in the result, by default the function's name, or "job" for a lambda.
     - `budget`: the duration of the measurement in seconds, by default 10. Each size is measured at least once.
     - `progress`: as for `tune`. If it returns False, the measurement ends, and the curve consists of the blocks so far.
       Without blocks, RuntimeError is raised.

@@ -2,9 +2,9 @@
 SMs.
 
 Code written for torch 2.11 to 2.15 runs unchanged, except for the differences below. `GreenContext` accepts the
-arguments of torch 2.11 by position, and the arguments of torch 2.12 to 2.14 as keywords. `SMPartition`,
-`GreenContext.split` and the two functions for locality domains have the interface of torch 2.15. Exceptions have the
-same types as in torch. Everything works with torch 2.10 and newer.
+arguments of torch 2.11 by position, and those of newer versions as keywords. `SMPartition`, `GreenContext.split` and
+the two functions for locality domains have the interface of torch 2.15. Exceptions have the same types as in torch.
+Everything works with torch 2.10 and newer.
 
 | | torch | here |
 |---|---|---|

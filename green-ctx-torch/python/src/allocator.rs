@@ -27,8 +27,10 @@ use crate::torch;
 ///     with torch.cuda.use_mem_pool(pool), parts["decode"]:
 ///         y = a @ b
 ///
-/// `use_mem_pool` applies to the calling thread only. Memory that another thread allocates has no limit, unless that
-/// thread enters a pool too: one of its own, because two threads cannot use a pool at the same time.
+/// `use_mem_pool` applies to the calling thread only, and not to captures, which have a pool of their own: pass
+/// `pool=pool.id` to `torch.cuda.graph`. Functions that are compiled with CUDA graphs, and streams outside of the
+/// partition, have no limit. Memory that another thread allocates has no limit, unless that thread enters a pool too:
+/// one of its own, because two threads cannot use a pool at the same time.
 ///
 /// Above a limit, torch raises `torch.OutOfMemoryError`, and `snapshot()["last_error"]` is the reason. A limit also
 /// counts memory that torch has cached in a pool. torch returns this memory when the pool is deleted, and the memory of

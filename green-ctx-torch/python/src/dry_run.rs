@@ -52,8 +52,8 @@ impl DryRun {
         self.given.is_some()
     }
 
-    /// The reason why the request does not fit, with the text of the exception that `partition` would raise. None if
-    /// the request fits.
+    /// The reason why the request does not fit, with the text with which the exception of `partition` would begin. None
+    /// if the request fits.
     #[getter]
     fn reason(&self) -> Option<&str> {
         self.refusal.as_ref().map(|refusal| &*refusal.reason)

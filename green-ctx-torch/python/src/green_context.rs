@@ -316,7 +316,7 @@ impl GreenContext {
     /// floor at the time of its creation. While such a context is open, no SMs are available for new floors, so create
     /// this context last. One of the three is required.
     ///
-    /// Accepts the arguments of torch 2.11. The arguments that torch 2.12 to 2.15 added are accepted as keywords.
+    /// Accepts the arguments of torch 2.11. The arguments that newer versions added are accepted as keywords.
     /// `device_id=None` selects torch's current device.
     ///
     /// Raises RuntimeError if the device has fewer than `num_sms` SMs, if other partitions hold the SMs, or if the

@@ -40,6 +40,10 @@ pub(crate) const STATUS: &str = "\
   126  the program cannot be run
   127  the program is not found";
 
+/// The headings of the options that only one of the two forms has.
+const JOB: &str = "Options with --job";
+const PROGRAM: &str = "Options with a program";
+
 #[derive(clap::Args)]
 #[command(group = clap::ArgGroup::new("measured").required(true).args(["job", "program"]))]
 #[command(override_usage = "\
@@ -54,11 +58,11 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "SMS,...", value_delimiter = ',', value_parser = crate::request::count)]
     sms: Option<Vec<u32>>,
     /// The duration of the measurement in seconds. The default is 10.
-    #[arg(long, value_name = "SECONDS", value_parser = crate::request::seconds, allow_negative_numbers = true, conflicts_with = "program")]
+    #[arg(long, value_name = "SECONDS", value_parser = crate::request::seconds, allow_negative_numbers = true, conflicts_with = "program", help_heading = JOB)]
     budget: Option<Duration>,
     /// The path of libcublas.so, or of the folder that contains it. The option is needed only if the system does not
     /// find cuBLAS.
-    #[arg(long, value_name = "PATH", conflicts_with = "program")]
+    #[arg(long, value_name = "PATH", conflicts_with = "program", help_heading = JOB)]
     cublas: Option<PathBuf>,
     #[command(flatten)]
     program: program::ProgramRequest,

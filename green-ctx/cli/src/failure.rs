@@ -135,6 +135,9 @@ impl Failure {
 fn state(error: &Error) -> &'static str {
     match error {
         Error::Load(LoadError::NotFound { .. }) => "no NVIDIA driver is installed",
+        error if kind(error) == ErrorKind::NoDriver => {
+            "the NVIDIA driver finds no GPU, or CUDA_VISIBLE_DEVICES hides it"
+        }
         _ => "the installed NVIDIA driver does not work",
     }
 }
@@ -178,8 +181,9 @@ mod tests {
     fn a_missing_driver_is_not_called_broken() {
         let missing = crate::DriverChoice::Library("/nowhere/libcuda.so.1".into()).load();
         let Err(Failure::Library(missing)) = missing else { panic!("it is not there") };
-        let broken = Error::NoSuchDevice { ordinal: 0, count: 0 };
-        for (error, begins) in [(missing, "no NVIDIA driver is"), (broken, "the installed NVIDIA")]
+        let empty = Error::NoSuchDevice { ordinal: 0, count: 0 };
+        for (error, begins) in
+            [(missing, "no NVIDIA driver is"), (empty, "the NVIDIA driver finds no GPU")]
         {
             let failure = Failure::NoDriver(error, WITHOUT_A_GPU);
             assert!(failure.to_string().starts_with(begins), "{failure}");

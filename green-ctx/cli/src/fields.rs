@@ -24,7 +24,7 @@ pub(crate) const INFO: &str =
 #[cfg(feature = "sim")]
 pub(crate) const GPUS: &str = "
   gpus *         instead of all these with --all: profile, name, compute_capability, sm_count,
-                 units, fine_unit, most_partitions (that share no SMs), recorded (the driver)
+                 units, fine_unit, most_partitions (of coarse units), recorded (the driver)
                    percent_25, percent_50, percent_75  the SMs of a partition that requests this";
 
 #[cfg(not(feature = "sim"))]

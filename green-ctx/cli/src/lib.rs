@@ -142,7 +142,9 @@ const EXIT_STATUS: &str = "Exit status:
   130  a second interruption of tune or curve, which ends it at once";
 
 const JSON_ERRORS: &str = "Errors with --json:
-  One object on standard output: {\"error\": {\"kind\", \"message\"}}. If a request does not fit,
+  One object on standard output: {\"error\": {\"kind\", \"message\"}}. The kinds, by exit status:
+  1 not_met; 2 usage, invalid_request, unavailable; 3 unsupported, no_driver, driver; and io,
+  with 2, or with 126 or 127 for a program that does not start. If a request does not fit,
   \"error\" also has \"shortage\":
     within         the name of the group that was to be split; null for the device
     requested      the requested shares, as text, such as \"16\" or \"32..\"

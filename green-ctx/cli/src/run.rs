@@ -114,8 +114,8 @@ mod linux {
         if program::is_privileged(program) {
             let name = program.display();
             return Err(Failure::Request(format!(
-                "{name} runs with the rights of another user, so the loader would ignore the limit; run green-ctx \
-                 with these rights instead, as in sudo green-ctx run or su -c 'green-ctx run …'"
+                "{name} runs with the rights of another user or with capabilities, so the loader would ignore the limit; \
+                 run green-ctx with these rights instead, as in sudo green-ctx run or su -c 'green-ctx run …'"
             )));
         }
         Ok(())

@@ -91,8 +91,8 @@
 //! # Capturing graphs
 //!
 //! cudarc makes a stream wait for the last work on each memory object, and such a wait within a capture fails with
-//! `CUDA_ERROR_STREAM_CAPTURE_ISOLATION` and ends the capture. A launch reports this status, and the end of the capture
-//! `CUDA_ERROR_STREAM_CAPTURE_INVALIDATED`; for a copy or memset it is the reverse. Call
+//! `CUDA_ERROR_STREAM_CAPTURE_ISOLATION` and invalidates the capture. After a copy or memset, cudarc's first `end_capture`
+//! returns this status without ending the capture; call it twice. Call
 //! `CudaContext::disable_event_tracking` before the memory is allocated, and order work on several streams with events.
 //! This includes the free: cudarc frees a `CudaSlice` on the stream that allocated it. [`graph_of`] has an example, and
 //! converts the graph, so that it can move to another partition.
@@ -124,7 +124,13 @@
 //!
 //! A [`CudarcStream`] belongs to one partition of one plan. Create one for each partition of each plan, and submit work
 //! to those of [`PlanSet::active`](green_ctx::PlanSet::active). Later work on a stream of an earlier plan is not ordered
-//! with the active plan's.
+//! with the active plan's. This includes the free of a `CudaSlice`, so allocate what several plans use on a stream
+//! outside of the set.
+//!
+//! # Jobs of the tuner
+//!
+//! After `disable_event_tracking`, a closure of `green_ctx_tune::Job::new` can submit cudarc's work:
+//! `move |stream| { let stream = CudarcStream::new(stream, &cuda)?; … }`. `Job::graph` takes the graph of [`graph_of`].
 //!
 //! # Lifetimes
 //!

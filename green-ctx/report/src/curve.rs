@@ -110,6 +110,7 @@ pub(crate) fn remarks(curve: &Curve) -> Vec<String> {
     let skipped = |point: &CurvePoint| {
         let words = match point.blocks_us.len() {
             0 => "does not run".to_owned(),
+            1 => "failed after the first block".to_owned(),
             blocks => format!("failed after {blocks} blocks"),
         };
         point.skipped.as_ref().map(|why| format!("{} SMs: it {words}: {why}", point.sms))

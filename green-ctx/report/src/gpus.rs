@@ -107,7 +107,7 @@ pub fn gpus_text(gpus: &[Gpu]) -> String {
     let recorded = gpus.iter().filter(|gpu| gpu.recorded.is_some()).map(|gpu| gpu.profile);
     format!(
         "{}\n\
-         partitions: the most that share no SMs. 25%: the SMs of a partition that requests this.\n\
+         partitions: the most of coarse units. 25%: the SMs of a partition that requests this.\n\
          recorded on hardware: {}. The others follow documentation and models.\n\
          Another GPU: green-ctx info --driver sim:36sm,cc12.0\n",
         table(columns, &rows),

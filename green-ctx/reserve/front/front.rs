@@ -243,7 +243,7 @@ static GREENS: AtomicUsize = AtomicUsize::new(0);
 /// Writes a line to standard error, because a program shows at most a status.
 fn say(text: &CStr) {
     // SAFETY: the format takes one text, and both end with a NUL.
-    unsafe { dprintf(2, c"green-ctx reserve: %s\n".as_ptr(), text.as_ptr()) };
+    unsafe { dprintf(2, c"green-ctx: %s\n".as_ptr(), text.as_ptr()) };
 }
 
 /// Turns the status of a call into an error with the call's name.
@@ -308,7 +308,7 @@ fn divide(device: Device) -> Result<(Division, [Resource; UNITS], Range<usize>),
     let sms = units.get(rest.clone()).unwrap_or_default().iter().map(|unit| unit.sms).sum();
     if sms == 0 {
         return Err((
-            c"the reserve leaves no SMs, so the division",
+            c"no SMs are left for work outside of partitions, so the division",
             INVALID_RESOURCE_CONFIGURATION,
         ));
     }
@@ -452,7 +452,7 @@ fn refused((call, status): Failed) -> Status {
         CAPTURE_IMPLICIT,
     ];
     if !usual.contains(&status) {
-        let line = c"green-ctx reserve: %s failed with %d: work outside of partitions cannot be confined, so it does not run\n";
+        let line = c"green-ctx: %s failed with %d: work outside of partitions cannot be confined, so it does not run\n";
         // SAFETY: the format takes a text, which ends with a NUL, and a number.
         unsafe { dprintf(2, line.as_ptr(), call.as_ptr(), status) };
     }

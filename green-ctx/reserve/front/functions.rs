@@ -191,7 +191,7 @@ functions! {
         }
         // A split of a green context's SMs, such as the rest, may make groups that are smaller than requested.
         if (0..*count as usize).any(|place| (*groups.add(place)).sms < least) {
-            say(c"the SMs that are not reserved cannot be split into groups of the requested size");
+            say(c"the SMs outside of a reserve cannot be split into groups of the requested size");
             return Ok(INVALID_RESOURCE_CONFIGURATION);
         }
         Ok(SUCCESS)
@@ -209,7 +209,7 @@ functions! {
             return Ok(SUCCESS);
         }
         cuGreenCtxDestroy(*green);
-        say(c"a green context without SMs of its own has all SMs, and is not possible under a reserve");
+        say(c"a green context without SMs of its own has all SMs, and is not possible under a reserve or a limit");
         Ok(NOT_SUPPORTED)
     }
 
@@ -257,7 +257,7 @@ functions! {
 
     c"cuCtxCreate" | c"cuGLCtxCreate" | c"cuVDPAUCtxCreate" 0..99999 = cuCtxCreate_v4 | cuCtxCreate | cuCtxCreate_v2 | cuCtxCreate_v3
         | cuGLCtxCreate | cuGLCtxCreate_v2 | cuVDPAUCtxCreate | cuVDPAUCtxCreate_v2: () {
-        say(c"a context of its own is not possible under a reserve: use the device's primary context");
+        say(c"a context of its own is not possible under a reserve or a limit: use the device's primary context");
         Ok(NOT_SUPPORTED)
     }
 

@@ -26,9 +26,9 @@ pub enum Error {
          program with `green-ctx run --reserve`"
     )]
     LoadedFirst,
-    /// This process has reserved this other amount.
+    /// This process has requested this other amount before.
     #[error(
-        "this process has reserved {0} already, by a call, {VARIABLE} or `green-ctx run --reserve`, and a reserve cannot be changed"
+        "a reserve of {0} was requested in this process already, by a call, {VARIABLE} or `green-ctx run --reserve`, and cannot be changed"
     )]
     Other(Amount),
     /// The environment variable is not a number of SMs or a percentage.

@@ -191,12 +191,8 @@ fn written(folder: &Path, front: &[u8]) -> Result<(PathBuf, PathBuf), Error> {
 /// may be able to replace a file in it, the folder itself, or a folder above it. If the user is root, others must be able
 /// to read the files: a program that gives up root's rights would lose the limit without them.
 fn safe(folder: &Path) -> Result<PathBuf, Error> {
-    DirBuilder::new().mode(0o700).recursive(true).create(folder.parent().unwrap_or(folder))?;
-    match fs::create_dir(folder) {
-        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error.into()),
-        Ok(()) => fs::set_permissions(folder, Permissions::from_mode(0o755))?,
-        Err(_) => {}
-    }
+    let mode = if user() == 0 { 0o755 } else { 0o700 };
+    DirBuilder::new().mode(mode).recursive(true).create(folder)?;
     let wrong = |path: &Path, why| Err(Error::Unsafe { path: path.to_owned(), why });
     let found = folder.symlink_metadata()?;
     if !found.is_dir() || found.uid() != user() {
@@ -205,6 +201,7 @@ fn safe(folder: &Path) -> Result<PathBuf, Error> {
     if found.mode() & 0o022 != 0 {
         return wrong(folder, "can be written by other users");
     }
+    fs::set_permissions(folder, Permissions::from_mode(0o755))?;
     let folder = folder.canonicalize()?;
     if statvfs(&folder).map_err(io::Error::from)?.f_flag.contains(StatVfsMountFlags::NOEXEC) {
         return Err(io::Error::other("libraries there cannot be loaded (noexec)").into());

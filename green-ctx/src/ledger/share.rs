@@ -406,6 +406,19 @@ impl FromStr for Share {
     }
 }
 
+impl FromStr for Amount {
+    type Err = ShareError;
+
+    /// Reads a number of SMs such as `32`, or a percentage such as `25%`.
+    fn from_str(text: &str) -> Result<Amount, ShareError> {
+        match text.parse::<Share>()?.kind() {
+            ShareKind::Count(sms) => Ok(Amount::Sms(sms)),
+            ShareKind::Percent(percent) => Ok(Amount::Percent(percent)),
+            _ => Err(ShareError { reason: format!("{text:?} is not an amount such as 32 or 25%") }),
+        }
+    }
+}
+
 /// Returns the reason why `text` is not a share.
 fn wrong(text: &str, error: &std::num::ParseIntError) -> String {
     use std::num::IntErrorKind::PosOverflow;
@@ -426,7 +439,16 @@ fn wrong(text: &str, error: &std::num::ParseIntError) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{Percent, Share};
+    use super::{Amount, Percent, Share};
+
+    #[test]
+    fn an_amount_is_a_count_or_a_percentage() {
+        let read = |text: &str| text.parse::<Amount>().map_err(|error| error.to_string());
+        assert_eq!([read("32"), read("25%")], [Ok(Amount::Sms(32)), Ok(Amount::Percent(25))]);
+        for text in ["32..", "rest", "..", "x", "-1"] {
+            assert!(read(text).is_err_and(|error| error.contains("is not a")), "{text}");
+        }
+    }
 
     #[test]
     fn text_is_inclusive_and_read_back() {

@@ -235,7 +235,7 @@ impl Curve {
             let words = format!("On {knee} SMs or more, the host limits {job}: {words}.");
             (CurveShape::HostBound, words)
         } else if spread > 2.0 * LOSS {
-            let words = "which hides its need: measure longer, or on an idle machine";
+            let words = "which hides its need: let each block take longer, or use an idle machine";
             let percent = 100.0 * spread;
             let words = format!(
                 "The blocks of {job} on equal SMs differ by up to {percent:.0} %, {words}."

@@ -121,7 +121,7 @@ impl Goal {
         let ensure = |holds: bool, reason: String| if holds { Ok(()) } else { Err(reason) };
         let known = |job: &str| {
             let reason = format!(
-                "the goal names {job}, which is not a job; the jobs are {}",
+                "the goal or its weights name {job}, which is not a job; the jobs are {}",
                 names.join(", ")
             );
             ensure(names.contains(&job), reason)

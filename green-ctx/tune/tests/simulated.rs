@@ -99,7 +99,7 @@ fn jobs_of_all_kinds_run_on_every_driver() -> Tested {
                 Ok(stream.synchronize()?)
             });
             let outcome = tune(&device, &mut [waiting, graph(&device, "b")?], &short())?;
-            assert!(outcome.notes.iter().any(|note| note.starts_with("a is submitted anew")));
+            assert!(outcome.notes.iter().any(|note| note.starts_with("a waits for the device")));
             assert!(outcome.complete && outcome.arms.len() > 1, "{spec}");
             let machine = outcome.machine.as_ref().expect("it ran on a device");
             assert_eq!((machine.sm_count, outcome.pieces.sms), (132, 132));

@@ -109,7 +109,7 @@ def problems(found, expected, reserved, total):
     # Without a reserve, the program must see the other SMs too, or it would not notice that work uses them.
     if not answer.get("sms") or not all(least <= count <= most for count in answer["sms"]):
         wrong.append(f"it saw {answer.get('sms')} SMs, not {least} to {most}")
-    lines = [line for line in found["stderr"].splitlines() if "green-ctx reserve:" in line]
+    lines = [line for line in found["stderr"].splitlines() if "green-ctx:" in line]
     if lines:
         wrong.append(f"the reserve wrote {lines}")
     return wrong

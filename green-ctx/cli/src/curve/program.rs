@@ -8,16 +8,16 @@ use regex::bytes::{Regex, RegexBuilder};
 #[derive(clap::Args)]
 pub(crate) struct ProgramRequest {
     /// The number of times that the program runs on each number of SMs.
-    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1000), conflicts_with = "job")]
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1000), conflicts_with = "job", help_heading = super::PROGRAM)]
     repeat: u32,
     /// The number of times that the program runs on the whole device before it is measured.
-    #[arg(long, value_name = "N", default_value_t = 1, conflicts_with = "job")]
+    #[arg(long, value_name = "N", default_value_t = 1, conflicts_with = "job", help_heading = super::PROGRAM)]
     warm_up: u32,
     /// Ends a run of the program after this time. The run counts as one that failed.
-    #[arg(long, value_name = "SECONDS", value_parser = crate::request::timeout, allow_negative_numbers = true, conflicts_with = "job")]
+    #[arg(long, value_name = "SECONDS", value_parser = crate::request::timeout, allow_negative_numbers = true, conflicts_with = "job", help_heading = super::PROGRAM)]
     timeout: Option<Duration>,
     /// Measures a number that the program prints: the first group of the last match in its output, or in its errors.
-    #[arg(long, value_name = "REGEX", value_parser = expression, conflicts_with = "job")]
+    #[arg(long, value_name = "REGEX", value_parser = expression, conflicts_with = "job", help_heading = super::PROGRAM)]
     metric: Option<Regex>,
     /// The unit of --metric, for the table.
     #[arg(
@@ -25,11 +25,12 @@ pub(crate) struct ProgramRequest {
         value_name = "UNIT",
         requires = "metric",
         default_value = "value",
-        conflicts_with = "job"
+        conflicts_with = "job",
+        help_heading = super::PROGRAM
     )]
     unit: String,
     /// Smaller values of --metric are better, as for a latency.
-    #[arg(long, requires = "metric", conflicts_with = "job")]
+    #[arg(long, requires = "metric", conflicts_with = "job", help_heading = super::PROGRAM)]
     lower_is_better: bool,
     /// The program and its arguments.
     #[arg(value_name = "PROGRAM", last = true, conflicts_with = "job")]

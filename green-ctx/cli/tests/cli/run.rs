@@ -130,7 +130,11 @@ fn green_ctx_has_the_limit_as_its_device_or_the_reserve() {
     let mut command = bench.command(&["--reserve", "32", COMMAND, "info"]);
     let answer = Run::of(command.env("GREEN_CTX_RESERVE", "16").output().expect("it starts"));
     assert_eq!(answer.status, 2);
-    assert!(answer.err.contains("has reserved 32 SMs already"), "{}", answer.err);
+    assert!(
+        answer.err.contains("a reserve of 32 SMs was requested in this process already"),
+        "{}",
+        answer.err
+    );
 }
 
 #[test]

@@ -7,12 +7,12 @@ use crate::Profile;
 use crate::profile::{H200, by_rule, dotted};
 
 /// The driver versions that behave differently, as `cuDriverGetVersion` returns them. A [`Spec`] may also name 12.6,
-/// 12.9, 13.2 and 13.3.
+/// 12.7, 12.9, 13.2 and 13.3.
 pub const VERSIONS: &[u32] = &[12_040, 12_050, 12_080, 13_000, 13_010, 13_040, 13_050];
 
 /// Further versions that a [`Spec`] may name. They behave as the version before them, except for the functions that
 /// they add.
-const BETWEEN: &[u32] = &[12_060, 12_090, 13_020, 13_030];
+const BETWEEN: &[u32] = &[12_060, 12_070, 12_090, 13_020, 13_030];
 
 /// The driver version of a [`Spec`] that names no version. This version was recorded, and it supports
 /// every profile.
@@ -267,7 +267,7 @@ mod tests {
         );
         assert_eq!(
             message("h200@9.9"),
-            "unknown driver version \"9.9\"; the versions are 12.4, 12.5, 12.6, 12.8, 12.9, 13.0, 13.1, \
+            "unknown driver version \"9.9\"; the versions are 12.4, 12.5, 12.6, 12.7, 12.8, 12.9, 13.0, 13.1, \
              13.2, 13.3, 13.4, 13.5"
         );
         assert!(message("h200@").starts_with("unknown driver version \"\""));

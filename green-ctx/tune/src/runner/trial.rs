@@ -57,8 +57,8 @@ fn try_job(job: &mut Job, stream: &Stream) -> Result<Option<String>, String> {
             let (name, error) = (&job.profile.name, with_sources(&*error));
             let error = error.lines().next().unwrap_or_default();
             Ok(Some(format!(
-                "{name} is submitted anew for each iteration, because it cannot be captured ({error}); what \
-                 waits for the device cannot, nor can cudarc before `disable_event_tracking`"
+                "{name} waits for the device or for other work while it submits ({error}), so its times are also \
+                 those of the host; cudarc waits until `disable_event_tracking` is called"
             )))
         }
     }

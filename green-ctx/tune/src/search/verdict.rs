@@ -64,8 +64,9 @@ impl<M: Measure> Search<'_, M> {
             let reason = record.skipped.as_ref().filter(|_| is_allowed(&record.arm))?;
             Some(format!("with {}, {reason}", self.describe(place)))
         });
-        let too_short =
-            || "the budget is too short to measure any of them; use a larger one".to_owned();
+        let too_short = || {
+            "none has enough measurements: use a larger budget; a percentile needs a job with a rate, or with one iteration in flight".to_owned()
+        };
         RequestError::NoArm { reason: reason.unwrap_or_else(too_short) }
     }
 
