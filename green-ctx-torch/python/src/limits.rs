@@ -81,11 +81,12 @@ impl Limits {
             ((1..count.min(end)).rev().find(is_exact), (count..end).find(is_exact));
         let near: Vec<String> =
             [below, above].into_iter().flatten().map(|count| count.to_string()).collect();
-        Fault::state(format!(
-            "{count} SMs cannot be given exactly; ask for {} or, with CUDA 13.1 or newer, use smaller \
-             units with coscheduled_sm_count=2",
-            near.join(" or ")
-        ))
+        let finer = match count % 2 {
+            0 => " or, with CUDA 13.1 or newer, use smaller units with coscheduled_sm_count=2",
+            _ => "",
+        };
+        let near = near.join(" or ");
+        Fault::state(format!("{count} SMs cannot be given exactly; ask for {near}{finer}"))
     }
 }
 

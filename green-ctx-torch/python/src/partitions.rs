@@ -191,7 +191,9 @@ fn open_on(py: Python<'_>, ordinal: i64) -> PyResult<Vec<Py<Partition>>> {
 /// `TuningOutcome.partitions` or `TuningOutcome.apply` created, so that a notebook cell can run again. Plan sets and
 /// the contexts of drop-ins, such as `GreenContext`, stay open. If the request would not fit even without the earlier
 /// partitions, the earlier partitions stay open. A closed partition can still hold its SMs (see `Partition.close`). If
-/// too few SMs are free, `partition` raises RuntimeError, and the earlier partitions stay closed.
+/// too few SMs are free, `partition` raises RuntimeError, and the earlier partitions stay closed. A "rest" and a share
+/// without a ceiling take what is free, without an error: if a notebook keeps or displays `part.stream`, they become
+/// smaller with each run of the cell.
 ///
 /// Raises ValueError if an argument is invalid or the device does not have the requested SMs. Raises RuntimeError
 /// if other partitions hold the SMs, if the driver is too old, or if there is no usable driver. If the call fails,
