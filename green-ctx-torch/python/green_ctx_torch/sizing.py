@@ -101,7 +101,7 @@ _state = _State()
 _lock = threading.Lock()
 _undo: list[Callable[[], None]] = []
 _installed = False
-_reads: list[bool] | None = None
+_reads: list[list[bool]] = []
 
 _FOLLOWERS = _seams.FOLLOWING_MODULES
 """Modules of torch to which `torch.cuda.get_device_properties` reports the partition's SMs.
@@ -206,19 +206,18 @@ def _sms_of_device(device: int) -> int:
 def reads_in_capture() -> Iterator[list[bool]]:
     """Gives a list that is empty until the count is read on a stream that is being captured, on any thread: a graph
     keeps the count of its capture."""
-    global _reads
     reads: list[bool] = []
-    _reads = reads
+    _reads.append(reads)
     try:
         yield reads
     finally:
-        _reads = None
+        _reads[:] = [each for each in _reads if each is not reads]
 
 
 def _note_capture() -> None:
-    reads = _reads
-    if reads is not None and sys.modules["torch"].cuda.is_current_stream_capturing():
-        reads.append(True)
+    if _reads and sys.modules["torch"].cuda.is_current_stream_capturing():
+        for reads in tuple(_reads):
+            reads.append(True)
 
 
 def _note_use() -> None:

@@ -36,15 +36,15 @@ pub(crate) fn run(options: &Options, arguments: &Arguments) -> Result<Outcome, F
     // Before anything is loaded or runs on the device, so that an invalid request or file name fails immediately.
     let request = arguments.request.with_remainder()?;
     let device = options.driver.device(options.device)?;
-    let picture = arguments.svg.clone().map(Picture::open).transpose()?;
-    let report = verify::split(&device, request, Duration::from_millis(arguments.stay_ms))?;
     if let Some(name) = arguments.request.rest_name()
-        && report.partitions.iter().all(|partition| partition.name != name)
+        && device.resources().sm()?.dry_run(request.clone())?.remainder == 0
     {
         return Err(Failure::Request(format!(
             "group {name} gets no SMs, because the other groups take all of them; leave it out, or give them fewer"
         )));
     }
+    let picture = arguments.svg.clone().map(Picture::open).transpose()?;
+    let report = verify::split(&device, request, Duration::from_millis(arguments.stay_ms))?;
     if let Some(picture) = picture {
         picture.write(&green_ctx_report::verification_svg(&report))?;
     }

@@ -95,7 +95,8 @@ pub fn outer() -> Option<String> {
 /// [`Error`].
 pub fn limit(driver: &Path, amount: Amount, text: &str) -> Result<Limit, Error> {
     let real = behind(driver)?;
-    let [(_, front), _] = files(&real, amount).map_err(|_| Error::Path(real))?;
+    let [(_, front), _] = files(&real, amount)
+        .map_err(|_| Error::Path(green_ctx_sys::find(driver).unwrap_or(real)))?;
     let (front, audit) = place(&front)?;
     // The limit of an outer command is replaced. The caller has seen to it that this one is not larger.
     let others = env::var_os(LOADER).unwrap_or_default();
@@ -165,62 +166,84 @@ fn user() -> u32 {
 fn place(front: &[u8]) -> Result<(PathBuf, PathBuf), Error> {
     let absolute = |name| env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
     let cache = absolute("XDG_CACHE_HOME").or_else(|| Some(absolute("HOME")?.join(".cache")));
-    if let Some(cache) = cache {
-        match written(&cache.join("green-ctx"), front) {
+    let cache = cache.map(|cache| cache.join("green-ctx"));
+    // What root starts may run as another user later, and then needs to read the files.
+    let for_all = user() == 0;
+    if let Some(cache) = &cache {
+        match written(cache, front, for_all) {
             Err(Error::System(_)) => {}
             // If others can change the user's own folder, the user must know, so no other folder is tried.
             done => return done,
         }
     }
     let path = env::temp_dir().join(format!("green-ctx-{}", user()));
-    written(&path, front).map_err(|error| match error {
-        Error::System(source) => Error::Folder { path, source },
-        other => other,
-    })
+    let error = match written(&path, front, for_all) {
+        Err(error) => error,
+        done => return done,
+    };
+    match (cache.filter(|_| for_all).map(|cache| written(&cache, front, false)), error) {
+        (Some(Ok(done)), _) => Ok(done),
+        (_, Error::System(source)) => Err(Error::Folder { path, source }),
+        (_, other) => Err(other),
+    }
 }
 
-/// Writes the files to a folder.
-fn written(folder: &Path, front: &[u8]) -> Result<(PathBuf, PathBuf), Error> {
-    let folder = safe(folder)?;
+/// Writes the files to a folder, which others must be able to search if the files are `for_all`.
+fn written(folder: &Path, front: &[u8], for_all: bool) -> Result<(PathBuf, PathBuf), Error> {
+    let folder = safe(folder, for_all)?;
     let front = file(&folder, "green-ctx-front-", front)?;
     let audit = file(&folder, NAME, &audit_of(&front)?)?;
     Ok((front, audit))
 }
 
 /// Makes a folder, unless it exists, and returns its path without links. It must belong to the user, and no other user
-/// may be able to replace a file in it, the folder itself, or a folder above it. If the user is root, others must be able
-/// to read the files: a program that gives up root's rights would lose the limit without them.
-fn safe(folder: &Path) -> Result<PathBuf, Error> {
-    let mode = if user() == 0 { 0o755 } else { 0o700 };
-    DirBuilder::new().mode(mode).recursive(true).create(folder)?;
-    let wrong = |path: &Path, why| Err(Error::Unsafe { path: path.to_owned(), why });
-    let found = folder.symlink_metadata()?;
-    if !found.is_dir() || found.uid() != user() {
-        return wrong(folder, "is not a folder of yours");
+/// may be able to replace a file in it, the folder itself, or a folder above it.
+fn safe(folder: &Path, for_all: bool) -> Result<PathBuf, Error> {
+    let mode = if for_all { 0o755 } else { 0o700 };
+    DirBuilder::new().mode(mode).recursive(true).create(folder.parent().unwrap_or(folder))?;
+    match DirBuilder::new().mode(mode).create(folder) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error.into()),
+        _ => {}
     }
-    if found.mode() & 0o022 != 0 {
-        return wrong(folder, "can be written by other users");
-    }
-    fs::set_permissions(folder, Permissions::from_mode(0o755))?;
+    let wrong = |path: &Path, why| Error::Unsafe { path: path.to_owned(), why };
+    let own = |path: &Path| {
+        let found = path.symlink_metadata()?;
+        if !found.is_dir() || found.uid() != user() {
+            return Err(wrong(path, "is not a folder of yours"));
+        }
+        if found.mode() & 0o022 != 0 {
+            return Err(wrong(path, "can be written by other users"));
+        }
+        Ok::<_, Error>(found.mode())
+    };
+    own(folder)?;
     let folder = folder.canonicalize()?;
     if statvfs(&folder).map_err(io::Error::from)?.f_flag.contains(StatVfsMountFlags::NOEXEC) {
         return Err(io::Error::other("libraries there cannot be loaded (noexec)").into());
     }
-    let is_closed = |path: &Path| path.metadata().is_ok_and(|found| found.mode() & 0o001 == 0);
-    if user() == 0 && folder.ancestors().any(is_closed) {
-        let why = "only root can search it, and a program may give up root's rights";
-        return Err(io::Error::other(why).into());
-    }
+    let mut is_open = true;
     for above in folder.ancestors().skip(1) {
         let found = above.metadata()?;
         if found.uid() != 0 && found.uid() != user() {
-            return wrong(above, "belongs to another user");
+            return Err(wrong(above, "belongs to another user"));
         }
         // In a sticky folder, only the owner of a file can replace it.
         let (by_others, sticky) = (found.mode() & 0o022 != 0, found.mode() & 0o1000 != 0);
         if by_others && !sticky {
-            return wrong(above, "can be written by other users");
+            return Err(wrong(above, "can be written by other users"));
         }
+        is_open &= found.mode() & 0o001 != 0;
+    }
+    // Once more, since only now can no other user replace it.
+    let mode = own(&folder)?;
+    if for_all && !is_open {
+        return Err(io::Error::other(
+            "other users cannot search it, and root's program may become one",
+        )
+        .into());
+    }
+    if for_all && mode & 0o055 != 0o055 {
+        fs::set_permissions(&folder, Permissions::from_mode(0o755))?;
     }
     Ok(folder)
 }
@@ -235,15 +258,16 @@ fn file(folder: &Path, kind: &str, content: &[u8]) -> Result<PathBuf, Error> {
     if path.as_os_str().as_bytes().iter().any(|byte| b":$".contains(byte)) {
         return Err(Error::Path(path));
     }
-    let is_intact = path
-        .symlink_metadata()
-        .is_ok_and(|found| found.is_file() && found.uid() == user() && found.mode() & 0o022 == 0);
+    let mode = if user() == 0 { 0o644 } else { 0o600 };
+    let is_intact = path.symlink_metadata().is_ok_and(|found| {
+        found.is_file() && found.uid() == user() && found.mode() & 0o777 == mode
+    });
     if is_intact && fs::read(&path).is_ok_and(|found| found == content) {
         return Ok(path);
     }
     let mut new = NamedTempFile::new_in(folder)?;
     new.write_all(content)?;
-    new.as_file().set_permissions(Permissions::from_mode(0o644))?;
+    new.as_file().set_permissions(Permissions::from_mode(mode))?;
     new.persist(&path).map_err(io::Error::from)?;
     Ok(path)
 }
@@ -275,13 +299,13 @@ mod tests {
     fn paths_that_the_loader_would_split_or_expand_are_refused() {
         let folder = folder("paths");
         for name in ["a:b", "a$LIB"] {
-            let error = written(&folder.join(name), b"front").expect_err(name);
+            let error = written(&folder.join(name), b"front", false).expect_err(name);
             assert!(matches!(error, Error::Path(_)), "{error}");
         }
         let long = vec!["long-name-of-a-folder-".repeat(10); 5].join("/");
-        let error = written(&folder.join(long), b"front").expect_err("it is too long");
+        let error = written(&folder.join(long), b"front", false).expect_err("it is too long");
         assert!(matches!(error, Error::Path(_)), "{error}");
-        let (front, audit) = written(&folder.join("good"), b"front").expect("it is good");
+        let (front, audit) = written(&folder.join("good"), b"front", false).expect("it is good");
         assert_eq!(fs::read(&front).expect("it is there"), b"front");
         let audit = fs::read(audit).expect("it is there");
         let path = [front.as_os_str().as_bytes(), b"\0"].concat();

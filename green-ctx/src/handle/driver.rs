@@ -141,7 +141,7 @@ impl Driver {
     ///
     /// - [`Error::Load`] if there is no driver, or if it is older than CUDA 12.4.
     /// - [`Error::Reserve`] if the amount in `GREEN_CTX_RESERVE` cannot be reserved, and [`Error::InvalidRequest`] if it
-    ///   leaves no SMs of a device, or if there is an amount, but not the feature.
+    ///   leaves no SMs of any device, or if there is an amount, but not the feature.
     /// - [`Error::Driver`] if the driver fails to initialise, for example on a machine without a GPU.
     /// - [`Error::Forked`] if this process was forked after a driver was loaded, or while a driver was being loaded.
     ///
@@ -165,10 +165,11 @@ impl Driver {
         Driver::reserve_from_environment()?;
         let driver = fork::load(|| Driver::start(Api::load()?, Origin::Library))?;
         #[cfg(feature = "reserve")]
-        for device in driver.devices() {
-            // A device without green contexts fails when it is used.
-            if let Err(error @ Error::InvalidRequest(_)) = device.reserved_sm_count() {
-                return Err(error);
+        {
+            // A program may use only those devices for which the amount is not too large.
+            let (mut refused, count) = (driver.without_a_rest(), driver.devices().count());
+            if count > 0 && refused.len() == count {
+                return Err(refused.remove(0));
             }
         }
         Ok(LOADED.get_or_init(|| driver).clone())
@@ -205,7 +206,16 @@ impl Driver {
         Driver::reserve_from_environment()?;
         let amount = green_ctx_reserve::Amount { number, percent, of_rest: false };
         green_ctx_reserve::reserve(amount).map_err(Error::Reserve)?;
-        Driver::load()
+        let driver = Driver::load()?;
+        driver.without_a_rest().pop().map_or(Ok(driver), Err)
+    }
+
+    /// Returns the errors of the devices of which a reserve leaves no SMs. A device without green contexts fails when it
+    /// is used.
+    #[cfg(feature = "reserve")]
+    fn without_a_rest(&self) -> Vec<Error> {
+        let refused = self.devices().filter_map(|device| device.reserved_sm_count().err());
+        refused.filter(|error| matches!(error, Error::InvalidRequest(_))).collect()
     }
 
     /// Reserves the SMs in the environment variable `GREEN_CTX_RESERVE`, if it is set. Makes no driver call, so that

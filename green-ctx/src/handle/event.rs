@@ -299,8 +299,8 @@ impl Event {
         };
         asked.map_err(|error| match error {
             Error::Driver { status: CUresult::CUDA_ERROR_INVALID_HANDLE, .. } => {
-                let reason = "an event has no time if it was not recorded, or was created without \
-                              `EventOptions::timing`";
+                let reason = "an event was not recorded, was created without `EventOptions::timing`, \
+                              or is of another device";
                 Error::InvalidRequest(reason.to_owned())
             }
             error => error,

@@ -350,14 +350,16 @@ fn a_changed_file_in_the_cache_is_replaced() {
     assert_eq!(bench.out(&seen), "32\n");
     let files = bench.files();
     assert_eq!(files.len(), 2, "{files:?}");
-    assert_eq!(fs::metadata(bench.cache.0.join("green-ctx")).expect("it").mode() & 0o777, 0o755);
+    let about = fs::metadata(bench.cache.0.join("green-ctx")).expect("it is there");
+    let (folder, own) = if about.uid() == 0 { (0o755, 0o644) } else { (0o700, 0o600) };
+    assert_eq!(about.mode() & 0o777, folder);
     for file in &files {
         let good = fs::read(file).expect("it can be read");
         let is_good = || {
             assert_eq!(bench.out(&seen), "32\n");
             assert_eq!(fs::read(file).expect("it can be read"), good);
             let about = fs::symlink_metadata(file).expect("it is there");
-            assert!(about.is_file() && about.mode() & 0o777 == 0o644, "{about:?}");
+            assert!(about.is_file() && about.mode() & 0o777 == own, "{about:?}");
         };
         let mut bad = good.clone();
         *bad.last_mut().expect("a byte") ^= 1;
@@ -365,8 +367,11 @@ fn a_changed_file_in_the_cache_is_replaced() {
             fs::write(file, bad).expect("it can be written");
             is_good();
         }
-        fs::set_permissions(file, Permissions::from_mode(0o666)).expect("it can be set");
-        is_good();
+        // Others could write it, and others could not read it.
+        for mode in [0o666, 0o400] {
+            fs::set_permissions(file, Permissions::from_mode(mode)).expect("it can be set");
+            is_good();
+        }
         let elsewhere = bench.cache.0.join("elsewhere");
         fs::rename(file, &elsewhere).expect("it can be moved");
         std::os::unix::fs::symlink(&elsewhere, file).expect("a link");
@@ -398,7 +403,12 @@ fn a_cache_that_others_can_change_is_refused() {
         chown(&bench.cache.0, Some(0), None).expect("it can be set");
     }
     fs::remove_dir_all(&folder).expect("it can be removed");
-    std::os::unix::fs::symlink("/tmp", &folder).expect("a link");
+    for target in ["/tmp", "/nowhere"] {
+        std::os::unix::fs::symlink(target, &folder).expect("a link");
+        bench.refused(&["--sms", "8"], 2, "green-ctx is not a folder of yours");
+        fs::remove_file(&folder).expect("it can be removed");
+    }
+    fs::write(&folder, "").expect("a file");
     bench.refused(&["--sms", "8"], 2, "green-ctx is not a folder of yours");
 }
 
@@ -412,6 +422,13 @@ fn a_program_that_gives_up_roots_rights_has_the_limit() {
     }
     let program =
         "import os; os.setuid(65534); os.execv('/bin/sh', ['sh', '-c', 'echo $LD_AUDIT'])";
+    // Where others can search no folder, programs that remain root's have the limit.
+    let closed = bench.cache.0.join("closed");
+    fs::create_dir(&closed).expect("a folder");
+    fs::set_permissions(&closed, Permissions::from_mode(0o700)).expect("it can be set");
+    let mut command = bench.command(&["--sms", "32", "python3", "-c", SEEN]);
+    command.env("XDG_CACHE_HOME", &closed).env("TMPDIR", &closed);
+    assert_eq!(Run::of(command.output().expect("it starts")).out, "32\n");
     for (mode, folder) in [(0o755, "cache/green-ctx"), (0o700, "green-ctx-0")] {
         let cache = bench.cache.0.join("cache");
         fs::create_dir_all(&cache).expect("a folder");
