@@ -112,7 +112,7 @@ impl DriverChoice {
         driver.map_err(|error| match (self, &error) {
             #[cfg(target_os = "linux")]
             (_, green_ctx::Error::Reserve(_)) => Failure::Library(error),
-            // A reserve that leaves nothing is no fault of the driver.
+            // The driver works, but a reserve leaves no SMs.
             (_, green_ctx::Error::InvalidRequest(_)) => Failure::Library(error),
             (DriverChoice::Auto, _) => Failure::NoDriver(error, WITHOUT_A_GPU),
             _ => Failure::Library(error),

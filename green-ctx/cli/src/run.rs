@@ -101,8 +101,15 @@ mod linux {
         if let (Some(_), [only]) = (options.device, &*limit.devices) {
             command.env(DEVICES, visible(only)?);
         }
+        // It does not matter if standard error is closed.
+        if !limit.of_program.for_all {
+            let _ = writeln!(
+                io::stderr(),
+                "note: a program that gives up root's rights loses this limit; set XDG_CACHE_HOME or TMPDIR to a \
+                 folder that other users can search"
+            );
+        }
         if arguments.verbose {
-            // It does not matter if standard error is closed.
             let _ = io::stderr().write_all(limit.text()?.as_bytes());
         }
         // It returns only if the program does not start.

@@ -77,6 +77,8 @@ pub struct Limit {
     pub variables: [(&'static str, OsString); 2],
     /// The library in front of the driver that the program gets.
     pub front: PathBuf,
+    /// Whether a program that gives up root's rights keeps the limit.
+    pub for_all: bool,
 }
 
 /// Returns the limit under which this process runs, such as `--sms 32`.
@@ -97,7 +99,7 @@ pub fn limit(driver: &Path, amount: Amount, text: &str) -> Result<Limit, Error> 
     let real = behind(driver)?;
     let [(_, front), _] = files(&real, amount)
         .map_err(|_| Error::Path(green_ctx_sys::find(driver).unwrap_or(real)))?;
-    let (front, audit) = place(&front)?;
+    let ((front, audit), for_all) = place(&front)?;
     // The limit of an outer command is replaced. The caller has seen to it that this one is not larger.
     let others = env::var_os(LOADER).unwrap_or_default();
     let own = own(&others);
@@ -105,7 +107,7 @@ pub fn limit(driver: &Path, amount: Amount, text: &str) -> Result<Limit, Error> 
     let others = others.filter(|path| !path.is_empty() && !own.contains(path));
     let audits: Vec<&[u8]> = [audit.as_os_str().as_bytes()].into_iter().chain(others).collect();
     let audits = OsStr::from_bytes(&audits.join(&b':')).to_owned();
-    Ok(Limit { variables: [(LOADER, audits), (VARIABLE, text.into())], front })
+    Ok(Limit { variables: [(LOADER, audits), (VARIABLE, text.into())], front, for_all })
 }
 
 /// Returns a path of the driver for which the loader gives the driver itself, and no library in front of it.
@@ -162,8 +164,8 @@ fn user() -> u32 {
 }
 
 /// Writes the files to the user's cache, or to a folder for temporary files if there is no cache that can be used.
-/// Returns the paths of the library in front and of the audit library.
-fn place(front: &[u8]) -> Result<(PathBuf, PathBuf), Error> {
+/// Returns the paths of the library in front and of the audit library, and whether every user who needs them can read them.
+fn place(front: &[u8]) -> Result<((PathBuf, PathBuf), bool), Error> {
     let absolute = |name| env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
     let cache = absolute("XDG_CACHE_HOME").or_else(|| Some(absolute("HOME")?.join(".cache")));
     let cache = cache.map(|cache| cache.join("green-ctx"));
@@ -173,16 +175,16 @@ fn place(front: &[u8]) -> Result<(PathBuf, PathBuf), Error> {
         match written(cache, front, for_all) {
             Err(Error::System(_)) => {}
             // If others can change the user's own folder, the user must know, so no other folder is tried.
-            done => return done,
+            done => return done.map(|files| (files, true)),
         }
     }
     let path = env::temp_dir().join(format!("green-ctx-{}", user()));
     let error = match written(&path, front, for_all) {
         Err(error) => error,
-        done => return done,
+        Ok(files) => return Ok((files, true)),
     };
     match (cache.filter(|_| for_all).map(|cache| written(&cache, front, false)), error) {
-        (Some(Ok(done)), _) => Ok(done),
+        (Some(Ok(files)), _) => Ok((files, false)),
         (_, Error::System(source)) => Err(Error::Folder { path, source }),
         (_, other) => Err(other),
     }
@@ -248,8 +250,8 @@ fn safe(folder: &Path, for_all: bool) -> Result<PathBuf, Error> {
     Ok(folder)
 }
 
-/// Returns the path of a file with this content, whose name depends on the content. A file that differs, or that other
-/// users can write, is replaced; programs that have opened it keep the old one.
+/// Returns the path of a file with this content, whose name depends on the content. A file with other content or other
+/// rights is replaced; programs that have opened it keep the old one.
 fn file(folder: &Path, kind: &str, content: &[u8]) -> Result<PathBuf, Error> {
     let mut hash = DefaultHasher::new();
     content.hash(&mut hash);

@@ -210,7 +210,7 @@ impl Driver {
         driver.without_a_rest().pop().map_or(Ok(driver), Err)
     }
 
-    /// Returns the errors of the devices of which a reserve leaves no SMs. A device without green contexts fails when it
+    /// Returns an error for each device that a reserve takes whole. A device without green contexts fails when it
     /// is used.
     #[cfg(feature = "reserve")]
     fn without_a_rest(&self) -> Vec<Error> {

@@ -428,7 +428,13 @@ fn a_program_that_gives_up_roots_rights_has_the_limit() {
     fs::set_permissions(&closed, Permissions::from_mode(0o700)).expect("it can be set");
     let mut command = bench.command(&["--sms", "32", "python3", "-c", SEEN]);
     command.env("XDG_CACHE_HOME", &closed).env("TMPDIR", &closed);
-    assert_eq!(Run::of(command.output().expect("it starts")).out, "32\n");
+    let answer = Run::of(command.output().expect("it starts"));
+    assert_eq!(answer.out, "32\n");
+    assert!(
+        answer.err.starts_with("note: a program that gives up root's rights"),
+        "{}",
+        answer.err
+    );
     for (mode, folder) in [(0o755, "cache/green-ctx"), (0o700, "green-ctx-0")] {
         let cache = bench.cache.0.join("cache");
         fs::create_dir_all(&cache).expect("a folder");
